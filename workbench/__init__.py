@@ -1,0 +1,45 @@
+"""A kernel developer's workbench: write, compile, check, look at, tune and import GPU kernels.
+
+The public names are loaded when first used: ``import workbench`` imports none of torch, triton or pycuda.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from workbench.errors import WorkbenchError
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "doctor": "workbench.doctor",
+    "variants": "workbench.ops",
+    "compile": "workbench.ops",
+    "compare": "workbench.comparison",
+    "trace": "workbench.tracing",
+    "tune": "workbench.tuning",
+    "load_cuda": "workbench.loading",
+}
+
+__all__ = ["WorkbenchError", "__version__", *_LAZY]
+
+if TYPE_CHECKING:
+    from workbench.comparison import compare
+    from workbench.doctor import doctor
+    from workbench.loading import load_cuda
+    from workbench.ops import compile, variants
+    from workbench.tracing import trace
+    from workbench.tuning import tune
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))

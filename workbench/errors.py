@@ -1,0 +1,69 @@
+"""Every error that the workbench raises on purpose.
+
+An error names what was wrong, what came, what is allowed and the remedy, so that the message alone is
+enough to go on.
+"""
+
+from __future__ import annotations
+
+
+class WorkbenchError(Exception):
+    """Base of every error that the workbench raises on purpose."""
+
+
+class ArgumentError(WorkbenchError, ValueError):
+    """An argument of a public function that cannot be used.
+
+    The message reads: ``<argument>: got <got>; allowed: <allowed>. <remedy>``.
+    """
+
+    def __init__(self, argument: str, got: object, allowed: str, remedy: str):
+        self.argument = argument
+        self.got = got
+        self.allowed = allowed
+        self.remedy = remedy
+        super().__init__(f"{argument}: got {got}; allowed: {allowed}. {remedy}")
+
+
+class UnknownNameError(ArgumentError):
+    """An op, variant, case, device or strategy that does not exist; lists the ones that do."""
+
+
+class ConfigurationError(ArgumentError):
+    """A configuration of tunables that breaks a rule of its variant; names the rule."""
+
+
+class CompileError(WorkbenchError):
+    """A compiler refused the source. ``log`` holds the compiler's own lines with file and line."""
+
+    def __init__(self, message: str, log: str = ""):
+        self.log = log
+        super().__init__(f"{message}\n{log}".rstrip())
+
+
+class MissingToolError(WorkbenchError):
+    """A compiler, library or package that is needed and not installed; says how to get it."""
+
+
+class DeviceUnavailableError(WorkbenchError):
+    """A device that was asked for by name and cannot run here; says why and what to do."""
+
+
+class UnsupportedInstructionError(WorkbenchError):
+    """PTX that the machine does not execute: names the instruction, the PTX line and the source line."""
+
+
+class KernelFault(WorkbenchError):
+    """A kernel stopped on an illegal access, a trap or a deadlock; names block, thread, address and line."""
+
+
+class KernelTimeout(KernelFault):
+    """A kernel ran past its instruction or time limit and was stopped."""
+
+
+class WrongResultError(WorkbenchError):
+    """A kernel's output misses its error bound against the float64 reference."""
+
+
+class StoreError(WorkbenchError):
+    """A tuning store or a tuned table that cannot be read or written."""
