@@ -1,0 +1,168 @@
+"""What ``devices/gpu.py`` asks of PyCUDA and torch, and in which order, with recorders in their place.
+
+The real driver is met in ``test_gpu.py``; this needs no GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.devices import gpu
+from workbench.errors import ArgumentError, KernelFault
+from workbench.toolchain import compile_cuda
+
+SOURCE = """
+extern "C" __global__ void store(float *x, int n) { x[n] = n; }
+extern "C" __global__ void dynamic(float *x) { extern __shared__ float tile[]; tile[0] = *x; *x = tile[threadIdx.x]; }
+"""
+
+
+class Recorder:
+    """A stand-in for ``pycuda.driver`` and for torch's streams: writes down every call."""
+
+    class Error(Exception):
+        pass
+
+    def __init__(self):
+        self.calls: list[tuple] = []
+        self.fail_launch = False
+        self.capturing = False
+        self.current = 0
+        self.function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="max dynamic shared")
+        self.Context = SimpleNamespace(pop=lambda: self.calls.append(("pop",)))
+
+    def Device(self, index: int) -> SimpleNamespace:
+        context = SimpleNamespace(push=lambda: self.calls.append(("push", index)))
+
+        def retain() -> SimpleNamespace:
+            self.calls.append(("retain", index, threading.current_thread().name))
+            return context
+
+        return SimpleNamespace(retain_primary_context=retain)
+
+    def Stream(self, flags: int) -> SimpleNamespace:
+        self.calls.append(("create stream", flags))
+        return SimpleNamespace(handle=77)
+
+    def module_from_buffer(self, image: bytes) -> SimpleNamespace:
+        self.calls.append(("load", image[:4]))
+        return SimpleNamespace(get_function=self._function)
+
+    def _function(self, name: str) -> SimpleNamespace:
+        def launch(kind: str, *arguments: object, shared_size: int) -> None:
+            self.calls.append((kind, *arguments, shared_size))
+            if self.fail_launch:
+                raise self.Error("too many resources requested for launch")
+
+        return SimpleNamespace(
+            prepare=lambda types: self.calls.append(("prepare", *types)),
+            prepared_call=lambda *a, **k: launch("launch", *a, **k),
+            prepared_async_call=lambda *a, **k: launch("launch", *a, **k),
+            set_attribute=lambda *a: self.calls.append(("attribute", *a)),
+        )
+
+    def stream(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            cuda_stream=handle, wait_stream=lambda other: self.calls.append((handle, "waits for", other.cuda_stream))
+        )
+
+    def kinds(self) -> list:
+        return [call[0] if isinstance(call[0], str) else call for call in self.calls]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(gpu, "_for_ever", lambda value: value)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "recorder")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: recorder.capturing)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: recorder.stream(recorder.current))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: recorder.stream(handle))
+    return recorder
+
+
+@pytest.fixture
+def device(recorder: Recorder) -> gpu.Gpu:
+    device = gpu.Gpu.__new__(gpu.Gpu)
+    device._attach(recorder, torch)
+    return device
+
+
+def test_the_default_stream_is_launched_on_directly(device: gpu.Gpu, recorder: Recorder):
+    device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), (2, 3), 64, [4096, 5])
+    assert recorder.kinds() == ["retain", "push", "load", "prepare", "launch", "pop"]
+    assert recorder.calls[-2] == ("launch", (2, 3, 1), (64, 1, 1), (4096).to_bytes(8, "little") + b"\5\0\0\0", 0)
+    assert recorder.calls[-3] == ("prepare", "12s")
+    recorder.calls.clear()
+    device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 64, [4096, 5])
+    assert recorder.kinds() == ["push", "prepare", "launch", "pop"], "loaded once, retained once"
+
+
+def test_another_stream_is_waited_for_and_waits(device: gpu.Gpu, recorder: Recorder):
+    recorder.current = 5
+    device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 64, [4096, 5])
+    order = [call for call in recorder.kinds() if call not in ("retain", "load", "prepare")]
+    assert order == ["push", "create stream", (77, "waits for", 5), "launch", (5, "waits for", 77), "pop"]
+    assert ("create stream", 1) in recorder.calls, "not blocking, else it could not be captured"
+    recorder.calls.clear()
+    device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 64, [4096, 5])
+    assert "create stream" not in recorder.kinds()
+
+
+@pytest.mark.parametrize("current", [0, 5])
+def test_a_refused_launch_leaves_context_and_stream_as_they_were(device: gpu.Gpu, recorder: Recorder, current: int):
+    recorder.fail_launch, recorder.current = True, current
+    with pytest.raises(KernelFault, match=r"store.*too many resources"):
+        device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 64, [4096, 5])
+    assert recorder.kinds()[-1] == "pop"
+    if current:
+        assert recorder.calls[-2] == (5, "waits for", 77)
+
+
+def test_more_than_48_kib_is_asked_for_once(device: gpu.Gpu, recorder: Recorder):
+    kernel = compile_cuda(SOURCE, "dynamic", arch="sm_90")
+    for shared in (1024, 49152, 50000, 49200, 60000):
+        device.launch(kernel, 1, 32, [4096], shared_bytes=shared)
+    assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [50000, 60000]
+
+
+def test_each_thread_retains_the_context_for_itself(device: gpu.Gpu, recorder: Recorder):
+    kernel = compile_cuda(SOURCE, "store", arch="sm_90")
+    for name in ("one", "two"):
+        thread = threading.Thread(target=device.launch, args=(kernel, 1, 32, [4096, 1]), name=name)
+        thread.start()
+        thread.join()
+    assert [call[2] for call in recorder.calls if call[0] == "retain"] == ["one", "two"]
+    assert recorder.kinds().count("load") == 1
+
+
+@pytest.mark.parametrize(("arch", "image"), [("sm_90", b"\x7fELF"), ("sm_80", b"//\n/"), ("sm_100", b"//\n/")])
+def test_machine_code_where_it_runs_else_ptx(device: gpu.Gpu, recorder: Recorder, arch: str, image: bytes):
+    device.launch(compile_cuda(SOURCE, "store", arch=arch), 1, 32, [4096, 1])
+    assert ("load", image) in recorder.calls
+
+
+def test_under_capture_only_loaded_kernels_and_tensors(device: gpu.Gpu, recorder: Recorder):
+    recorder.capturing = True
+    with pytest.raises(ArgumentError, match="not loaded yet"):
+        device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 32, [4096, 1])
+    assert recorder.kinds()[-1] == "pop"
+    with pytest.raises(ArgumentError, match="NumPy"):
+        device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 32, [np.zeros(4, np.float32), 1])
+
+
+def test_what_only_the_simulator_can_is_refused(device: gpu.Gpu, recorder: Recorder):
+    kernel = compile_cuda(SOURCE, "store", arch="sm_90")
+    for option in ({"statistics": True}, {"checks": True}, {"instruction_limit": 1}, {"seconds_limit": 1.0}):
+        with pytest.raises(ArgumentError, match='device="sim"'):
+            device.launch(kernel, 1, 32, [4096, 1], **option)
+    with pytest.raises(ArgumentError, match=r"argument 0 'x'.*cpu.*cuda:0"):
+        device.launch(kernel, 1, 32, [torch.zeros(4), 1])
+    assert recorder.calls == []

@@ -1,0 +1,190 @@
+"""What a launch accepts, refuses and packs, from the parameters that the PTX declares. Nothing runs here."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from workbench.devices import arguments
+from workbench.errors import ArgumentError
+from workbench.toolchain import CompiledKernel, compile_cuda, compile_triton
+
+SOURCE = """
+struct Pair { int first; double second; };
+extern "C" __global__ void every(float *array, unsigned char small, short middle, int n, long long wide, float f,
+                                 double d, bool flag, Pair pair)
+{ array[n] = small + middle + wide + f + d + flag + pair.first; }
+extern "C" __global__ void __launch_bounds__(128) bounded(float *x)
+{ __shared__ float tile[1024]; tile[threadIdx.x] = *x; __syncthreads(); *x = tile[5]; }
+"""
+GOOD = [np.zeros(4, np.float32), 255, -5, -(2**31), 2**40, 1.5, 2.5, True, bytes(16)]
+
+
+@pytest.fixture(scope="module")
+def every() -> CompiledKernel:
+    return compile_cuda(SOURCE, "every")
+
+
+@pytest.fixture(scope="module")
+def bounded() -> CompiledKernel:
+    return compile_cuda(SOURCE, "bounded")
+
+
+def _replaced(index: int, value: object) -> list[object]:
+    return [value if position == index else good for position, good in enumerate(GOOD)]
+
+
+def test_what_fits_is_taken(every: CompiledKernel):
+    assert arguments.check_arguments(every, GOOD)[1:] == [255, -5, -(2**31), 2**40, 1.5, 2.5, 1, bytes(16)]
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "result"),
+    [
+        (0, None, None),
+        (0, 4096, 4096),
+        (3, np.int32(7), 7),
+        (3, 2**32 - 1, 2**32 - 1),
+        (4, np.int64(-7), -7),
+        (5, 3, 3.0),
+        (5, np.float32(0.5), 0.5),
+        (5, float("inf"), float("inf")),
+        (7, np.bool_(True), 1),
+        (8, np.zeros((), np.dtype([("a", "<i4"), ("pad", "<i4"), ("b", "<f8")]))[()], bytes(16)),
+        (8, (ctypes.c_byte * 16)(), bytes(16)),
+    ],
+)
+def test_other_forms_are_taken(every: CompiledKernel, index: int, value: object, result: object):
+    assert arguments.check_arguments(every, _replaced(index, value))[index] == result
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "name"),
+    [
+        (0, 1.0, "array"),
+        (0, "text", "array"),
+        (0, [1, 2], "array"),
+        (0, np.zeros((4, 4), np.float32)[:, 1], "array"),
+        (0, np.array([None]), "array"),
+        (1, 256, "small"),
+        (1, -129, "small"),
+        (2, 2**16, "middle"),
+        (3, 2**32, "n"),
+        (3, -(2**31) - 1, "n"),
+        (3, 1.0, "n"),
+        (3, None, "n"),
+        (3, np.int64(1), "n"),
+        (3, np.zeros(1), "n"),
+        (3, torch.zeros(1), "n"),
+        (4, 2**64, "wide"),
+        (5, "1.0", "f"),
+        (5, 1e39, "f"),
+        (5, np.float64(1.0), "f"),
+        (5, torch.zeros(1), "f"),
+        (6, torch.zeros(1), "d"),
+        (8, bytes(15), "pair"),
+        (8, 1, "pair"),
+        (8, np.zeros(2), "pair"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(every: CompiledKernel, index: int, value: object, name: str):
+    with pytest.raises(ArgumentError) as error:
+        arguments.check_arguments(every, _replaced(index, value))
+    assert f"every(): argument {index} '{name}'" in str(error.value)
+
+
+@pytest.mark.parametrize("count", [0, 8, 10])
+def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
+    with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(u64\), small \(u8\)"):
+        arguments.check_arguments(every, [*GOOD, 0][:count])
+
+
+def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
+    values = arguments.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
+    buffer = arguments.pack(every.parameters, values, [0xABCDE, *[None] * 8])
+    # The layout of C: each value at a multiple of its own alignment.
+    assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
+        7
+    ) + struct.pack("=iid", 9, 0, 4.5)
+
+
+def test_null_and_negative_values_are_packed(every: CompiledKernel):
+    values = arguments.check_arguments(every, _replaced(0, None))
+    assert arguments.pack(every.parameters, values, [None] * 9)[:8] == bytes(8)
+    assert arguments.pack(every.parameters[2:3], [-1], [None]) == b"\xff\xff"
+
+
+# ---- dimensions and shared memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("grid", "full"), [(3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ([1, 2, 3], (1, 2, 3)), (np.int64(4), (4, 1, 1))]
+)
+def test_grids_in_every_form(bounded: CompiledKernel, grid: object, full: tuple):
+    assert arguments.check_launch(bounded, grid, 32, 0, "sm_80")[0] == full
+
+
+@pytest.mark.parametrize(
+    "grid", [0, -1, (1, 0), (1, 65536), (1, 1, 65536), 2**31, 1.5, (), (1, 1, 1, 1), True, (2, True)]
+)
+def test_grids_that_no_gpu_takes(bounded: CompiledKernel, grid: object):
+    with pytest.raises(ArgumentError) as error:
+        arguments.check_launch(bounded, grid, 32, 0, "sm_80")
+    assert error.value.argument == "grid"
+
+
+@pytest.mark.parametrize("block", [0, 129, (64, 4), (1, 1, 65), 1025])
+def test_blocks_beyond_the_kernels_bound(bounded: CompiledKernel, block: object):
+    with pytest.raises(ArgumentError) as error:
+        arguments.check_launch(bounded, 1, block, 0, "sm_80")
+    assert error.value.argument == "block"
+
+
+def test_shared_memory_beside_what_the_kernel_declares(bounded: CompiledKernel):
+    room = 163 * 1024 - 4096
+    assert arguments.check_launch(bounded, 1, 32, room, "sm_80")[2] == room
+    for amount in (room + 1, -1, 1.5):
+        with pytest.raises(ArgumentError) as error:
+            arguments.check_launch(bounded, 1, 32, amount, "sm_80")
+        assert error.value.argument == "shared_bytes"
+    assert arguments.check_launch(bounded, 1, 32, room + 1, "sm_90")[2] == room + 1
+
+
+@pytest.mark.parametrize(("named", "used"), [(0, 2048), (1024, 1024), (4096, 4096)])
+def test_a_launch_that_names_no_shared_memory_gets_what_was_named_when_compiling(named: int, used: int):
+    kernel = compile_cuda(SOURCE, "bounded", dynamic_shared_bytes=2048)
+    assert arguments.check_launch(kernel, 1, 32, named, "sm_80")[2] == used
+
+
+@triton.jit
+def _sum(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out, tl.sum(tl.load(x + offsets, mask=offsets < n, other=0.0)))
+
+
+@pytest.fixture(scope="module")
+def summed() -> CompiledKernel:
+    return compile_triton(_sum, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 256}, attributes={"n": 16})
+
+
+def test_a_triton_kernel_gets_null_for_its_scratch_and_its_own_shared_memory(summed: CompiledKernel):
+    x, out = torch.zeros(256), torch.zeros(1)
+    values = arguments.check_arguments(summed, [x, out, 256])
+    assert values[3:] == [None] * (len(summed.parameters) - 3)
+    assert arguments.check_launch(summed, 1, 128, 0, "sm_80")[2] == summed.dynamic_shared_bytes
+    with pytest.raises(ArgumentError, match="exactly"):
+        arguments.check_launch(summed, 1, 64, 0, "sm_80")
+
+
+def test_broken_promises_of_alignment_are_refused(summed: CompiledKernel):
+    x, out = torch.zeros(257), torch.zeros(1)
+    with pytest.raises(ArgumentError, match=r"argument 0 'x'.*multiples of 16"):
+        arguments.check_arguments(summed, [x[1:], out, 256])
+    with pytest.raises(ArgumentError, match=r"argument 2 'n'.*multiples of 16"):
+        arguments.check_arguments(summed, [x, out, 250])

@@ -1,0 +1,90 @@
+"""``doctor`` reports whatever is there or missing, and never fails itself."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+
+def test_this_machine_has_what_is_needed():
+    report = wb.doctor()
+    assert report.ok, str(report)
+    names = [check.name for check in report.checks]
+    assert len(set(names)) == len(names)
+    for name in ("Python", "torch", "Triton", "NVRTC", "CUDA headers", "cuobjdump", "nvcc", "PyCUDA", "cache folder"):
+        assert report[name].detail
+    assert all(check.remedy for check in report.checks if not check.ok)
+
+
+def test_a_table_in_text_and_html():
+    report = wb.doctor()
+    lines = str(report).splitlines()
+    assert lines[0].startswith("ok       Python")
+    assert lines[-1] == report.summary
+    for check in report.checks:
+        assert check.name in report._repr_html_()
+    assert "0x" not in str(report)
+
+
+def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, fresh_home: Path):
+    """Torch, Triton, NVIDIA's packages and a toolkit all absent, the cache folder in the way."""
+    fresh_home.write_text("a file where the folder should be")
+    real = importlib.util.find_spec
+    absent = ("torch", "triton", "nvidia", "pycuda", "jupyterlab", "ipywidgets")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in absent else real(name, *rest))
+    monkeypatch.setattr("workbench.toolchain.tools.toolkit_folders", list)
+    monkeypatch.setattr("workbench.toolchain.tools.pip_folders", list)
+    monkeypatch.setattr("shutil.which", lambda *_: None)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    report = wb.doctor()
+    assert not report.ok
+    for name in (
+        "torch",
+        "Triton",
+        "CUDA headers",
+        "cuobjdump",
+        "ptxas",
+        "cache folder",
+        "nvcc",
+        "PyCUDA",
+        "JupyterLab",
+    ):
+        assert not report[name].ok, name
+        assert report[name].remedy, name
+    assert "pip install" in report["torch"].remedy
+    assert "WORKBENCH_HOME" in report["cache folder"].remedy
+    assert report.summary.startswith("Missing: ")
+
+
+def test_a_part_that_breaks_is_a_row_too(monkeypatch: pytest.MonkeyPatch):
+    def broken() -> str:
+        raise RuntimeError("half installed")
+
+    monkeypatch.setattr(importlib.import_module("workbench.doctor"), "_nvrtc", broken)
+    check = wb.doctor()["NVRTC"]
+    assert not check.ok
+    assert "half installed" in check.detail
+
+
+def test_the_name_works_whatever_was_imported_first():
+    for first in ("import workbench.doctor", "from workbench.doctor import DoctorReport", "import workbench"):
+        code = f"{first}; import workbench as wb; assert callable(wb.doctor), wb.doctor"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_it_runs_where_torch_and_triton_cannot_be_imported(tmp_path: Path):
+    for name in ("torch", "triton", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('broken on purpose')")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import workbench as wb; report = wb.doctor(); print(report)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "broken on purpose" in done.stdout
+    assert "Missing: " in done.stdout

@@ -1,0 +1,97 @@
+"""``load_cuda``: a user's own kernels, called by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import workbench as wb
+from workbench.errors import ArgumentError, CompileError, DeviceUnavailableError, KernelFault, UnknownNameError
+
+SOURCE = """\
+#ifndef FACTOR
+#define FACTOR 2
+#endif
+extern "C" __global__ void multiply(float *x, int n) { int i = threadIdx.x; if (i < n) x[i] *= FACTOR; }
+__global__ void add(float *x, const float *y) { x[threadIdx.x] += y[threadIdx.x]; }
+template <typename T, int N> __global__ void fill(T *x) { x[threadIdx.x] = N; }
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> object:
+    return wb.load_cuda(SOURCE, device="sim")
+
+
+def test_kernels_run_on_tensors_and_arrays(module):
+    x, y = torch.ones(32), np.full(32, 3, np.float32)
+    module.multiply(1, 32, x, 16)
+    assert x.tolist() == [2.0] * 16 + [1.0] * 16
+    report = module.add(1, 32, y, x)
+    assert y.tolist() == [5.0] * 16 + [4.0] * 16
+    assert report.instructions > 0
+
+
+def test_a_template_instance_by_expression(module):
+    x = torch.zeros(32, dtype=torch.int32)
+    module["fill<int, 7>"](1, 32, x)
+    assert x.tolist() == [7] * 32
+    assert module["fill<int, 7>"] is module["fill<int, 7>"]
+    with pytest.raises(CompileError, match="no_type"):
+        module["fill<no_type, 7>"]
+
+
+def test_a_file_and_macros(tmp_path: Path):
+    file = tmp_path / "user.cu"
+    file.write_text(SOURCE)
+    for source in (file, str(file)):
+        x = torch.ones(32)
+        wb.load_cuda(source, macros={"FACTOR": 5}, device="sim").multiply(1, 32, x, 32)
+        assert x.tolist() == [5.0] * 32
+
+
+def test_names_are_listed_and_unknown_ones_refused(module):
+    assert [name for name in dir(module) if not name.startswith("_")] == ["add", "multiply"]
+    with pytest.raises(UnknownNameError, match="multiply, add"):
+        _ = module.multipy
+    with pytest.raises(UnknownNameError, match=r"fill<\.\.\.>"):
+        module["fil<int, 1>"]
+    assert not hasattr(module, "nothing")
+
+
+def test_text_forms_are_the_same_everywhere(module):
+    assert repr(module).startswith("<CUDA module of multiply, add")
+    assert repr(module).endswith("for sm_80 on sim>")
+    assert repr(module.multiply) == "<kernel multiply(x: u64, n: u32) for sm_80 on sim>"
+
+
+def test_errors_of_a_launch_name_kernel_and_parameter(module):
+    with pytest.raises(ArgumentError, match=r"multiply\(\): argument 1 'n'"):
+        module.multiply(1, 32, torch.ones(32), 1.5)
+    with pytest.raises(ArgumentError, match=r"arguments of multiply.*x \(u64\), n \(u32\)"):
+        module.multiply(1, 32, torch.ones(32))
+    with pytest.raises(KernelFault):
+        module.multiply(1, 64, torch.ones(32), 64)
+
+
+def test_errors_of_the_source_and_the_device(tmp_path: Path):
+    with pytest.raises(CompileError, match=r"source\.cu\(1\)"):
+        wb.load_cuda("__global__ void k(float *x) { x = y; }", device="sim")
+    with pytest.raises(ArgumentError, match=r"nothing\.cu"):
+        wb.load_cuda(tmp_path / "nothing.cu", device="sim")
+    with pytest.raises(UnknownNameError, match="device"):
+        wb.load_cuda(SOURCE, device="tpu")
+
+
+def test_cuda_is_refused_with_the_reason_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("workbench.devices.gpu.problem", lambda: "no driver. Install one.")
+    with pytest.raises(DeviceUnavailableError, match=r"no driver\. Install one"):
+        wb.load_cuda(SOURCE, device="cuda")
+
+
+def test_the_compiled_kernel_is_at_hand(module):
+    assert module.add.compiled.registers > 0
+    assert "ld.global" in module.add.compiled.ptx

@@ -1,0 +1,88 @@
+"""The cache gives back exactly what was stored, or nothing: whatever happened to the file in between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from workbench.toolchain import disk_cache
+
+BLOBS = {"header": b'{"a": 1}', "ptx": b".version 8.0\n" * 50, "cubin": bytes(range(256)) * 20, "empty": b""}
+KEY = disk_cache.content_key(["a test"])
+
+
+def test_gives_back_what_was_stored(fresh_home: Path):
+    assert disk_cache.load(KEY) is None
+    assert disk_cache.store(KEY, BLOBS)
+    assert disk_cache.load(KEY) == BLOBS
+    assert fresh_home in disk_cache.entry_path(KEY).parents
+
+
+@pytest.mark.parametrize("where", [0, 10, 20, 60, 200, -1])
+def test_a_flipped_byte_makes_an_entry_absent_and_removes_it(fresh_home: Path, where: int):
+    disk_cache.store(KEY, BLOBS)
+    path = disk_cache.entry_path(KEY)
+    data = bytearray(path.read_bytes())
+    data[where] ^= 1
+    path.write_bytes(data)
+    assert disk_cache.load(KEY) is None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 18, 40, 50, 58, 1000])
+def test_a_truncated_entry_is_absent(fresh_home: Path, size: int):
+    disk_cache.store(KEY, BLOBS)
+    path = disk_cache.entry_path(KEY)
+    path.write_bytes(path.read_bytes()[:size])
+    assert disk_cache.load(KEY) is None
+    assert disk_cache.store(KEY, BLOBS)
+    assert disk_cache.load(KEY) == BLOBS
+
+
+def test_appended_bytes_make_an_entry_absent(fresh_home: Path):
+    disk_cache.store(KEY, BLOBS)
+    path = disk_cache.entry_path(KEY)
+    path.write_bytes(path.read_bytes() + b"x")
+    assert disk_cache.load(KEY) is None
+
+
+def test_keys_tell_every_part_apart():
+    parts = [["a", "b"], ["ab"], [["a"], "b"], {"a": 1}, {"a": "1"}, {"a": 1.5}, [None], []]
+    assert len({disk_cache.content_key(part) for part in parts}) == len(parts)
+    assert disk_cache.content_key({"a": 1, "b": 2}) == disk_cache.content_key({"b": 2, "a": 1})
+
+
+def test_a_reader_never_sees_half_an_entry(fresh_home: Path):
+    """Writers in three processes and readers in two threads, all on one key."""
+    code = (
+        "import sys; from workbench.toolchain import disk_cache as c\n"
+        "for i in range(150): c.store(sys.argv[1], {'n': bytes([i]) * 40000})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, KEY]) for _ in range(3)]
+
+    def read() -> list[bytes]:
+        seen = []
+        while any(writer.poll() is None for writer in writers):
+            blobs = disk_cache.load(KEY)
+            if blobs is not None:
+                seen.append(blobs["n"])
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        seen = [blob for future in [pool.submit(read), pool.submit(read)] for blob in future.result()]
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert seen
+    assert all(len(blob) == 40000 and len(set(blob)) == 1 for blob in seen)
+    # Once written, an entry is there at every moment: each reader saw it, and no temporary file stays behind.
+    assert disk_cache.load(KEY) is not None
+    assert [path.name for path in disk_cache.entry_path(KEY).parent.iterdir()] == [disk_cache.entry_path(KEY).name]
+
+
+def test_a_file_in_place_of_the_folder_is_no_error(fresh_home: Path):
+    fresh_home.write_text("in the way")
+    assert disk_cache.store(KEY, BLOBS) is False
+    assert disk_cache.load(KEY) is None

@@ -1,0 +1,72 @@
+"""What is read from a source's text: its kernels, their parameters, and readable names."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.toolchain.demangle import demangle, normalised
+from workbench.toolchain.kernel import entry_parameters
+from workbench.toolchain.source import declared_kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "parameters", "template"),
+    [
+        ("__global__ void k() {}", "k", (), False),
+        ("__global__ void k(void) {}", "k", (), False),
+        ("__global__ void k(int *a, const float * __restrict__ b, int c[4]) {}", "k", ("a", "b", "c"), False),
+        ('extern "C" __global__ void __launch_bounds__(128, 2)\nk(float x) {}', "k", ("x",), False),
+        ("__global__ __launch_bounds__(max(32, N)) void k(float x) {}", "k", ("x",), False),
+        ("template <typename T, int N = 2>\n__global__ void k(T *a, std::array<int, 3> b) {}", "k", ("a", "b"), True),
+        ("template <int N> __device__ int f() { return N; }\n__global__ void k(int a) {}", "k", ("a",), False),
+        (
+            "/* __global__ void gone(int a) */ __global__ void k(int a /* , int b */) {} // __global__ void g()",
+            "k",
+            ("a",),
+            False,
+        ),
+        ("static __global__ void k(int, float b) {}", "k", (), False),
+        ("__global__ void k(const __grid_constant__ Pair pair) {}", "k", ("pair",), False),
+    ],
+)
+def test_declared_kernels(text: str, name: str, parameters: tuple, template: bool):
+    found = declared_kernels(text)
+    assert list(found) == [name]
+    assert (found[name].parameters, found[name].template) == (parameters, template)
+
+
+@pytest.mark.parametrize(
+    ("mangled", "readable"),
+    [
+        ("plain", "plain"),
+        ("_Z3addPfi", "add"),
+        ("_ZN2ns3addEPf", "ns::add"),
+        ("_Z5scaleIfLi4EEvPT_fi1P", "scale<float, 4>"),
+        ("_Z4pickI6__halfLb1EEvPT_", "pick<__half, true>"),
+        ("_ZN12_GLOBAL__N_14thisEi", "{anonymous}::this"),
+        ("_Znonsense!", "_Znonsense!"),
+    ],
+)
+def test_readable_names(mangled: str, readable: str):
+    assert demangle(mangled) == readable
+
+
+def test_spellings_of_one_expression_agree():
+    assert normalised("scale< float,4 >") == normalised("&scale<float, (int)4>") == normalised("::scale<float, 4U>")
+    assert normalised("scale<float, 4>") != normalised("scale<float, 40>")
+
+
+def test_parameters_of_a_ptx_entry():
+    ptx = """
+.visible .entry both(
+	.param .u64 .ptr .global .align 16 both_param_0,
+	.param .align 8 .b8 both_param_1[24],
+	.param .f32 both_param_2
+)
+.maxntid 128
+{ ret; }
+.entry nothing() { ret; }
+"""
+    found = entry_parameters(ptx)
+    assert [(p.type, p.size, p.align) for p in found["both"]] == [("u64", 8, 8), ("b8", 24, 8), ("f32", 4, 4)]
+    assert found["nothing"] == ()

@@ -1,0 +1,79 @@
+"""Where kernels run: the PTX machine on the CPU, or an NVIDIA GPU. One launch contract for both."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Protocol
+
+from workbench.errors import DeviceUnavailableError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.ptx import LaunchReport
+    from workbench.toolchain import CompiledKernel
+
+NAMES = ("auto", "sim", "cuda")
+
+
+class Device(Protocol):
+    """What every device offers.
+
+    ``arch`` is the architecture to compile for, ``description`` says in words what the device is.
+    """
+
+    name: str
+    arch: str
+    description: str
+
+    def launch(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        *,
+        shared_bytes: int = 0,
+        statistics: bool = False,
+        checks: bool = False,
+        instruction_limit: int | None = None,
+        seconds_limit: float | None = None,
+    ) -> LaunchReport | None:
+        """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
+        ``dynamic_shared_bytes``, which for Triton is always there.
+
+        Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
+        """
+        ...
+
+
+def get(name: str = "auto") -> Device:
+    """The device ``"sim"``, ``"cuda"`` or ``"auto"``, which is ``"cuda"`` where it can run and ``"sim"`` elsewhere.
+
+    Raises DeviceUnavailableError with the reason and the remedy for ``"cuda"`` without a GPU, a driver or PyCUDA;
+    UnknownNameError for any other name.
+    """
+    if name not in NAMES:
+        raise UnknownNameError("device", repr(name), ", ".join(NAMES), "Choose one of these.")
+    problem = None if name == "sim" else cuda_problem()
+    if name == "cuda" and problem is not None:
+        raise DeviceUnavailableError(f'device "cuda" cannot run here: {problem}')
+    return _create("sim" if name == "sim" or problem is not None else "cuda", problem or "")
+
+
+def cuda_problem() -> str | None:
+    """Why ``"cuda"`` cannot run here, with the remedy; None where it can."""
+    from workbench.devices.gpu import problem
+
+    return problem()
+
+
+@functools.cache
+def _create(name: str, reason: str) -> Device:
+    if name == "sim":
+        from workbench.devices.sim import Simulator
+
+        return Simulator(reason)
+    from workbench.devices.gpu import Gpu
+
+    return Gpu()

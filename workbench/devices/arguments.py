@@ -1,0 +1,198 @@
+"""Checks and packs what a launch passes to a kernel, by the parameters that its PTX declares; for both devices."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ArgumentError
+from workbench.toolchain.occupancy import limits_of
+
+if TYPE_CHECKING:
+    from workbench.toolchain import CompiledKernel, Parameter
+
+Dimensions = tuple[int, int, int]
+
+_GRID_LIMIT = (2**31 - 1, 65535, 65535)
+_BLOCK_LIMIT = (1024, 1024, 64)
+_FLOAT_FORMATS = {"f32": "<f", "f64": "<d", "f16": "<e"}
+
+
+def is_array(value: object) -> bool:
+    """Whether ``value`` is passed by address: a torch tensor or a NumPy array."""
+    return isinstance(value, np.ndarray) or hasattr(value, "data_ptr")
+
+
+def address(value: Any) -> int:
+    """The address of a torch tensor's or NumPy array's first element."""
+    return value.data_ptr() if hasattr(value, "data_ptr") else value.ctypes.data
+
+
+def dimensions(name: str, value: int | Sequence[int]) -> Dimensions:
+    """``value`` as three numbers, checked against what CUDA allows. Raises ArgumentError naming ``name``."""
+    limit = _GRID_LIMIT if name == "grid" else _BLOCK_LIMIT
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
+    rule = f"1 to 3 whole numbers, at most {limit}"
+    whole = all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given)
+    if not whole or not 1 <= len(given) <= 3:
+        raise ArgumentError(name, value, rule, "Pass an int or a tuple.")
+    full = tuple(int(number) for number in given) + (1,) * (3 - len(given))
+    if any(not 1 <= number <= most for number, most in zip(full, limit, strict=True)):
+        raise ArgumentError(name, value, rule, "No dimension may be 0.")
+    return full
+
+
+def check_launch(
+    kernel: CompiledKernel, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, arch: str
+) -> tuple[Dimensions, Dimensions, int]:
+    """The grid, block and dynamic shared memory (bytes) of a launch on a device of ``arch``.
+
+    Raises ArgumentError for what a GPU of that architecture would refuse.
+    """
+    grid, block = dimensions("grid", grid), dimensions("block", block)
+    threads = block[0] * block[1] * block[2]
+    most = limits_of(arch).threads_per_block
+    declared = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b[^{{]*?\.(maxntid|reqntid)\s+([\d,\s]+)", kernel.ptx)
+    if declared:
+        bound = int(np.prod([int(number) for number in declared[2].split(",")]))
+        most = min(most, bound)
+        if declared[1] == "reqntid" and threads != bound:
+            raise ArgumentError("block", block, f"{bound} threads", f"{kernel.label} was compiled for exactly these.")
+    if threads > most:
+        raise ArgumentError("block", f"{threads} threads", f"at most {most}", f"{kernel.label} cannot run with more.")
+    if isinstance(shared_bytes, bool) or not isinstance(shared_bytes, int | np.integer) or shared_bytes < 0:
+        raise ArgumentError("shared_bytes", shared_bytes, "0 or more bytes", "Pass a whole number.")
+    if kernel.language == "triton":
+        shared_bytes = max(int(shared_bytes), kernel.dynamic_shared_bytes)
+    else:
+        # What was named when compiling stands in for a launch that names nothing.
+        shared_bytes = int(shared_bytes) or kernel.dynamic_shared_bytes
+    room = limits_of(arch).shared_per_block - kernel.static_shared_bytes
+    if shared_bytes > room:
+        raise ArgumentError(
+            "shared_bytes",
+            shared_bytes,
+            f"at most {room} beside the kernel's own {kernel.static_shared_bytes} on {arch}",
+            "Use smaller tiles.",
+        )
+    return grid, block, shared_bytes
+
+
+def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[object]:
+    """One value for every parameter of ``kernel``: arrays as they are, numbers within range, structs as bytes.
+
+    Scratch parameters, which Triton appends, get None. Raises ArgumentError naming the parameter for a wrong count, a
+    wrong kind of value, a number that does not fit, or an address that is not aligned as the code relies on.
+    """
+    expected = [parameter for parameter in kernel.parameters if not parameter.scratch]
+    if len(args) != len(expected):
+        listing = ", ".join(f"{parameter.name} ({parameter.type})" for parameter in expected) or "none"
+        raise ArgumentError(
+            f"arguments of {kernel.label}", f"{len(args)} values", f"{len(expected)}: {listing}", "Pass one for each."
+        )
+    values = [
+        _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
+        for index, (parameter, value) in enumerate(zip(expected, args, strict=True))
+    ]
+    return values + [None] * (len(kernel.parameters) - len(expected))
+
+
+def _checked(where: str, parameter: Parameter, value: Any) -> object:
+    if is_array(value):
+        return _checked_array(where, parameter, value)
+    if parameter.type == "b8":
+        return _struct_bytes(where, parameter, value)
+    if isinstance(value, np.generic) and value.dtype.itemsize != parameter.size and value.dtype != np.bool_:
+        raise ArgumentError(where, f"{value.dtype} of {value.dtype.itemsize} bytes", _allowed(parameter), "Convert it.")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None and parameter.size == 8:
+        return None
+    if parameter.type in _FLOAT_FORMATS:
+        return _checked_float(where, parameter, value)
+    if not isinstance(value, int):
+        raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a value of that type.")
+    bits = 8 * parameter.size
+    if not -(2 ** (bits - 1)) <= value < 2**bits:
+        raise ArgumentError(where, value, f"what {bits} bits hold", "Pass a smaller number.")
+    if value % parameter.divisibility:
+        raise ArgumentError(where, value, f"multiples of {parameter.divisibility}", _PROMISE)
+    return int(value)
+
+
+_PROMISE = "The kernel was compiled on that promise; compile it with other attributes."
+
+
+def _checked_float(where: str, parameter: Parameter, value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number.")
+    try:
+        struct.pack(_FLOAT_FORMATS[parameter.type], float(value))
+    except OverflowError as error:
+        raise ArgumentError(where, value, f"what {parameter.type} holds", "Pass a smaller number.") from error
+    return float(value)
+
+
+def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
+    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS or parameter.type == "b8":
+        raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number, not an array.")
+    # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps only its elements.
+    if isinstance(value, np.ndarray) and (not value.flags.c_contiguous or value.dtype.hasobject):
+        got = "objects" if value.dtype.hasobject else f"an array with strides {value.strides}"
+        raise ArgumentError(where, got, "contiguous arrays of numbers", "Use np.ascontiguousarray.")
+    if address(value) % parameter.divisibility:
+        raise ArgumentError(
+            where,
+            f"an address of {hex(address(value))}",
+            f"addresses that are multiples of {parameter.divisibility}",
+            _PROMISE,
+        )
+    return value
+
+
+def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes:
+    """A struct by value from bytes, a NumPy scalar or a ctypes structure of the same size."""
+    if isinstance(value, bytes | bytearray | memoryview | ctypes.Structure | ctypes.Union | ctypes.Array):
+        content = bytes(value)
+    elif isinstance(value, np.generic):
+        content = value.tobytes()
+    else:
+        raise ArgumentError(
+            where, type(value).__name__, _allowed(parameter), "Pass bytes, a NumPy scalar or a ctypes structure."
+        )
+    if len(content) != parameter.size:
+        raise ArgumentError(where, f"{len(content)} bytes", _allowed(parameter), "The sizes must agree.")
+    return content
+
+
+def _allowed(parameter: Parameter) -> str:
+    if parameter.type == "b8":
+        return f"a struct of {parameter.size} bytes"
+    if parameter.type in _FLOAT_FORMATS:
+        return f"a float ({parameter.type})"
+    if parameter.size == 8:
+        return f"a tensor, None or an integer ({parameter.type})"
+    return f"an integer ({parameter.type})"
+
+
+def pack(parameters: Sequence[Parameter], values: Sequence[object], addresses: Sequence[int | None]) -> bytes:
+    """The parameter buffer of a launch, each value at its aligned place.
+
+    ``values`` come from ``check_arguments``; ``addresses`` holds the device address of each array, else None.
+    """
+    buffer = bytearray()
+    for parameter, value, place in zip(parameters, values, addresses, strict=True):
+        buffer += bytes(-len(buffer) % parameter.align)
+        if isinstance(value, bytes):
+            buffer += value
+        elif parameter.type in _FLOAT_FORMATS:
+            buffer += struct.pack(_FLOAT_FORMATS[parameter.type], value)
+        else:
+            number = place if place is not None else int(value or 0)
+            buffer += (number % 2 ** (8 * parameter.size)).to_bytes(parameter.size, "little")
+    return bytes(buffer)

@@ -1,0 +1,248 @@
+"""The device ``"cuda"``: PyCUDA loads and launches kernels in torch's own context, in the order of torch's stream.
+
+Context. PyCUDA's ``autoinit`` would make a context of its own, in which torch's memory is invalid. Instead the primary
+context, which torch uses, is retained once per thread (PyCUDA ties a context object to its thread) and pushed around
+each launch and popped after it, so that torch finds the thread as it left it.
+
+Streams. PyCUDA can launch on streams that it created and on the default stream, not on a stream that torch owns.
+Where torch's current stream is the default stream, the launch goes there directly (``stream=None``). Elsewhere it
+goes to a PyCUDA stream of this thread which waits for an event of torch's stream before, and for which torch's stream
+waits after: the order is the same, no memory is reused too early, and under CUDA graph capture the two waits pull the
+PyCUDA stream into the capture and hand it back, so the graph holds the kernel with its right dependencies. Outside of
+graphs this costs two event pairs per launch, some microseconds, so timings belong on the default stream or in a graph.
+
+Modules are never unloaded: a captured graph may refer to them for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.devices import arguments
+from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+
+if TYPE_CHECKING:
+    from workbench.toolchain import CompiledKernel
+
+# Above this a kernel must be told that it may use more dynamic shared memory.
+_DEFAULT_SHARED_LIMIT = 48 * 1024
+# Streams made like torch's own: one that waits for the default stream could not take part in a capture.
+_NON_BLOCKING = 1
+
+_TORCH_REMEDY = "On a machine with an NVIDIA GPU install a CUDA build of torch (https://pytorch.org)."
+_DRIVER_REMEDY = "Check nvidia-smi and CUDA_VISIBLE_DEVICES; install NVIDIA's driver."
+_PYCUDA_REMEDY = "Install it with: python -m pip install 'kernel-workbench[cuda]' (it needs the CUDA toolkit to build)."
+_SIM_REMEDY = 'device="sim" runs kernels without a GPU.'
+
+
+def problem() -> str | None:
+    """Why kernels cannot be launched on a GPU here, with the remedy; None where they can."""
+    if importlib.util.find_spec("torch") is None:
+        return f"torch is not installed. {_TORCH_REMEDY} {_SIM_REMEDY}"
+    import torch
+
+    if torch.version.cuda is None:
+        return f"this torch ({torch.__version__}) is built without CUDA. {_TORCH_REMEDY} {_SIM_REMEDY}"
+    if not torch.cuda.is_available():
+        return f"torch finds no GPU or no driver. {_DRIVER_REMEDY} {_SIM_REMEDY}"
+    try:
+        import pycuda.driver  # noqa: F401
+    except ImportError as error:
+        return f"PyCUDA cannot be imported ({error}). {_PYCUDA_REMEDY} {_SIM_REMEDY}"
+    return None
+
+
+class Gpu:
+    """Launches kernels on torch's current CUDA device. Safe to use from several threads."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        reason = problem()
+        if reason is not None:
+            raise DeviceUnavailableError(f'device "cuda" cannot run here: {reason}')
+        import pycuda.driver
+        import torch
+
+        torch.cuda.init()
+        pycuda.driver.init()
+        self._attach(pycuda.driver, torch)
+
+    def _attach(self, driver: Any, torch: Any) -> None:
+        self._driver, self._torch = driver, torch
+        self._functions: dict[tuple[int, str], Any] = {}
+        self._shared_limits: dict[tuple[int, str], int] = {}
+        self._local = threading.local()
+        # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
+        self._lock = threading.RLock()
+
+    @property
+    def arch(self) -> str:
+        """The architecture of torch's current device, such as ``"sm_90"``."""
+        major, minor = self._torch.cuda.get_device_capability()
+        return f"sm_{major}{minor}"
+
+    @property
+    def description(self) -> str:
+        """The name of torch's current device and its architecture."""
+        return f"{self._torch.cuda.get_device_name()} ({self.arch}) through PyCUDA"
+
+    def __repr__(self) -> str:
+        return f"<device cuda: {self.description}>"
+
+    def launch(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        *,
+        shared_bytes: int = 0,
+        statistics: bool = False,
+        checks: bool = False,
+        instruction_limit: int | None = None,
+        seconds_limit: float | None = None,
+    ) -> None:
+        """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
+
+        Tensors must be on torch's current device. NumPy arrays are copied there and, after the kernel, back, which
+        waits for it and cannot be captured in a graph. Raises ArgumentError for a launch that the kernel cannot take
+        and for ``statistics``, ``checks`` and limits, which only ``"sim"`` has; KernelFault where the driver refuses
+        the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
+        """
+        requests = {"statistics": statistics, "checks": checks}
+        requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
+        for name, request in requests.items():
+            if request not in (False, None):
+                raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
+        values = arguments.check_arguments(kernel, args)
+        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self.arch)
+        index = self._torch.cuda.current_device()
+        copies = self._copies(kernel, values, index)
+        addresses = [
+            copies[position].data_ptr() if position in copies else _address(value)
+            for position, value in enumerate(values)
+        ]
+        buffer = arguments.pack(kernel.parameters, values, addresses)
+        with self._lock, self._context(index):
+            function = self._function(kernel, index, shared_bytes)
+            with self._stream(index) as stream, self._driver_errors(kernel):
+                # A type string is taken as it is, so the whole buffer goes through as one value.
+                function.prepare([f"{len(buffer)}s"])
+                if stream is None:
+                    function.prepared_call(grid, block, buffer, shared_size=shared_bytes)
+                else:
+                    function.prepared_async_call(grid, block, stream, buffer, shared_size=shared_bytes)
+        for position, copy in copies.items():
+            host = values[position]
+            if host.flags.writeable:
+                host[...] = copy.cpu().numpy().view(host.dtype).reshape(host.shape)
+
+    def _copies(self, kernel: CompiledKernel, values: Sequence[object], index: int) -> dict[int, Any]:
+        """Device copies of the NumPy arrays among the arguments. Raises ArgumentError for a tensor elsewhere."""
+        copies = {}
+        for position, (parameter, value) in enumerate(zip(kernel.parameters, values, strict=True)):
+            where = f"{kernel.label}(): argument {position} {parameter.name!r}"
+            if isinstance(value, np.ndarray):
+                if self._torch.cuda.is_current_stream_capturing():
+                    raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
+                # As bytes, because torch does not know every dtype of NumPy.
+                content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
+                copies[position] = self._torch.from_numpy(content).cuda()
+            elif arguments.is_array(value) and (value.device.type != "cuda" or value.device.index != index):
+                allowed = f"tensors on cuda:{index}"
+                raise ArgumentError(where, f"a tensor on {value.device}", allowed, 'Use .cuda(), or device="sim".')
+        return copies
+
+    @contextmanager
+    def _context(self, index: int) -> Iterator[None]:
+        """Torch's primary context of device ``index``, current in this thread."""
+        contexts = self._local.__dict__.setdefault("contexts", {})
+        if index not in contexts:
+            contexts[index] = _for_ever(self._driver.Device(index).retain_primary_context())
+        contexts[index].push()
+        try:
+            yield
+        finally:
+            self._driver.Context.pop()
+
+    @contextmanager
+    def _stream(self, index: int) -> Iterator[Any]:
+        """The PyCUDA stream for one launch, ordered with torch's current stream; None is the default stream."""
+        current = self._torch.cuda.current_stream(index)
+        if current.cuda_stream == 0:
+            yield None
+            return
+        streams = self._local.__dict__.setdefault("streams", {})
+        if index not in streams:
+            stream = _for_ever(self._driver.Stream(_NON_BLOCKING))
+            streams[index] = stream, self._torch.cuda.ExternalStream(stream.handle, device=index)
+        stream, same_for_torch = streams[index]
+        same_for_torch.wait_stream(current)
+        try:
+            yield stream
+        finally:
+            # Also after a failed launch: a capture must not be left with a stream that never comes back.
+            current.wait_stream(same_for_torch)
+
+    def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int) -> Any:
+        """The loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
+        key = (index, kernel.key)
+        if key not in self._functions:
+            if self._torch.cuda.is_current_stream_capturing():
+                raise ArgumentError(
+                    "kernel",
+                    f"{kernel.label}, which is not loaded yet",
+                    "loaded kernels under graph capture",
+                    "Launch it once before.",
+                )
+            with self._driver_errors(kernel):
+                module = _for_ever(self._driver.module_from_buffer(self._image(kernel)))
+                self._functions[key] = _for_ever(module.get_function(kernel.name))
+        function = self._functions[key]
+        if shared_bytes > max(_DEFAULT_SHARED_LIMIT, self._shared_limits.get(key, 0)):
+            attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self._driver_errors(kernel):
+                function.set_attribute(attribute, shared_bytes)
+            self._shared_limits[key] = shared_bytes
+        return function
+
+    def _image(self, kernel: CompiledKernel) -> bytes:
+        """The machine code where this GPU runs it, else the PTX, which the driver then compiles.
+
+        Machine code runs on its own major architecture from its minor version on.
+        """
+        major, minor = self._torch.cuda.get_device_capability()
+        number = kernel.arch.removeprefix("sm_").rstrip("af")
+        fits = int(number[:-1]) == major and int(number[-1]) <= minor
+        if kernel.cubin is not None and fits:
+            return kernel.cubin
+        return kernel.ptx.encode() + b"\0"
+
+    @contextmanager
+    def _driver_errors(self, kernel: CompiledKernel) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            raise KernelFault(f"{kernel.label} ({kernel.arch}) on {self.description}: {error}") from error
+
+
+def _address(value: object) -> int | None:
+    return arguments.address(value) if arguments.is_array(value) else None
+
+
+def _for_ever(value: Any) -> Any:
+    """Keep ``value`` alive to the end of the process.
+
+    PyCUDA's objects clean up in the thread that made them; when the interpreter ends, that thread or the driver may be
+    gone, and a module may still be part of a captured graph.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    return value

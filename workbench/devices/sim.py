@@ -1,0 +1,77 @@
+"""The device ``"sim"``: kernels run in the PTX machine on the CPU, with exact counts and checks on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workbench.devices import arguments
+from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.ptx import LaunchReport
+    from workbench.toolchain import CompiledKernel
+
+
+class Simulator:
+    """Runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place."""
+
+    name = "sim"
+
+    def __init__(self, reason: str = "", arch: str = "sm_80"):
+        self.arch = arch
+        self.description = "PTX machine on the CPU" + (f' ("cuda" cannot run here: {reason})' if reason else "")
+
+    def __repr__(self) -> str:
+        return f"<device sim: PTX machine on the CPU, {self.arch}>"
+
+    def launch(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        *,
+        shared_bytes: int = 0,
+        statistics: bool = False,
+        checks: bool = False,
+        instruction_limit: int | None = None,
+        seconds_limit: float | None = None,
+    ) -> LaunchReport:
+        """Run ``kernel`` to its end and return what it did.
+
+        ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
+        barriers; both cost time. Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it
+        makes an illegal access, KernelTimeout past ``instruction_limit`` (warp instructions) or ``seconds_limit``, and
+        UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
+        """
+        from workbench import ptx
+
+        values = arguments.check_arguments(kernel, args)
+        for parameter, value in zip(kernel.parameters, values, strict=True):
+            _check_on_cpu(kernel, parameter.name, value)
+        # A kernel for a newer architecture is measured by that one's limits, not by the simulator's default.
+        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, kernel.arch)
+        program = ptx.Program.from_text(kernel.ptx)
+        return program.kernels[kernel.name].launch(
+            grid,
+            block,
+            values,
+            shared_bytes=shared_bytes,
+            statistics=statistics,
+            checks=checks,
+            instruction_limit=instruction_limit,
+            seconds_limit=seconds_limit,
+        )
+
+
+def _check_on_cpu(kernel: CompiledKernel, name: str, value: object) -> None:
+    device = getattr(value, "device", None)
+    kind = getattr(device, "type", device)
+    if arguments.is_array(value) and kind not in (None, "cpu"):
+        raise ArgumentError(
+            f"{kernel.label}(): {name!r}",
+            f"a tensor on {device}",
+            "tensors on the cpu",
+            'Use .cpu(), or device="cuda".',
+        )

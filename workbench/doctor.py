@@ -1,0 +1,260 @@
+"""``doctor``: what this machine can do, and how to get what is missing."""
+
+from __future__ import annotations
+
+import html
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.errors import WorkbenchError
+from workbench.home import home
+
+_PIP = "python -m pip install"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. ``ok`` is False where something is missing, and then ``remedy`` says how to get it.
+
+    ``needed`` is False for what only some uses need.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """All checks; ``str()`` is a table of them. ``ok``: everything that is needed without a GPU is there."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks if check.needed)
+
+    def __getitem__(self, name: str) -> Check:
+        return next(check for check in self.checks if check.name == name)
+
+    def __str__(self) -> str:
+        width = max(len(check.name) for check in self.checks)
+        lines = []
+        for check in self.checks:
+            lines.append(f"{_mark(check):7}  {check.name:{width}}  {check.detail}")
+            if not check.ok:
+                lines.append(f"{'':7}  {'':{width}}  -> {check.remedy}")
+        return "\n".join([*lines, "", self.summary])
+
+    __repr__ = __str__
+
+    @property
+    def summary(self) -> str:
+        """One line: what works on this machine."""
+        missing = [check.name for check in self.checks if check.needed and not check.ok]
+        if missing:
+            return f"Missing: {', '.join(missing)}."
+        if self["cuda device"].ok:
+            return "Kernels compile here and run on the GPU and in the simulator."
+        return "Kernels compile here and run in the simulator; times are predicted, not measured."
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{_mark(check)}</td><td>{html.escape(check.name)}</td><td style='text-align:left'>"
+            f"{html.escape(check.detail)}{'' if check.ok else '<br>→ ' + html.escape(check.remedy)}</td></tr>"
+            for check in self.checks
+        )
+        return f"<table><tbody>{rows}</tbody></table><p>{html.escape(self.summary)}</p>"
+
+
+def _mark(check: Check) -> str:
+    return "ok" if check.ok else "missing" if check.needed else "no"
+
+
+def doctor() -> DoctorReport:
+    """Look at this machine: compilers, tools, devices, notebook, caches.
+
+    Works with any part missing: what cannot be imported is a row of the table, never an error.
+    """
+    rows = (
+        ("Python", _python, True),
+        ("PTX machine", _ptx_machine, True),
+        ("torch", lambda: _package("torch", "torch", "torch>=2.11"), True),
+        ("Triton", lambda: _package("triton", "triton", "triton>=3.6"), True),
+        ("NVRTC", _nvrtc, True),
+        ("CUDA headers", _headers, True),
+        ("cuobjdump", lambda: _program("cuobjdump"), True),
+        ("nvdisasm", lambda: _program("nvdisasm"), True),
+        ("ptxas", lambda: _program("ptxas"), True),
+        ("cache folder", _cache, True),
+        ("nvcc", _nvcc, False),
+        ("GPU and driver", _driver, False),
+        ("PyCUDA", _pycuda, False),
+        ("cuda device", _cuda_device, False),
+        ("JupyterLab", lambda: _package("jupyterlab", "", "'kernel-workbench[lab]'"), False),
+        ("ipywidgets", lambda: _package("ipywidgets", "", "'kernel-workbench[lab]'"), False),
+    )
+    return DoctorReport(tuple(_check(name, look, needed) for name, look, needed in rows))
+
+
+class _Missing(Exception):
+    """Raised by a look that finds nothing: what is wrong, and the remedy."""
+
+    def __init__(self, detail: str, remedy: str):
+        super().__init__(detail)
+        self.remedy = remedy
+
+
+def _check(name: str, look: Callable[[], str], needed: bool) -> Check:
+    try:
+        return Check(name, True, look(), "", needed)
+    except _Missing as missing:
+        return Check(name, False, str(missing), missing.remedy, needed)
+    except WorkbenchError as error:
+        detail, _, remedy = str(error).partition(". ")
+        return Check(name, False, detail, remedy or "See the message.", needed)
+    except Exception as error:
+        # A broken installation can fail in any way, and it is the very thing to report.
+        remedy = "Reinstall it: " + f"{_PIP} -c constraints.txt -e ."
+        return Check(name, False, f"{type(error).__name__}: {error}", remedy, needed)
+
+
+def _python() -> str:
+    return f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+
+
+def _package(name: str, module: str, requirement: str) -> str:
+    """The version of an installed package; ``module`` is imported, where given, to see that it can be."""
+    if importlib.util.find_spec(name) is None:
+        raise _Missing("not installed", f"{_PIP} {requirement}")
+    if module:
+        importlib.import_module(module)
+    return importlib.metadata.version(name)
+
+
+_PROBE = """
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry probe(.param .u64 out)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd3, %rd2, %rd3;
+    st.global.u32 [%rd3], %r1;
+    ret;
+}
+"""
+
+
+def _ptx_machine() -> str:
+    """Runs a kernel of nine instructions, so that an extension which was built for another machine shows here."""
+    import numpy as np
+
+    from workbench import ptx
+    from workbench.ptx import machine
+
+    out = np.full(32, -1, np.int32)
+    ptx.Program.from_text(_PROBE).kernels["probe"].launch(1, 32, [out])
+    if not np.array_equal(out, np.arange(32)):
+        raise _Missing(f"computes wrongly on this processor ({machine.TARGET})", f"{_PIP} --force-reinstall .")
+    return f"built for {machine.TARGET}, a probe kernel ran"
+
+
+def _nvrtc() -> str:
+    from workbench.toolchain import nvrtc
+
+    known = nvrtc.architectures()
+    return f"{nvrtc.version()}, {known[0]} to {known[-1]}"
+
+
+def _headers() -> str:
+    from workbench.toolchain import tools
+
+    return str(tools.cuda_include())
+
+
+def _program(name: str) -> str:
+    from workbench.toolchain import tools
+
+    path = tools.find_program(name)
+    return f"{tools.program_version(path)} ({path})"
+
+
+def _nvcc() -> str:
+    from workbench.toolchain import nvcc
+
+    return f"{nvcc.version()} ({nvcc.program()})"
+
+
+def _driver() -> str:
+    program = shutil.which("nvidia-smi")
+    remedy = 'Needs an NVIDIA GPU and its driver; without, device="sim" runs kernels on the CPU.'
+    if program is None:
+        raise _Missing("nvidia-smi not found: no NVIDIA driver", remedy)
+    query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode != 0:
+        raise _Missing((done.stdout + done.stderr).strip() or "nvidia-smi failed", remedy)
+    return "; ".join(done.stdout.strip().splitlines())
+
+
+def _pycuda() -> str:
+    remedy = f"{_PIP} 'kernel-workbench[cuda]' (it needs the CUDA toolkit to build)"
+    if importlib.util.find_spec("pycuda") is None:
+        raise _Missing("not installed", remedy)
+    try:
+        importlib.import_module("pycuda.driver")
+    except ImportError as error:
+        raise _Missing(f"cannot be imported: {error}", "Install NVIDIA's driver, then " + remedy) from error
+    return importlib.metadata.version("pycuda")
+
+
+def _cuda_device() -> str:
+    from workbench import devices
+
+    reason = devices.cuda_problem()
+    if reason is not None:
+        detail, _, remedy = reason.partition(". ")
+        raise _Missing(detail, remedy)
+    return devices.get("cuda").description
+
+
+def _cache() -> str:
+    folder = home()
+    probe = folder / f".doctor-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise _Missing(
+            f"{folder} cannot be written ({error.strerror})", "Set WORKBENCH_HOME to a folder that can."
+        ) from error
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    return f"{folder} ({len(files)} files, {megabytes:.1f} MB)"
+
+
+class _CallableModule(types.ModuleType):
+    """Importing this module binds ``workbench.doctor`` to it; called, it does what the function of that name does."""
+
+    def __call__(self) -> DoctorReport:
+        return doctor()
+
+
+sys.modules[__name__].__class__ = _CallableModule

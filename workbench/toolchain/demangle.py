@@ -1,0 +1,55 @@
+"""Readable names of C++ kernels, through the C++ runtime that every compiler and torch need anyway."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+        libc = ctypes.CDLL(None)
+        libc.free.argtypes = [ctypes.c_void_p]
+        library.release = libc.free
+        return library
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def demangle(name: str) -> str:
+    """``"scale<float, 4>"`` for ``"_Z5scaleIfLi4EEvPT_"``, without types around it; other names stay as they are."""
+    library = _library()
+    if library is None or not name.startswith("_Z"):
+        return name
+    status = ctypes.c_int()
+    address = getattr(library, "__cxa_demangle")(name.encode(), None, None, ctypes.byref(status))
+    if status.value != 0 or not address:
+        return name
+    text = ctypes.string_at(address).decode()
+    library.release(address)
+    return _without_types(text)
+
+
+def _without_types(text: str) -> str:
+    """Drop the parameters after the name and the return type before it, minding brackets: ``void f<int>(char*)``."""
+    text = text.replace("(anonymous namespace)", "{anonymous}")
+    depth, start = 0, 0
+    for position, character in enumerate(text):
+        if character == "(" and depth == 0:
+            return text[start:position]
+        if character == " " and depth == 0:
+            start = position + 1
+        depth += (character in "<([") - (character in ">)]")
+    return text[start:]
+
+
+def normalised(expression: str) -> str:
+    """A C++ name expression without the spaces and casts that do not matter, to compare two spellings."""
+    text = re.sub(r"\((?:unsigned |signed )?(?:int|long|short|char|bool)(?: int)?\)", "", expression)
+    text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
+    return re.sub(r"\s+", "", text).lstrip("&:")

@@ -1,0 +1,2 @@
+#pragma once
+// NVRTC declares the device functions of this header by itself.

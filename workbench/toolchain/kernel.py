@@ -1,0 +1,180 @@
+"""What a compiler returns: one kernel, its code in PTX and machine code, and the resources that it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from workbench.errors import ArgumentError
+from workbench.toolchain.occupancy import Occupancy, occupancy
+
+_SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
+_SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
+
+_ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel as its PTX declares it.
+
+    ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
+    pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
+    ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
+    the kernel fail. ``scratch`` marks a pointer that the compiler appended and that a launch fills with null.
+    """
+
+    name: str
+    type: str
+    size: int
+    align: int
+    divisibility: int = 1
+    scratch: bool = False
+
+
+def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
+    """Every ``.entry`` of a PTX text with its parameters, in the order of the text."""
+    return {
+        match[1]: tuple(_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text)
+        for match in _ENTRY.finditer(ptx)
+    }
+
+
+def _parse_parameter(text: str) -> Parameter:
+    match = _PARAMETER.search(text.strip())
+    if match is None:
+        raise ValueError(f"not a PTX parameter: {text.strip()!r}")
+    align, kind, _, name, count = match.groups()
+    size = _SIZES[kind]
+    return Parameter(name, kind, size * int(count or 1), int(align or size))
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledKernel:
+    """One compiled kernel. Two are equal if they have the same ``key``, the hash of all that went into them.
+
+    ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
+    static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
+    ``dynamic_shared_bytes``, what a launch adds by itself. ``registers``, ``spill_bytes`` (stores and loads) and
+    ``stack_bytes`` are per thread.
+    """
+
+    name: str
+    label: str
+    language: str
+    arch: str
+    ptx: str
+    cubin: bytes | None
+    key: str
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    threads_per_block: int | None
+    dynamic_shared_bytes: int
+    compiler: str
+    compile_seconds: float
+    from_cache: bool
+    parameters: tuple[Parameter, ...]
+    log: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompiledKernel) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory that the code itself declares, without what a launch adds."""
+        return self.shared_bytes - (self.dynamic_shared_bytes if self.language == "triton" else 0)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Occupancy on this kernel's own architecture with its own block size and shared memory.
+
+        Raises ArgumentError where the block size is unknown: pass ``threads_per_block`` when compiling.
+        """
+        if self.threads_per_block is None:
+            raise ArgumentError(
+                "threads_per_block",
+                "None",
+                "the threads of a block",
+                f"Compile {self.label} with threads_per_block=, or call workbench.toolchain.occupancy.occupancy.",
+            )
+        shared = self.static_shared_bytes + self.dynamic_shared_bytes
+        return occupancy(self.arch, self.threads_per_block, self.registers, shared)
+
+    @cached_property
+    def sass(self) -> str:
+        """The machine code as text, with source lines. Raises MissingToolError without a disassembler."""
+        from workbench.toolchain.sass import disassemble
+
+        return disassemble(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.language} kernel {self.label} for {self.arch}: {self.registers} registers, "
+            f"{self.spill_bytes} bytes spilled, {self.shared_bytes} bytes shared>"
+        )
+
+    def to_blobs(self) -> dict[str, bytes]:
+        """The kernel as a cache entry."""
+        header = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del header["ptx"], header["cubin"]
+        header["parameters"] = [dataclasses.asdict(parameter) for parameter in self.parameters]
+        blobs = {"header": json.dumps(header).encode(), "ptx": self.ptx.encode()}
+        return blobs if self.cubin is None else blobs | {"cubin": self.cubin}
+
+    @classmethod
+    def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
+        """The kernel of a cache entry; its ``from_cache`` is True."""
+        header = json.loads(blobs["header"])
+        header["parameters"] = tuple(Parameter(**parameter) for parameter in header["parameters"])
+        header["from_cache"] = True
+        return cls(**header, ptx=blobs["ptx"].decode(), cubin=blobs.get("cubin"))
+
+
+class CompiledModule(Mapping[str, CompiledKernel]):
+    """The kernels of one source, by the names for people, in the order of the source."""
+
+    def __init__(self, kernels: Mapping[str, CompiledKernel]):
+        self.kernels = dict(kernels)
+
+    def __getitem__(self, name: str) -> CompiledKernel:
+        return self.kernels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def for_launch(self, threads_per_block: int | None, dynamic_shared_bytes: int) -> CompiledModule:
+        """The same kernels with the block size and dynamic shared memory (bytes per block) of the launch meant."""
+        launch = {"threads_per_block": threads_per_block, "dynamic_shared_bytes": dynamic_shared_bytes}
+        return CompiledModule({name: dataclasses.replace(kernel, **launch) for name, kernel in self.kernels.items()})
+
+    def to_blobs(self) -> dict[str, bytes]:
+        """The module as a cache entry: the code once, a header for each kernel."""
+        blobs = {}
+        for index, kernel in enumerate(self.kernels.values()):
+            own = kernel.to_blobs()
+            blobs[f"header {index}"] = own.pop("header")
+            blobs |= own
+        return blobs
+
+    @classmethod
+    def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledModule:
+        """The module of a cache entry; ``from_cache`` of each kernel is True."""
+        headers = [blob for name, blob in blobs.items() if name.startswith("header ")]
+        kernels = [CompiledKernel.from_blobs({**blobs, "header": header}) for header in headers]
+        return cls({kernel.label: kernel for kernel in kernels})
+
+    def __repr__(self) -> str:
+        return f"<module of {', '.join(self.kernels) or 'no kernel'}>"

@@ -1,0 +1,99 @@
+"""CUDA C++ to PTX and machine code with an installed nvcc, for sources with host code or other versions of CUDA."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.toolchain import tools
+from workbench.toolchain.demangle import demangle, normalised
+from workbench.toolchain.kernel import entry_parameters
+from workbench.toolchain.nvrtc import Output
+from workbench.toolchain.source import Source
+
+_REMEDY = (
+    'Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads) or set CUDA_HOME, or use compiler="nvrtc".'
+)
+
+
+def program() -> Path:
+    """nvcc of CUDA_HOME or CUDA_PATH, else the one on PATH. Raises MissingToolError where there is none."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        candidate = Path(os.environ.get(variable) or "/nonexistent") / "bin" / "nvcc"
+        if os.access(candidate, os.X_OK):
+            return candidate
+    found = shutil.which("nvcc")
+    if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
+        found = "/usr/local/cuda/bin/nvcc"
+    if found is None:
+        raise MissingToolError(f"nvcc was not found. {_REMEDY}")
+    return Path(found)
+
+
+def version() -> str:
+    """The release of nvcc, such as ``"13.0.88"``."""
+    return tools.program_version(program())
+
+
+def toolkit_dirs() -> list[Path]:
+    """The folder of nvcc's own headers, which it finds by itself; nvcc's version stands for them."""
+    return [path for path in [program().resolve().parent.parent / "include"] if path.is_dir()]
+
+
+def compile(
+    source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
+) -> Output:
+    """Compile ``source`` for ``arch``; ``names`` are kernels, templates of which are instantiated.
+
+    Raises CompileError with the compiler's lines, ArgumentError for an architecture that nvcc does not know.
+    """
+    nvcc = program()
+    if not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise ArgumentError("arch", repr(arch), "sm_ and a number, such as sm_80", "Name a real architecture.")
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        raise MissingToolError('nvcc needs a host compiler and there is no g++. Install one, or use compiler="nvrtc".')
+    with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
+        file = Path(folder) / "unit.cu"
+        file.write_text(_unit(source, names))
+        command = [nvcc, "-cubin", f"-arch={arch}", "-lineinfo", "-Xptxas", "-v", "--keep", f"--keep-dir={folder}"]
+        command += [f"-I{path}" for path in include_dirs]
+        command += [*options, "-o", Path(folder) / "unit.cubin", file]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=folder, check=False)
+        log = (done.stderr + done.stdout).replace(str(file), source.name).replace(source.name, source.label)
+        if done.returncode != 0:
+            if "gpu-architecture" in log or "Unsupported gpu architecture" in log:
+                raise ArgumentError("arch", repr(arch), f"what nvcc {version()} compiles for", log.strip())
+            raise CompileError(f"nvcc {version()} refused {source.label}:", log.strip())
+        ptx = next(Path(folder).glob("unit*.ptx")).read_text()
+        cubin = (Path(folder) / "unit.cubin").read_bytes()
+    return Output(ptx, cubin, log, _entries(ptx, names))
+
+
+def _unit(source: Source, names: Sequence[str]) -> str:
+    """The source under its own file name, followed by a use of each template, which is what instantiates it."""
+    lines = [f'#line 1 "{source.name}"', source.text]
+    for index, name in enumerate(name for name in names if "<" in name):
+        lines += [
+            f'#line {index + 1} "name expression"',
+            f"void *workbench_use_{index}() {{ return (void *)&{name}; }}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(ptx: str, names: Sequence[str]) -> dict[str, str]:
+    """The PTX entry of each name: the one that spells the same, else the only one of that function."""
+    entries = list(entry_parameters(ptx))
+    found = {}
+    for name in names:
+        exact = [entry for entry in entries if entry == name or normalised(demangle(entry)) == normalised(name)]
+        base = normalised(name).split("<")[0]
+        same = exact or [entry for entry in entries if normalised(demangle(entry)).split("<")[0] == base]
+        if len(same) == 1:
+            found[name] = same[0]
+    return found

@@ -1,0 +1,136 @@
+"""How many blocks of a kernel fit on one multiprocessor, and what limits it.
+
+The arithmetic of NVIDIA's occupancy calculator (``cuda_occupancy.h`` in the CUDA runtime headers) with the limits
+of the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability": registers are given out
+per warp in units of 256, warps in multiples of four (one per scheduler), shared memory in units of 128 bytes
+after 1 KiB per block which the system keeps for itself since compute capability 8.0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from workbench.errors import ArgumentError
+
+_WARP = 32
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one multiprocessor of an architecture has. Sizes in bytes, registers in 32-bit registers."""
+
+    arch: str
+    max_warps: int
+    max_blocks: int
+    shared_per_multiprocessor: int
+    shared_per_block: int
+    registers: int = 65536
+    registers_per_block: int = 65536
+    registers_per_thread: int = 255
+    threads_per_block: int = 1024
+    register_unit: int = 256
+    warp_unit: int = 4
+    shared_unit: int = 128
+    shared_reserved: int = 1024
+
+
+def _limits(arch: str, warps: int, blocks: int, shared: int, per_block: int, reserved: int = 1024) -> Limits:
+    return Limits(arch, warps, blocks, shared * 1024, per_block * 1024, shared_reserved=reserved)
+
+
+LIMITS = {
+    limits.arch: limits
+    for limits in (
+        Limits("sm_75", 32, 16, 64 * 1024, 64 * 1024, shared_unit=256, shared_reserved=0),
+        _limits("sm_80", 64, 32, 164, 163),
+        _limits("sm_86", 48, 16, 100, 99),
+        _limits("sm_87", 48, 16, 164, 163),
+        _limits("sm_88", 48, 16, 100, 99),
+        _limits("sm_89", 48, 24, 100, 99),
+        _limits("sm_90", 64, 32, 228, 227),
+        _limits("sm_100", 64, 32, 228, 227),
+        _limits("sm_103", 64, 32, 228, 227),
+        _limits("sm_110", 48, 24, 228, 227),
+        _limits("sm_120", 48, 24, 100, 99),
+        _limits("sm_121", 48, 24, 100, 99),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How full one multiprocessor gets.
+
+    ``limited_by`` is ``"warps"``, ``"blocks"``, ``"registers"`` or ``"shared memory"``: the resource that runs out
+    first (the first of them in this order where several do). ``blocks_per_sm`` is 0 where not one block fits.
+    """
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    fraction: float
+    limited_by: str
+
+    def __str__(self) -> str:
+        return f"{self.fraction:.0%} ({self.warps_per_sm} warps, limited by {self.limited_by})"
+
+
+def limits_of(arch: str) -> Limits:
+    """The limits of ``arch`` (``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``). Raises ArgumentError for others."""
+    plain = re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
+    if plain not in LIMITS:
+        raise ArgumentError("arch", repr(arch), ", ".join(LIMITS), "Name one of these, or pass a Limits value.")
+    return LIMITS[plain]
+
+
+def occupancy(
+    arch_or_limits: str | Limits, threads_per_block: int, registers: int = 0, shared_bytes: int = 0
+) -> Occupancy:
+    """Resident blocks and warps per multiprocessor of a kernel.
+
+    ``registers`` are per thread, ``shared_bytes`` per block, static and dynamic together. Raises ArgumentError for an
+    unknown architecture, a block of no threads, a negative amount or more threads than a block may have. A kernel that
+    needs more registers or shared memory than one block may take has an occupancy of 0.
+    """
+    limits = limits_of(arch_or_limits) if isinstance(arch_or_limits, str) else arch_or_limits
+    if not 1 <= threads_per_block <= limits.threads_per_block:
+        raise ArgumentError(
+            "threads_per_block", threads_per_block, f"1 to {limits.threads_per_block}", "Launch smaller blocks."
+        )
+    for name, amount in (("registers", registers), ("shared_bytes", shared_bytes)):
+        if amount < 0:
+            raise ArgumentError(name, amount, "0 or more", "Pass what the compiler reported.")
+    warps = _up(threads_per_block, _WARP) // _WARP
+    fits = {
+        "warps": limits.max_warps // warps,
+        "blocks": limits.max_blocks,
+        "registers": _blocks_by_registers(limits, warps, registers),
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
+    }
+    limited_by = min(fits, key=fits.__getitem__)
+    blocks = fits[limited_by]
+    return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by)
+
+
+def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
+    if registers == 0:
+        return limits.max_blocks
+    if registers > limits.registers_per_thread:
+        return 0
+    per_warp = _up(registers * _WARP, limits.register_unit)
+    # A block's warps are spread over the schedulers, so what it takes is counted in whole rounds over them.
+    if per_warp * _up(warps, limits.warp_unit) > limits.registers_per_block:
+        return 0
+    warps_per_scheduler = limits.registers // limits.warp_unit // per_warp
+    return warps_per_scheduler * limits.warp_unit // warps
+
+
+def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+    if shared_bytes > limits.shared_per_block:
+        return 0
+    per_block = _up(shared_bytes + limits.shared_reserved, limits.shared_unit)
+    return limits.shared_per_multiprocessor // per_block if per_block else limits.max_blocks
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,176 @@
+"""The CUDA source that is compiled: where it comes from, what it includes, which kernels it declares."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import ArgumentError
+from workbench.home import home
+
+# What messages call a source that came as text.
+MEMORY_LABEL = "source.cu"
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))', re.MULTILINE)
+_HAS_INCLUDE = re.compile(r'__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# What may stand between __global__ and a kernel's name with brackets of its own.
+_DECORATIONS = ("__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__attribute__", "__align__")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One translation unit.
+
+    ``name`` is the absolute path under which PTX lists it, ``label`` what messages call it, ``folder`` where its own
+    headers are (None for a source that came as text).
+    """
+
+    text: str
+    name: str
+    label: str
+    folder: Path | None
+
+
+def read_source(source: str | Path) -> Source:
+    """The translation unit of a path or of the text itself.
+
+    A ``Path``, or a string of one line without a brace or semicolon, names a file; any other string is CUDA C++. Text
+    is also written to a file under ``home()``, so that the line numbers in PTX and SASS lead somewhere.
+    Raises ArgumentError for a file that does not exist or is not text.
+    """
+    if isinstance(source, str) and re.search(r"[\n{};]", source):
+        return Source(source, str(_kept(source)), MEMORY_LABEL, None)
+    path = Path(source).expanduser().absolute()
+    try:
+        return Source(path.read_text(encoding="utf-8"), str(path), str(path), path.parent)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(
+            "source",
+            f"{str(source)!r} ({error.__class__.__name__})",
+            "CUDA C++ text or a readable .cu file",
+            "Check the path.",
+        ) from error
+
+
+def _kept(text: str) -> Path:
+    """The file that holds a source which came as text; written once, as far as the folder can be written."""
+    path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / MEMORY_LABEL
+    if not path.is_file():
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written beside and renamed: another process may be reading it.
+            temporary = path.with_name(f".writing-{os.getpid()}-{threading.get_ident()}")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+    return path
+
+
+@dataclass(frozen=True)
+class IncludeClosure:
+    """Every file that a source may include, with its content's hash; ``complete`` is False where that is unknown."""
+
+    digests: dict[str, str]
+    complete: bool
+
+
+def include_closure(
+    source: Source, include_dirs: Iterable[Path], toolkit_dirs: Iterable[Path], macros: Mapping[str, object]
+) -> IncludeClosure:
+    """Hash the headers that ``source`` reaches through ``#include``, as far as they are not the toolkit's own.
+
+    Every ``#include`` of the text is followed, also one that the preprocessor would skip: at worst that recompiles too
+    often, never too seldom. A name that is found nowhere is listed too, because creating it may change the result. An
+    ``#include NAME`` whose NAME is no known macro makes the closure incomplete. Headers of the toolkit stand for
+    themselves by their version, which is part of the key.
+    """
+    include_dirs, toolkit_dirs = list(include_dirs), list(toolkit_dirs)
+    digests: dict[str, str] = {}
+    complete = True
+    pending = [(source.text, source.folder)]
+    while pending:
+        text, folder = pending.pop()
+        for quoted, angled, macro in _INCLUDE.findall(text) + [(*pair, "") for pair in _HAS_INCLUDE.findall(text)]:
+            if macro:
+                named = re.fullmatch(r'(?:"([^"]+)"|<([^>]+)>)', str(macros.get(macro, "")))
+                if named is None:
+                    complete = False
+                    continue
+                quoted, angled = named[1] or "", named[2] or ""
+            own = [folder] if quoted and folder is not None else []
+            path = _find(quoted or angled, [*own, *include_dirs])
+            if path is None:
+                if _find(quoted or angled, toolkit_dirs) is None:
+                    digests[f"absent: {quoted or angled}"] = ""
+            elif str(path) not in digests:
+                content = path.read_bytes()
+                digests[str(path)] = hashlib.sha256(content).hexdigest()
+                pending.append((content.decode("utf-8", "replace"), path.parent))
+    return IncludeClosure(digests, complete)
+
+
+def _find(name: str, folders: Iterable[Path]) -> Path | None:
+    return next((path for path in (folder / name for folder in folders) if path.is_file()), None)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A kernel as the source text declares it: its parameters' names, and whether it is a template."""
+
+    parameters: tuple[str, ...]
+    template: bool
+
+
+def declared_kernels(text: str) -> dict[str, Declaration]:
+    """The ``__global__`` functions that a source text declares.
+
+    A reading of the text, not a parse: macros are not expanded. It serves messages, nothing is decided by it.
+    """
+    text = _COMMENT.sub(" ", text)
+    kernels: dict[str, Declaration] = {}
+    for start in re.finditer(r"\b__global__\b", text):
+        position = start.end()
+        while match := re.compile(r"[^;{}(]*?(\w+)\s*\(").match(text, position):
+            inside = _balanced(text, match.end())
+            position = match.end() + len(inside) + 1
+            if match[1] not in _DECORATIONS:
+                # Everything since the last end of a declaration: there "template <...>" stands, if it does.
+                before = re.split(r"[;}]", text[: start.start()])[-1]
+                kernels.setdefault(match[1], Declaration(_parameter_names(inside), "template" in before))
+                break
+    return kernels
+
+
+def _parameter_names(text: str) -> tuple[str, ...]:
+    """The names in a parameter list; none where one of them has no name."""
+    pieces = [re.sub(r"\[[^\]]*\]|=.*", "", piece).strip() for piece in _split(text)]
+    names = [re.search(r"\w\W+(\w+)$", piece) for piece in pieces if piece and piece != "void"]
+    return tuple(name[1] for name in names) if all(names) else ()
+
+
+def _balanced(text: str, position: int) -> str:
+    """The text from ``position`` to the bracket that closes the one before it."""
+    depth = 1
+    for end in range(position, len(text)):
+        depth += (text[end] == "(") - (text[end] == ")")
+        if depth == 0:
+            return text[position:end]
+    return text[position:]
+
+
+def _split(text: str) -> list[str]:
+    """Split a parameter list at the commas that stand outside all brackets."""
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character in "<([{") - (character in ">)]}")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return pieces

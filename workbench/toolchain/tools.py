@@ -1,0 +1,127 @@
+"""Where the libraries, headers and programs of the CUDA toolchain are on this machine.
+
+pip packages come first, because their versions are the tested ones: NVRTC from ``nvidia-cuda-nvrtc``, headers from
+``nvidia-cuda-runtime`` and ``nvidia-cuda-crt``, ``ptxas``, ``cuobjdump`` and ``nvdisasm`` from Triton's wheel. An
+installed CUDA toolkit (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on PATH, ``/usr/local/cuda``) is the second choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from workbench.errors import MissingToolError
+
+HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt]>=13,<14'"
+TRITON_REMEDY = "Install Triton, whose wheel carries it: python -m pip install triton"
+
+
+def stub_headers() -> Path:
+    """The folder of the few C headers that NVRTC lacks."""
+    return Path(__file__).resolve().parent / "headers"
+
+
+def pip_folders() -> list[Path]:
+    """The ``nvidia/cu13`` like folders of NVIDIA's pip packages, newest first; empty where there are none."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = [Path(path) for path in (spec.submodule_search_locations or [])] if spec else []
+    found = [path for root in roots for path in root.glob("cu[0-9]*") if path.is_dir()]
+    found += [path for root in roots for path in root.glob("cuda_*") if path.is_dir()]
+    return sorted(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
+
+
+def toolkit_folders() -> list[Path]:
+    """Installed CUDA toolkits, in the order in which they are tried."""
+    candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        candidates.append(str(Path(nvcc).resolve().parent.parent))
+    candidates += [os.environ.get("CONDA_PREFIX"), "/usr/local/cuda"]
+    folders = [Path(candidate) for candidate in candidates if candidate]
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
+
+
+def find_library(pattern: str) -> Path | None:
+    """The first shared library whose file name matches the regular expression ``pattern``, pip packages first."""
+    places = [folder / "lib" for folder in pip_folders()]
+    for folder in toolkit_folders():
+        places += [folder / "lib64", folder / "lib", folder / "targets" / "x86_64-linux" / "lib"]
+    places += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64")]
+    for place in places:
+        found = sorted(path for path in place.glob("lib*.so*") if re.fullmatch(pattern, path.name))
+        if found:
+            return found[0]
+    return None
+
+
+def cuda_include() -> Path:
+    """The folder with ``cuda_fp16.h``. Raises MissingToolError, with the command that installs it."""
+    places = [folder / "include" for folder in [*pip_folders(), *toolkit_folders()]]
+    for place in places:
+        if (place / "cuda_fp16.h").is_file() and (place / "crt" / "host_defines.h").is_file():
+            return place
+    raise MissingToolError(f"The CUDA headers (cuda_fp16.h and crt/) were not found. {HEADERS_REMEDY}")
+
+
+@functools.cache
+def headers_version(folder: Path) -> str:
+    """What identifies the toolkit's headers: CUDA_VERSION of cuda.h and the versions of the pip packages."""
+    versions = [_package_version(name) for name in ("nvidia-cuda-runtime", "nvidia-cuda-crt")]
+    header = folder / "cuda.h"
+    match = (
+        re.search(r"#define\s+CUDA_VERSION\s+(\d+)", header.read_text(errors="replace")) if header.is_file() else None
+    )
+    return " ".join([match[1] if match else "unknown", *versions, str(folder)])
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def find_program(name: str) -> Path:
+    """``cuobjdump``, ``nvdisasm`` or ``ptxas``: Triton's own, else a CUDA toolkit's, else the one on PATH.
+
+    Raises MissingToolError with the remedy where there is none.
+    """
+    spec = importlib.util.find_spec("triton")
+    places = (
+        [Path(path) / "backends" / "nvidia" / "bin" for path in (spec.submodule_search_locations or [])] if spec else []
+    )
+    places += [folder / "bin" for folder in toolkit_folders()]
+    for place in places:
+        if os.access(place / name, os.X_OK):
+            return place / name
+    on_path = shutil.which(name)
+    if on_path is None:
+        raise MissingToolError(f"{name} was not found. {TRITON_REMEDY}")
+    return Path(on_path)
+
+
+@functools.lru_cache(maxsize=32)
+def _version_of(path: str, modified: float) -> str:
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    match = re.search(r"\bV(\d+\.\d+\.\d+)", text)
+    return match[1] if match else "unknown"
+
+
+def program_version(path: Path) -> str:
+    """The release of one of NVIDIA's programs, such as ``"13.0.88"``."""
+    return _version_of(str(path), path.stat().st_mtime)
+
+
+def run_program(command: list[str | Path]) -> str:
+    """Run one of the toolchain's programs and return what it prints. Raises MissingToolError if it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        reason = done.stderr.strip() or done.stdout.strip()
+        raise MissingToolError(f"{Path(command[0]).name} failed with status {done.returncode}: {reason}")
+    return done.stdout

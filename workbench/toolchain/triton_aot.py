@@ -1,0 +1,294 @@
+"""Triton to a ``CompiledKernel`` ahead of time, for an architecture that need not be present."""
+
+from __future__ import annotations
+
+import re
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.toolchain import disk_cache
+from workbench.toolchain.kernel import CompiledKernel, Parameter, entry_parameters
+from workbench.toolchain.sass import resources_of
+
+if TYPE_CHECKING:
+    from triton.runtime.jit import JITFunction
+
+# Triton specialises an aligned pointer for this many bytes; torch's allocations are aligned to at least as much.
+_ALIGNMENT = 16
+_TYPE = r"\*{0,2}k?(?:[iu](?:1|8|16|32|64)|fp(?:8\w+|16|32|64)|bf16)|constexpr|tensordesc<.*>|nvTmaDesc"
+
+
+def compile_triton(
+    function: JITFunction,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, object],
+    *,
+    arch: str = "sm_80",
+    num_warps: int = 4,
+    num_stages: int = 2,
+    attributes: Mapping[str, int] | None = None,
+) -> CompiledKernel:
+    """Compile a ``@triton.jit`` function without a GPU.
+
+    ``signature`` maps every run-time parameter to its Triton type (``"*fp16"``, ``"i32"``, ``"fp32"``),
+    ``constexprs`` every ``tl.constexpr`` parameter to its value. ``attributes`` says what run-time arguments are
+    multiples of: ``{"n": 16}`` promises that n is, which is what makes masked loads wide; pointers count as multiples
+    of 16 bytes, as Triton's JIT finds for torch's own tensors, unless ``{"x": 1}`` takes that back. A launch checks
+    the promises.
+
+    Raises CompileError with Triton's message and the Python file and line; ArgumentError where the names are not
+    those of the function; MissingToolError without Triton.
+    """
+    jit, signature = _checked(function, signature, constexprs)
+    if num_warps < 1 or num_warps & (num_warps - 1):
+        raise ArgumentError("num_warps", num_warps, "1, 2, 4, 8, 16 or 32", "Triton wants a power of two.")
+    promises = _promises(jit, signature, constexprs, attributes or {})
+    started = time.perf_counter()
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    key = _key(jit, signature, constexprs, promises, arch, options)
+    blobs = disk_cache.load(key)
+    if blobs is not None:
+        return CompiledKernel.from_blobs(blobs)
+    compiled = _compile(jit, signature, constexprs, promises, arch, options, key)
+    kernel = _kernel(
+        compiled, jit, [name for name in signature if name not in constexprs], promises, arch, key, started
+    )
+    disk_cache.store(key, kernel.to_blobs())
+    return kernel
+
+
+def _checked(
+    function: Any, signature: Mapping[str, str], constexprs: Mapping[str, object]
+) -> tuple[Any, dict[str, str]]:
+    """The JIT function under any autotuner, and the signature of all its parameters in their order."""
+    try:
+        from triton.runtime.jit import JITFunction
+    except ImportError as error:
+        raise MissingToolError(f"Triton cannot be imported ({error}). python -m pip install triton") from error
+    while not isinstance(function, JITFunction):
+        inner = getattr(function, "fn", None)
+        if inner is None:
+            raise ArgumentError(
+                "function",
+                type(function).__name__,
+                "a function decorated with @triton.jit",
+                "Decorate it, and unset TRITON_INTERPRET, which replaces such functions, before importing it.",
+            )
+        function = inner
+    names = list(function.arg_names)
+    for argument, given in (("signature", signature), ("constexprs", constexprs)):
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise ArgumentError(argument, unknown[0], ", ".join(names), f"{function.__name__} has these parameters.")
+    missing = [name for name in names if name not in signature and name not in constexprs]
+    if missing:
+        example = f"{{{missing[0]!r}: '*fp16'}}"
+        raise ArgumentError(
+            "signature",
+            f"nothing for {', '.join(missing)}",
+            "a type for every run-time parameter",
+            f"For example {example}.",
+        )
+    for name, kind in signature.items():
+        if not re.fullmatch(_TYPE, kind):
+            raise ArgumentError(
+                f"signature[{name!r}]", repr(kind), "types such as *fp16, *bf16, i32, i64, fp32", "Correct it."
+            )
+    return function, {name: "constexpr" if name in constexprs else signature[name] for name in names}
+
+
+def _promises(
+    jit: Any, signature: Mapping[str, str], constexprs: Mapping[str, object], attributes: Mapping[str, int]
+) -> dict[str, int]:
+    """What each run-time argument is a multiple of, where that is more than 1."""
+    unknown = [name for name in attributes if name not in signature or name in constexprs]
+    if unknown:
+        allowed = ", ".join(name for name in signature if name not in constexprs)
+        raise ArgumentError("attributes", unknown[0], allowed, f"These are the run-time parameters of {jit.__name__}.")
+    promises = {name: _ALIGNMENT for name, kind in signature.items() if kind.startswith("*")} | dict(attributes)
+    return {name: promises[name] for name in signature if promises.get(name, 1) > 1}
+
+
+def _key(
+    jit: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, object],
+    promises: Mapping[str, int],
+    arch: str,
+    options: Mapping[str, int],
+) -> str:
+    import triton
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+    from triton.compiler.compiler import make_backend
+
+    # Triton's own key covers the function and the globals that it reads; file and line are added because they stand
+    # in the PTX, and its backend's hash because it names the assembler.
+    code = jit.fn.__code__
+    identity = {
+        "language": "triton",
+        "function": [_fresh_key(jit), code.co_filename, code.co_firstlineno],
+        "signature": dict(signature),
+        "constexprs": {name: getattr(value, "cache_key", repr(value)) for name, value in constexprs.items()},
+        "promises": dict(promises),
+        "arch": arch,
+        "options": dict(options),
+        "compiler": [triton.__version__, make_backend(_target(arch)).hash()],
+        "environment": dict(get_cache_invalidating_env_vars()),
+    }
+    return disk_cache.content_key(identity)
+
+
+def _fresh_key(jit: Any) -> str:
+    """Triton's key of a function, computed anew where a function that it calls was defined again since.
+
+    Triton computes it once. In a notebook a helper's cell is run again without the kernel's: with the old key Triton's
+    own cache would answer with the old helper.
+    """
+    functions = _reachable(jit)
+    sources = [function.src for function in functions]
+    if _SOURCES.get(jit) != sources:
+        _SOURCES[jit] = sources
+        for function in functions:
+            function.hash = None
+    return jit.cache_key
+
+
+_SOURCES: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+
+
+def _reachable(jit: Any) -> list[Any]:
+    """``jit`` and the JIT functions that it calls, directly or not, as their names are bound now."""
+    found, pending = [], [jit]
+    while pending:
+        function = pending.pop()
+        if any(function is other for other in found):
+            continue
+        found.append(function)
+        code = function.fn.__code__
+        scope = function.fn.__globals__ | {
+            name: cell.cell_contents for name, cell in zip(code.co_freevars, function.fn.__closure__ or (), strict=True)
+        }
+        values = [scope.get(name) for name in (*code.co_names, *code.co_freevars)]
+        for module in [value for value in values if isinstance(value, ModuleType)]:
+            if not module.__name__.startswith("triton"):
+                values += [getattr(module, name, None) for name in code.co_names]
+        pending += [value for value in values if isinstance(value, type(jit))]
+    return found
+
+
+def _target(arch: str) -> Any:
+    from triton.backends.compiler import GPUTarget
+
+    number = re.fullmatch(r"sm_(\d+)a?", arch)
+    if number is None:
+        raise ArgumentError("arch", repr(arch), "sm_ and a number, such as sm_80", "Name a real architecture.")
+    return GPUTarget("cuda", int(number[1]), 32)
+
+
+def _compile(
+    jit: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, object],
+    promises: Mapping[str, int],
+    arch: str,
+    options: Mapping[str, int],
+    key: str,
+) -> Any:
+    import triton
+    from triton.compiler import ASTSource
+
+    names = list(signature)
+    attrs = {(names.index(name),): [["tt.divisibility", value]] for name, value in promises.items()}
+    source = ASTSource(jit, dict(signature), dict(constexprs), attrs)
+    # Triton's own cache knows a function by its text and line but not by its file: without this, the same text in
+    # another file or notebook cell comes back with that file's name in its line information.
+    source.hash = lambda: key
+    try:
+        return triton.compile(source, target=_target(arch), options=dict(options))
+    except Exception as error:
+        # Triton raises many types, from assertion errors of its own to errors of its assembler.
+        raise CompileError(
+            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", _explain(error, jit)
+        ) from error
+
+
+def _explain(error: BaseException, jit: Any) -> str:
+    """Triton's message with the file and line of the Python source that it is about.
+
+    An error inside a function that the kernel calls is chained: the innermost one names the line.
+    """
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    located = [link for link in chain if getattr(getattr(link, "node", None), "lineno", None)]
+    function, line = jit, 1
+    if located:
+        function = _function_of(getattr(located[-1], "src", None), jit)
+        line = located[-1].node.lineno
+    where = f"{function.fn.__code__.co_filename}:{_first_line(function) + line - 1}"
+    texts = []
+    for link in chain[len(located) - 1 :] if located else chain:
+        text = str(link).strip() or type(link).__name__
+        if not any(text in earlier for earlier in texts):
+            texts.append(text)
+    return "\n".join([f"{where}: {type((located or chain)[-1]).__name__}", *texts])
+
+
+def _first_line(jit: Any) -> int:
+    """The line of ``def`` in the file, below any decorators; Triton counts from there."""
+    definition = next((index for index, text in enumerate(jit.raw_src) if text.strip().startswith("def ")), 0)
+    return jit.starting_line_number + definition
+
+
+def _function_of(source: str | None, jit: Any) -> Any:
+    """The JIT function with this source among those that ``jit`` may call; ``jit`` itself if there is none."""
+    return next((function for function in _reachable(jit) if function.src == source), jit)
+
+
+def _kernel(
+    compiled: Any, jit: Any, arguments: list[str], promises: Mapping[str, int], arch: str, key: str, started: float
+) -> CompiledKernel:
+    import triton
+
+    metadata, ptx, cubin = compiled.metadata, compiled.asm["ptx"], compiled.asm["cubin"]
+    scratch = getattr(metadata, "global_scratch_size", 0) + getattr(metadata, "profile_scratch_size", 0)
+    if scratch:
+        raise CompileError(
+            f"{jit.__name__} needs {scratch} bytes of scratch memory per program, which no launch here provides."
+        )
+    used = resources_of(cubin, arch)[metadata.name]
+    return CompiledKernel(
+        name=metadata.name,
+        label=jit.__name__,
+        language="triton",
+        arch=arch,
+        ptx=ptx,
+        cubin=cubin,
+        key=key,
+        registers=used.registers,
+        spill_bytes=used.spill_bytes,
+        stack_bytes=used.stack_bytes,
+        shared_bytes=used.shared_bytes + metadata.shared,
+        threads_per_block=32 * metadata.num_warps,
+        dynamic_shared_bytes=metadata.shared,
+        compiler=f"triton {triton.__version__}",
+        compile_seconds=time.perf_counter() - started,
+        from_cache=False,
+        parameters=_parameters(entry_parameters(ptx)[metadata.name], arguments, promises),
+    )
+
+
+def _parameters(
+    declared: tuple[Parameter, ...], names: list[str], promises: Mapping[str, int]
+) -> tuple[Parameter, ...]:
+    """The PTX parameters under their Python names; those that Triton appended are scratch."""
+    named = [
+        replace(parameter, name=name, divisibility=promises.get(name, 1))
+        for parameter, name in zip(declared, names, strict=False)
+    ]
+    return (*named, *(replace(parameter, scratch=True) for parameter in declared[len(names) :]))
