@@ -1,0 +1,87 @@
+"""The package as users get it: what an import costs, and a wheel that works outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Run a command outside the checkout and return what it printed; fails with the output if it does."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=clean | environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_import_workbench_loads_no_heavy_package(tmp_path):
+    code = (
+        "import sys, workbench; dir(workbench); workbench.WorkbenchError\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'triton', 'pycuda', 'numpy'}))"
+    )
+    assert run(sys.executable, "-c", code, cwd=tmp_path).strip() == "[]"
+
+
+def test_every_public_name_loads():
+    import workbench
+
+    for name in workbench.__all__:
+        assert getattr(workbench, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = workbench.nonsense
+
+
+def test_versions_agree():
+    import workbench
+
+    project = (CHECKOUT / "pyproject.toml").read_text()
+    assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == workbench.__version__
+
+
+WHEEL_PROGRAM = """
+import pathlib, sys, torch, workbench
+from workbench.ops import paged_attention
+from workbench.ops.paged_attention.cases import CASES
+
+package = pathlib.Path(workbench.__file__).parent
+assert package.is_relative_to(sys.argv[1]), package
+assert list((package / "cuda_src").glob("*.cu")), "no CUDA sources in the wheel"
+case = next(iter(CASES.values()))
+problem = case.problem()
+tensors = case.inputs(problem)
+out = paged_attention(
+    tensors.query, tensors.key_cache, tensors.value_cache, tensors.block_tables, tensors.seq_lens,
+    variant="cuda_thread_group",
+)
+print(case.check(out).ok)
+"""
+
+
+def test_a_wheel_runs_a_cuda_variant_outside_the_checkout(tmp_path):
+    """The environment holds our wheel alone; its dependencies come from this one, which has them installed."""
+    if not (CHECKOUT / "pyproject.toml").is_file():
+        pytest.skip("not running from a checkout")
+    run(
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", CHECKOUT,
+        cwd=tmp_path,
+    )  # fmt: skip
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True, symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    # A path line makes packages importable without running their own .pth files, an editable install's among them.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    home = str(tmp_path / "home")
+    assert run(python, "-c", WHEEL_PROGRAM, tmp_path / "env", cwd=tmp_path, WORKBENCH_HOME=home).strip() == "True"

@@ -1,0 +1,159 @@
+"""``workbench bench sim``: how fast the PTX machine runs attention, against what else runs kernels without a GPU.
+
+Every figure of one result comes from one run on one machine, so that the ratios hold where the seconds do not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench import ops, ptx
+from workbench.errors import WorkbenchError, WrongResultError
+from workbench.ops.variant import Case, Variant
+
+CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
+_REPEATS = 7
+_PEER_TIMEOUT_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to run the attention. ``rate`` is in million warp instructions per second."""
+
+    what: str
+    seconds: float
+    instructions: int | None = None
+    baseline: str = ""
+    ratio: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        return None if self.instructions is None else self.instructions / self.seconds / 1e6
+
+
+@dataclass(frozen=True)
+class SimBenchmark:
+    """What `run` measured, on ``problem``; every row's output passed its error bound."""
+
+    problem: str
+    rows: tuple[Row, ...]
+
+    def row(self, what: str) -> Row:
+        """The row of that name."""
+        return next(row for row in self.rows if row.what == what)
+
+    def to_json(self) -> str:
+        """All figures, for a record."""
+        rows = [dataclasses.asdict(row) | {"million_instructions_per_second": row.rate} for row in self.rows]
+        return json.dumps({"problem": self.problem, "rows": rows}, indent=2)
+
+    def __str__(self) -> str:
+        lines = [self.problem, f"{'':44}{'seconds':>10}{'M warp-instr/s':>16}  ratio"]
+        for row in self.rows:
+            rate = "" if row.rate is None else f"{row.rate:.1f}"
+            ratio = "" if row.ratio is None else f"{row.ratio:.1f}x {row.baseline}"
+            lines.append(f"{row.what:44}{row.seconds:>10.4f}{rate:>16}  {ratio}")
+        return "\n".join(lines)
+
+
+def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> SimBenchmark:
+    """Time fp16 paged attention, 4 sequences x 8 heads x 128, each of ``context`` tokens in pages of 16.
+
+    Args:
+        context: cached tokens per sequence.
+        peers: also run Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
+        repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
+
+    Raises:
+        WrongResultError: an output misses its bound; nothing is reported then.
+    """
+    op = ops.get("paged_attention")
+    case = op.case("small", num_heads=8, num_kv_heads=8, head_size=128, seq_lens=(context,) * 4)
+    rows: list[Row] = []
+    for name, title in ((CUDA, "CUDA"), (TRITON, "Triton")):
+        start = _machine(op.variant(name), case)
+        for what, options in (
+            ("bare, 1 core", {"threads": 1}),
+            ("bare, 2 cores", {"threads": 2}),
+            ("statistics, 1 core", {"threads": 1, "statistics": True}),
+            ("statistics and checks, 1 core", {"threads": 1, "statistics": True, "checks": True}),
+        ):
+            best = min((start(**options) for _ in range(repeats)), key=lambda report: report.seconds)
+            rows.append(Row(f"{title} kernel, {what}", best.seconds, best.instructions))
+    if peers:
+        rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
+        rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
+    return SimBenchmark(f"paged attention, {case.label}, 8 heads of 128, pages of 16", tuple(rows))
+
+
+def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
+    """A function that runs the variant's default configuration on the PTX machine and checks what it computed."""
+    config = variant.default_config(case.problem())
+    problem = case.problem(config)
+    tensors = case.inputs(problem)
+    compiled = variant.compile(config, problem, "sm_80")
+    kernel = ptx.Program.from_text(compiled.ptx).kernels[compiled.name]
+    launch = variant.launch(config, problem, tensors)
+    scratch = [None for parameter in compiled.parameters if parameter.scratch]
+    shared_bytes = launch.shared_bytes or compiled.shared_bytes - compiled.static_shared_bytes
+
+    def start(**options) -> ptx.LaunchReport:
+        report = kernel.launch(
+            launch.grid, launch.block, [*launch.arguments, *scratch], shared_bytes=shared_bytes, **options
+        )
+        check = case.check(tensors.out)
+        if not check.ok:
+            raise WrongResultError(f"{variant} on {case.label}: {check}")
+        return report
+
+    return start
+
+
+def _against(peer: Row, ours: str, rows: list[Row]) -> Row:
+    mine = next(row for row in rows if row.what == ours)
+    return dataclasses.replace(peer, baseline=f"slower than {ours}", ratio=peer.seconds / mine.seconds)
+
+
+def _triton_interpreter(variant: Variant, case: Case) -> Row:
+    config = variant.default_config(case.problem())
+    arguments = (variant.name, json.dumps(case.to_dict()), json.dumps(config))
+    result = _subprocess("workbench.bench.triton_interpreter", *arguments, TRITON_INTERPRET="1")
+    if not result["ok"]:
+        raise WrongResultError(f"{variant} under TRITON_INTERPRET=1: error {result['max_error']:.1e}")
+    return Row("TRITON_INTERPRET=1, the same Triton kernel", result["seconds"])
+
+
+def _numba_simulator(case: Case) -> Row:
+    import numpy as np
+
+    tensors = case.inputs(case.problem())
+    arrays = {
+        name: getattr(tensors, name).numpy()
+        for name in ("query", "key_cache", "value_cache", "block_tables", "seq_lens")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "inputs.npz"
+        np.savez(path, **arrays, scale=tensors.scale, expected=case.reference().numpy())
+        result = _subprocess("workbench.bench.numba_simulator", str(path), NUMBA_ENABLE_CUDASIM="1")
+    if not result["max_error"] < 1e-3:
+        raise WrongResultError(f"Numba's simulator: error {result['max_error']:.1e}")
+    return Row("Numba's CUDA simulator, one thread per token", result["seconds"])
+
+
+def _subprocess(module: str, *arguments: str, **environment: str) -> dict:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=_PEER_TIMEOUT_SECONDS
+    )
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise WorkbenchError(f"{module} failed: {reason[0]}. Numba comes with the extra 'peers'.")
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,0 +1,130 @@
+"""``workbench doctor | compare | trace | tune | bench``: the workbench from a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from workbench import __version__
+from workbench.errors import WorkbenchError
+
+
+class _Group(click.Group):
+    """Prints a WorkbenchError as one message and exits with 2; a traceback is for faults of our own."""
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except WorkbenchError as error:
+            click.echo(f"workbench: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="kernel-workbench")
+def main() -> None:
+    """Develop GPU kernels, with or without a GPU."""
+
+
+_case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
+_device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def doctor(as_json: bool) -> None:
+    """What this machine can do, and how to get what is missing."""
+    from workbench.doctor import doctor as examine
+
+    report = examine()
+    if as_json:
+        import dataclasses
+        import json
+
+        click.echo(json.dumps([dataclasses.asdict(check) for check in report.checks], indent=2))
+    else:
+        click.echo(str(report))
+
+
+@main.command()
+@click.argument("op")
+@_case_option
+@_device_option
+@click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -> None:
+    """The variants of OP next to each other, each checked against the float64 reference."""
+    from workbench.comparison import compare as run
+
+    comparison = run(op, case, variants=variants or None, device=device)
+    click.echo(str(comparison))
+    if not comparison.all_correct:
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("op")
+@_case_option
+@click.option("--variant", required=True, help="The variant to look into.")
+def trace(op: str, case: str | None, variant: str) -> None:
+    """What one variant of OP does to memory, source line by source line."""
+    from workbench.tracing import trace as run
+
+    click.echo(str(run(op, case, variant=variant)))
+
+
+@main.command()
+@click.argument("op")
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="Tune for these cases (repeatable).")
+@click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+@_device_option
+@click.option("--strategy", default="exhaustive", show_default=True, help="exhaustive, random or greedy.")
+@click.option("--budget", default=None, help="At most this many configurations (24) or seconds (30s) per variant.")
+@click.option("--store", default=None, type=click.Path(dir_okay=False), help="Where results are kept (SQLite).")
+@click.option("--quick", is_flag=True, help="A small case and a few configurations of each variant.")
+@click.option("--retry-failed", is_flag=True, help="Try configurations again that failed before.")
+def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed) -> None:
+    """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
+
+    Interrupt it whenever you like: the same command goes on where it stopped.
+    """
+    from rich.console import Console
+
+    from workbench.tuning import summary_table
+    from workbench.tuning import tune as run
+
+    result = run(
+        op,
+        list(cases) or None,
+        variants=list(variants) or None,
+        device=device,
+        strategy=strategy,
+        budget=budget,
+        store=store,
+        quick=quick,
+        retry_failed=retry_failed,
+    )
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(summary_table(result))
+    console.print(str(result))
+
+
+@main.group()
+def bench() -> None:
+    """Benchmarks: ratios measured in one run on this machine."""
+
+
+@bench.command("sim")
+@click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
+@click.option("--skip-peers", is_flag=True, help="Leave out Triton's interpreter and Numba's simulator.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
+    """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
+    from workbench.bench.sim import run
+
+    result = run(context=context, peers=not skip_peers)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+if __name__ == "__main__":
+    main()

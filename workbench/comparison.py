@@ -1,0 +1,249 @@
+"""Variants of one op next to each other: correct or not, what they take, what they do to memory, how long.
+
+On the simulator the time is *predicted* from counts for the named GPU; on a GPU it is *measured*. A variant in plain
+torch is checked only: there is no kernel of ours to count.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench import devices, ops
+from workbench.ops.variant import Case, Config, Variant
+from workbench.tuning.device_models import DeviceModel, device_model
+from workbench.tuning.measure import evaluate
+from workbench.tuning.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas
+
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trial per variant on the same inputs. ``str`` and notebooks show facts as rows and variants as columns."""
+
+    op: str
+    case: str
+    device: str
+    trials: tuple[Trial, ...]
+    minimum_bytes: tuple[int, ...]
+    """Per trial: the bytes that must cross memory once for its page size."""
+
+    @property
+    def all_correct(self) -> bool:
+        """Whether every variant ran and met its error bound."""
+        return all(trial.ok for trial in self.trials)
+
+    def __getitem__(self, variant: str) -> Trial:
+        """The trial of the variant of that name."""
+        for trial in self.trials:
+            if trial.variant == variant:
+                return trial
+        raise KeyError(variant)
+
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """What the table shows: fact -> one text per variant, in the order of ``trials``."""
+        columns = list(zip(self.trials, self.minimum_bytes, strict=True))
+        table = {}
+        for name, read in _FACTS:
+            texts = tuple(read(trial, least) for trial, least in columns)
+            if any(text != _NONE for text in texts):
+                table[name] = texts
+        return table
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per variant, numbers as numbers: errors, resources, counts, seconds."""
+        import pandas
+
+        rows = []
+        for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
+            keep = ("registers", "spill_bytes", "shared_bytes", "occupancy")
+            rows.append(
+                {
+                    "variant": trial.variant,
+                    "language": trial.language,
+                    "outcome": trial.outcome,
+                    "config": dict(trial.config),
+                    "max_error": trial.max_error,
+                    "error_bound": trial.error_bound,
+                    **{name: trial.resources.get(name) for name in keep},
+                    "warp_instructions": trial.counts.get("warp_instructions"),
+                    "sectors_per_request": _sectors_per_request(trial),
+                    "shared_conflicts": trial.counts.get("shared_conflicts"),
+                    "unique_bytes": _unique_bytes(trial),
+                    "minimum_bytes": least,
+                    "seconds": trial.seconds,
+                    "time_is": trial.basis or None,
+                }
+            )
+        return pandas.DataFrame(rows).set_index("variant")
+
+    @property
+    def title(self) -> str:
+        """Op, case and where the figures come from."""
+        return f"{self.op} on {self.case}, device {self.device}"
+
+    def __str__(self) -> str:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left")
+        table.add_column("")
+        for trial in self.trials:
+            table.add_column(trial.variant, overflow="fold")
+        for name, texts in self.facts().items():
+            table.add_row(name, *texts)
+        console = Console(width=120, file=io.StringIO(), color_system=None)
+        console.print(table)
+        lines = (line.rstrip() for line in console.file.getvalue().splitlines())
+        return "\n".join(line for line in lines if line)
+
+    def __repr__(self) -> str:
+        verdict = "all correct" if self.all_correct else "NOT all correct"
+        return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
+
+    def _repr_html_(self) -> str:
+        cell = '<td style="text-align:left">{}</td>'.format
+        head = "".join(f'<th style="text-align:left">{html.escape(trial.variant)}</th>' for trial in self.trials)
+        body = "".join(
+            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+            f"{''.join(cell(html.escape(text)) for text in texts)}</tr>"
+            for name, texts in self.facts().items()
+        )
+        title = f"<caption>{html.escape(self.title)}</caption>"
+        return f"<table>{title}<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def compare(
+    op: str,
+    case: str | Case | None = None,
+    variants: Sequence[str | Variant] | None = None,
+    device: str = "auto",
+    *,
+    configs: Mapping[str, Config] | None = None,
+    model: str | DeviceModel | None = None,
+) -> Comparison:
+    """Run several variants of an op on the same inputs and put what is known of each side by side.
+
+    Args:
+        op: its name, e.g. ``"paged_attention"``.
+        case: name or value of a case; default: the op's quick one.
+        variants: names or values; default: every variant that reads the case's dtype, layout and features.
+        device: "auto", "sim" or "cuda".
+        configs: variant name -> configuration; default: the variant's untuned one.
+        model: the GPU that the simulator's counts are turned into a predicted time for; default an A100.
+
+    Returns:
+        `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
+
+    Raises:
+        UnknownNameError: an op, case, variant, device or model that does not exist.
+        DeviceUnavailableError: the device was asked for by name and cannot run here.
+    """
+    found = ops.get(op)
+    case = found.case(case or next(iter(found.cases))) if case is None or isinstance(case, str) else case
+    where, model = devices.get(device), device_model(model)
+    if variants is None:
+        chosen = [variant for variant in found.variants if not variant.unsupported(case.problem(arch=where.arch))]
+    else:
+        chosen = [found.variant(variant) if isinstance(variant, str) else variant for variant in variants]
+    trials, least = [], []
+    for variant in chosen:
+        config = (configs or {}).get(variant.name)
+        if config is None:
+            config = variant.default_config(case.problem(arch=where.arch))
+        trials.append(evaluate(variant, config, case, where, model=model))
+        least.append(case.minimum_bytes(case.problem(config, arch=where.arch)))
+    return Comparison(op, case.label, where.name, tuple(trials), tuple(least))
+
+
+# -- the facts, in the order of the table -----------------------------------------------------------------------------
+
+
+def _sectors_per_request(trial: Trial) -> float | None:
+    counts = trial.counts
+    requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
+    if not requests:
+        return None
+    return (counts["global_load_sectors"] + counts["global_store_sectors"]) / requests
+
+
+def _unique_bytes(trial: Trial) -> int | None:
+    return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
+
+
+def _verdict(trial: Trial, least: int) -> str:
+    if trial.max_error is None:
+        return f"{trial.outcome}: {trial.message}"
+    sign = "yes" if trial.ok else f"NO ({trial.outcome})"
+    return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
+
+
+def _resource(name: str, unit: str = "") -> Callable[[Trial, int], str]:
+    return lambda trial, least: f"{trial.resources[name]:,}{unit}" if name in trial.resources else _NONE
+
+
+def _occupancy(trial: Trial, least: int) -> str:
+    if "occupancy" not in trial.resources:
+        return _NONE
+    return f"{trial.resources['occupancy']:.0%}, limited by {trial.resources['limited_by']}"
+
+
+def _count(name: str) -> Callable[[Trial, int], str]:
+    return lambda trial, least: f"{trial.counts[name]:,}" if name in trial.counts else _NONE
+
+
+def _sectors(trial: Trial, least: int) -> str:
+    value = _sectors_per_request(trial)
+    return _NONE if value is None else f"{value:.2f}"
+
+
+def _conflicts(trial: Trial, least: int) -> str:
+    counts = trial.counts
+    if not counts.get("shared_requests"):
+        return _NONE
+    return f"{counts['shared_conflicts']:,} of {counts['shared_wavefronts']:,} wavefronts"
+
+
+def _requested(trial: Trial, least: int) -> str:
+    if not trial.counts:
+        return _NONE
+    moved = 32 * (trial.counts["global_load_sectors"] + trial.counts["global_store_sectors"])
+    return f"{moved:,} ({moved / least:.2f}x the minimum)"
+
+
+def _touched(trial: Trial, least: int) -> str:
+    unique = _unique_bytes(trial)
+    return _NONE if unique is None else f"{unique:,} ({unique / least:.2f}x the minimum)"
+
+
+def _time(trial: Trial, least: int) -> str:
+    if trial.seconds is None:
+        return _NONE
+    text = f"{trial.basis} {trial.seconds * 1e6:.2f} µs"
+    if trial.basis == "predicted":
+        text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
+    return text
+
+
+_FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
+    ("language", lambda trial, least: trial.language),
+    ("configuration", lambda trial, least: trial.config_text if trial.config else _NONE),
+    ("correct", _verdict),
+    ("registers per thread", _resource("registers")),
+    ("spilled", _resource("spill_bytes", " bytes")),
+    ("shared memory per block", _resource("shared_bytes", " bytes")),
+    ("occupancy", _occupancy),
+    ("warp instructions", _count("warp_instructions")),
+    ("global sectors per request", _sectors),
+    ("bytes requested from L2", _requested),
+    ("distinct bytes touched", _touched),
+    ("shared-memory conflicts", _conflicts),
+    ("time", _time),
+)

@@ -1,0 +1,76 @@
+"""Static plots (matplotlib), colour-blind safe: Okabe-Ito colours, and never colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+
+
+def key_page_map(
+    thread_group_size: int, vec_size: int, *, block_size: int = 16, head_size: int = 32, x: int = 8, ax=None
+):
+    """Draw which thread of which group reads which elements of one page of keys (one KV head), in the x layout.
+
+    Rows are tokens, columns the elements of a head; thin lines bound one load of a thread, thick ones the groups of x
+    elements that lie together in memory. The number in a cell is the lane within its thread group. The dashed frame
+    is one request of the warp; pale tokens wait for the warp's next turn.
+
+    Returns the matplotlib Axes.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(9, 3.6))
+    groups = 32 // thread_group_size
+    for token in range(block_size):
+        for load in range(head_size // vec_size):
+            lane = load % thread_group_size
+            ax.add_patch(
+                Rectangle(
+                    (load * vec_size, token),
+                    vec_size,
+                    1,
+                    facecolor=OKABE_ITO[lane % len(OKABE_ITO)],
+                    alpha=0.75 if token < groups else 0.3,
+                    edgecolor="white",
+                    linewidth=0.8,
+                )
+            )
+            ax.text((load + 0.5) * vec_size, token + 0.5, str(lane), ha="center", va="center", fontsize=7)
+    for edge in range(0, head_size + 1, x):
+        ax.axvline(edge, color="black", linewidth=1.6)
+    ax.set(
+        xlim=(0, head_size),
+        ylim=(block_size, 0),
+        xlabel=f"element of the head (x = {x} of them lie side by side)",
+        ylabel="token of the page",
+        title=f"THREAD_GROUP_SIZE = {thread_group_size}, VEC_SIZE = {vec_size}",
+    )
+    request = (thread_group_size * vec_size, min(groups, block_size))
+    frame = {"edgecolor": "#D55E00", "linewidth": 3, "linestyle": "--", "clip_on": False}
+    ax.add_patch(Rectangle((0, 0), *request, fill=False, **frame))
+    return ax
+
+
+def grouped_bars(labels: Sequence[str], series: dict[str, Sequence[float]], *, ylabel: str, title: str = "", ax=None):
+    """Bars of several series per label, hatched as well as coloured. Returns the matplotlib Axes."""
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(8, 3.2))
+    width = 0.8 / len(series)
+    for index, (name, values) in enumerate(series.items()):
+        places = [at + (index - (len(series) - 1) / 2) * width for at in range(len(labels))]
+        bars = ax.bar(
+            places, values, width, label=name, color=OKABE_ITO[index], hatch=("", "//", "..", "xx")[index % 4],
+            edgecolor="white",
+        )  # fmt: skip
+        ax.bar_label(bars, fmt="%.3g", fontsize=8)
+    ax.set_xticks(range(len(labels)), labels)
+    ax.set(ylabel=ylabel, title=title)
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(series) > 1:
+        ax.legend(frameon=False)
+    return ax
