@@ -1,0 +1,374 @@
+"""Which configuration an op should run: the tuned tables, read.
+
+A table is one JSON file per device, ``recorded/tuned/<device>.json`` in the package under
+``$WORKBENCH_HOME/tuned/<device>.json`` of the user, whose entries come first. Each entry is the best configuration
+that a tuning run found for one problem (sizes, dtype, layout, page size). A lookup takes, in this order,
+
+1. ``exact``: an entry for this very problem,
+2. ``nearest``: the entry whose sizes are nearest in log space, everything that is no size (dtype, layout, features)
+   being equal,
+3. ``architecture``: the same in the tables of other devices of the same architecture,
+4. ``default``: the variant's untuned rule,
+
+and skips every entry that is illegal for the problem (the page size of a running cache is part of the problem and of
+the variant's rules, so it restricts the choice by itself). The simulator has tables of its own, whose times are
+predicted for the GPU in the table's name.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import StoreError
+from workbench.home import home
+
+if TYPE_CHECKING:
+    from workbench.ops.variant import Op, Variant
+
+FORMAT = 1
+
+SIM_TABLE = "sim-a100-sxm-80gb"
+"""The simulator's table: predicted for the device model that the simulator stands for by default."""
+
+SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "tuned"
+"""Tables that come with the package."""
+
+# More problems than a serving process meets between two tunings; past it the memory starts anew.
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One winner of a tuning run. Times in seconds; ``basis`` says whether they are "measured" or "predicted"."""
+
+    op: str
+    variant: str
+    problem: Mapping[str, Any]
+    config: Mapping[str, Any]
+    seconds: float
+    basis: str
+    source_hash: str
+    case: str = ""
+    default_config: Mapping[str, Any] | None = None
+    default_seconds: float | None = None
+    recorded: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What a newer entry replaces: the one for the same op, variant and problem."""
+        return json.dumps([self.op, self.variant, self.problem], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The entries of one device, from one file."""
+
+    device: str
+    arch: str
+    description: str
+    entries: tuple[Entry, ...]
+    path: Path
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The answer to a lookup. ``str()`` explains it; ``considered`` (with ``explain=True``) says why not the others."""
+
+    variant: str
+    config: Mapping[str, Any]
+    level: str
+    """"exact", "nearest", "architecture" or "default"."""
+    source: str
+    """The table's file, or what the default rule is."""
+    entry: Entry | None = None
+    distance: float = 0.0
+    """How far the entry's sizes are from the problem's: 1 is a factor of two in one size."""
+    stale: bool = False
+    """The variant's source has changed since: legal still, but perhaps no longer the best."""
+    considered: tuple[str, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the default configuration it was when it was tuned; None if that is unknown."""
+        if self.entry is None or not self.entry.default_seconds:
+            return None
+        return self.entry.default_seconds / self.entry.seconds
+
+    def __str__(self) -> str:
+        config = " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
+        if self.entry is None:
+            return "\n".join([f"{self.variant} {config}: default, {self.source}", *self.considered])
+        gain = "" if self.gain is None else f", {self.gain:.2f}x as fast as the default"
+        lines = [
+            f"{self.variant} {config}: {self.level} match, tuned for {self.entry.case} on {self.entry.recorded}",
+            f"  {self.entry.basis} {self.entry.seconds * 1e6:.2f} µs{gain}; from {self.source}",
+        ]
+        if self.level != "exact":
+            lines.append(f"  its sizes differ by {self.distance:.2f} (1 is a factor of two in one size)")
+        if self.stale:
+            lines.append("  stale: the variant's source has changed since; tune again")
+        return "\n".join([*lines, *self.considered])
+
+
+def lookup(
+    op: str | Op,
+    variant: str | Variant | None,
+    problem: Any,
+    device: Any = "sim",
+    *,
+    explain: bool = False,
+) -> Tuned | None:
+    """The configuration to run for a problem, and where it comes from.
+
+    Args:
+        op: name or value.
+        variant: name or value; None for the fastest of all variants.
+        problem: the op's own value; its numbers are its sizes.
+        device: "sim", "cuda", a device, or a table's name.
+        explain: also say why each other entry was not taken.
+
+    Returns:
+        None where not even a default configuration is legal.
+
+    Raises:
+        StoreError: a table is damaged; names the file and the remedy.
+    """
+    name = op if isinstance(op, str) else op.name
+    variant_name = variant if variant is None or isinstance(variant, str) else variant.name
+    tables = _tables_now()
+    key = (name, variant_name, problem, device if isinstance(device, str) else device.name)
+    found = tables.answers.get(key, tables)
+    if found is tables or explain:
+        found = _find(tables, _op(op), variant_name, problem, table_name(device), explain)
+        if not explain:
+            if len(tables.answers) >= _REMEMBERED:
+                tables.answers.clear()
+            tables.answers[key] = found
+    return found
+
+
+def table_name(device: Any) -> str:
+    """The name of a device's table: "sim", "cuda" or a device value, else a table's name itself."""
+    name = device if isinstance(device, str) else device.name
+    if name == "sim":
+        return SIM_TABLE
+    if name == "cuda":
+        import torch
+
+        return slug(torch.cuda.get_device_name())
+    return name
+
+
+def slug(name: str) -> str:
+    """A GPU's name as a file name: ``"NVIDIA H200"`` is ``"nvidia-h200"``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def user_folder() -> Path:
+    """Where the tables of this user live."""
+    return home() / "tuned"
+
+
+def read_table(path: Path) -> Table:
+    """A table's file. Raises StoreError, naming the file and the remedy, if it is damaged or of a newer format."""
+    remedy = f"Move it aside (mv {path} {path}.broken) and tune again; until then defaults apply."
+    try:
+        record = json.loads(path.read_text())
+        if record["format"] > FORMAT:
+            raise StoreError(
+                f"tuned table {path}: format {record['format']} is newer than {FORMAT}. Update the workbench."
+            )
+        entries = tuple(Entry(**entry) for entry in record["entries"])
+        return Table(record["device"], record["arch"], record["description"], entries, path)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise StoreError(f"tuned table {path}: damaged ({type(error).__name__}: {error}). {remedy}") from error
+
+
+def table_record(table: Table) -> dict:
+    """What :func:`read_table` reads, ready for JSON."""
+    entries = [asdict(entry) for entry in table.entries]
+    return {
+        "format": FORMAT,
+        "device": table.device,
+        "arch": table.arch,
+        "description": table.description,
+        "entries": entries,
+    }
+
+
+def problem_record(problem: Any) -> dict:
+    """A problem as plain values, without the architecture: that belongs to the table."""
+    record = problem.to_dict() if hasattr(problem, "to_dict") else asdict(problem)
+    record = json.loads(json.dumps(record))
+    return {name: value for name, value in record.items() if name != "arch"}
+
+
+# -- the tables in memory ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Tables:
+    """Every table as of one state of the user's folder, and the answers already found in them."""
+
+    by_name: dict[str, tuple[Table, ...]]
+    answers: dict[tuple, Tuned | None] = field(default_factory=dict)
+    hashes: dict[Any, str] = field(default_factory=dict)
+
+
+_state: tuple[tuple, _Tables] | None = None
+_user_folders: dict[str | None, str] = {}
+
+
+def _tables_now() -> _Tables:
+    """The tables, read again when the user's folder has changed. A table is replaced by renaming, which shows there."""
+    global _state
+    variable = os.environ.get("WORKBENCH_HOME")
+    if variable not in _user_folders:
+        _user_folders[variable] = str(user_folder())
+    folder = _user_folders[variable]
+    try:
+        changed = os.stat(folder).st_mtime_ns
+    except OSError:
+        changed = None
+    stamp = (folder, changed)
+    if _state is None or _state[0] != stamp:
+        _state = (stamp, _Tables(_read_all(Path(folder))))
+    return _state[1]
+
+
+def forget() -> None:
+    """Read the tables again at the next lookup. (Two changes within one tick of the file system's clock look alike.)"""
+    global _state
+    _state = None
+
+
+def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
+    tables: dict[str, tuple[Table, ...]] = {}
+    for path in (*sorted(folder.glob("*.json")), *sorted(SHIPPED.glob("*.json"))):
+        table = read_table(path)
+        tables[path.stem] = (*tables.get(path.stem, ()), table)
+    return tables
+
+
+def _entries(tables: tuple[Table, ...]) -> Iterator[tuple[Table, Entry]]:
+    """The entries of a device, the user's own before (and instead of) the shipped one for the same problem."""
+    seen = set()
+    for table in tables:
+        for entry in table.entries:
+            if entry.key not in seen:
+                seen.add(entry.key)
+                yield table, entry
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------
+
+
+def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: str, explain: bool) -> Tuned | None:
+    names = {one.name: one for one in op.variants if variant in (None, one.name)}
+    if variant is not None and not names:
+        op.variant(variant)  # raises, listing those that exist
+    record = problem_record(problem)
+    arch = getattr(problem, "arch", None)
+    notes: list[str] = []
+    best: tuple[tuple, Tuned] | None = None
+    for name in (device, *(other for other in tables.by_name if other != device)):
+        if name != device and not any(table.arch == arch for table in tables.by_name[name]):
+            continue
+        for table, entry in _entries(tables.by_name.get(name, ())):
+            if entry.op != op.name or entry.variant not in names:
+                continue
+            distance = _distance(entry.problem, record)
+            label = f"  not {entry.variant} {dict(entry.config)} ({name}, {entry.case}): "
+            if distance is None:
+                notes.append(label + "tuned for another dtype, layout or feature")
+                continue
+            broken = _broken(names[entry.variant], entry.config, problem)
+            if broken:
+                notes.append(label + broken)
+                continue
+            level = "architecture" if name != device else "exact" if distance == 0 else "nearest"
+            stale = _source_hash(tables, names[entry.variant]) != entry.source_hash
+            found = Tuned(entry.variant, dict(entry.config), level, str(table.path), entry, distance, stale)
+            rank = (level == "architecture", round(distance, 6), stale, entry.basis != "measured", entry.seconds)
+            if best is None or rank < best[0]:
+                if best:
+                    notes.append(_passed_over(best[1]))
+                best = rank, found
+            else:
+                notes.append(_passed_over(found))
+    answer = best[1] if best else _default(op, names, problem, device)
+    return answer if answer is None or not explain else Tuned(**{**answer.__dict__, "considered": tuple(notes)})
+
+
+def _passed_over(found: Tuned) -> str:
+    stale = ", stale" if found.stale else ""
+    return (
+        f"  not {found.variant} {dict(found.config)} ({Path(found.source).stem}): {found.level}, at distance "
+        f"{found.distance:.2f}{stale}, {found.entry.basis} {found.entry.seconds * 1e6:.2f} µs"
+    )
+
+
+def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) -> Tuned | None:
+    """The untuned rule of the last variant in teaching order that can run the problem; torch's only if asked for."""
+    for one in reversed(list(names.values())):
+        if one.language == "torch" and len(names) > 1:
+            continue
+        if one.unsupported(problem):
+            continue
+        config = one.default_config(problem)
+        if not _broken(one, config, problem):
+            return Tuned(one.name, config, "default", f"the untuned rule: nothing tuned for {op.name} on {device} fits")
+    return None
+
+
+def _broken(variant: Variant, config: Mapping, problem: Any) -> str:
+    """Why a configuration is illegal; "" if it is legal. An entry of an older space may lack a tunable."""
+    if set(config) != set(variant.space):
+        return f"its tunables {sorted(config)} are not those of the variant, {sorted(variant.space)}"
+    return "; ".join(f"{rule.name}: {rule.rule}" for rule in variant.broken(config, problem))
+
+
+def _distance(tuned: Mapping[str, Any], wanted: Mapping[str, Any]) -> float | None:
+    """How far two problems' sizes are apart (Euclidean in log2); None if they differ in anything but sizes.
+
+    A size that is None in the wanted problem is free and matches any.
+    """
+    total = 0.0
+    for name, value in wanted.items():
+        other = tuned.get(name)
+        if value == other or (value is None and _is_size(other)):
+            continue
+        if not (_is_size(value) and _is_size(other)):
+            return None
+        total += math.log2((value + 1) / (other + 1)) ** 2
+    return math.sqrt(total)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _source_hash(tables: _Tables, variant: Variant) -> str:
+    if variant not in tables.hashes:
+        tables.hashes[variant] = variant.source_hash
+    return tables.hashes[variant]
+
+
+@functools.cache
+def _op_named(name: str) -> Op:
+    from workbench import ops
+
+    return ops.get(name)
+
+
+def _op(op: str | Op) -> Op:
+    return _op_named(op) if isinstance(op, str) else op

@@ -1,0 +1,43 @@
+"""Tuning: search a variant's configurations, keep every outcome, hand the winner to the op.
+
+`tune` is the whole of it. Its parts can be used alone: `evaluate` tries one configuration, `Space` enumerates and
+explains, `Store` keeps, `predict` turns the simulator's counts into a time, `lookup` reads the tuned tables.
+"""
+
+from workbench.tuning.attempts import Progress
+from workbench.tuning.device_models import DeviceModel, device_model, device_models
+from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
+from workbench.tuning.predict import Prediction, predict
+from workbench.tuning.run import Choice, TuningRun
+from workbench.tuning.search import STRATEGIES, Budget
+from workbench.tuning.space import Space
+from workbench.tuning.store import Store
+from workbench.tuning.summary import print_progress, summary_table
+from workbench.tuning.table import lookup
+from workbench.tuning.trial import OUTCOMES, Trial
+from workbench.tuning.tune import tune
+
+__all__ = [
+    "OUTCOMES",
+    "STRATEGIES",
+    "Budget",
+    "Choice",
+    "DeviceLostError",
+    "DeviceModel",
+    "Inputs",
+    "Limits",
+    "Prediction",
+    "Progress",
+    "Space",
+    "Store",
+    "Trial",
+    "TuningRun",
+    "device_model",
+    "device_models",
+    "evaluate",
+    "lookup",
+    "predict",
+    "print_progress",
+    "summary_table",
+    "tune",
+]

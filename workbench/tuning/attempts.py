@@ -1,0 +1,236 @@
+"""Attempts on their way through a tuning run: claimed, compiled ahead in threads, measured one at a time, stored."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from workbench.errors import ConfigurationError, WorkbenchError
+from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_timing import Clock
+from workbench.tuning.measure import (
+    Compiled,
+    DeviceLostError,
+    Inputs,
+    Limits,
+    compile_configuration,
+    evaluate,
+    with_prediction,
+)
+from workbench.tuning.predict import VERSION as PREDICTION_VERSION
+from workbench.tuning.store import Identity, Store
+from workbench.tuning.trial import Trial, canonical
+from workbench.tuning.versions import toolchain, versions
+
+COMPILE_THREADS = 2
+LOOK_AHEAD = 6
+"""Attempts that are claimed, and being compiled, while another is measured."""
+
+ALIKE = 3
+"""When a run's first attempts, this many, crash with the same message, it is not the configurations' fault."""
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a tuning run is. An attempt is one configuration on one case; ``total`` is None where it is not known."""
+
+    done: int
+    total: int | None
+    new: int
+    reused: int
+    latest: Trial
+    best: Trial | None
+
+
+@dataclass
+class _Attempt:
+    variant: object
+    config: Mapping
+    case: object
+    identity: Identity
+    compiled: Future | None = None
+
+
+class Attempts:
+    """Tries configurations on cases; each result is in the store before the next one is measured.
+
+    ``trials`` holds what came out, by :func:`trial_key`; ``new`` and ``reused`` count what was done here and what came
+    from the store.
+    """
+
+    def __init__(
+        self,
+        cases: Iterable,
+        device,
+        model: DeviceModel,
+        store: Store,
+        *,
+        limits: Limits | None = None,
+        retry_failed: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+        clock: Clock | None = None,
+        total: int | None = None,
+    ):
+        self.cases = tuple(cases)
+        self.trials: dict[tuple, Trial] = {}
+        self.new = self.reused = 0
+        self._device, self._model, self._store = device, model, store
+        self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
+        self._clock, self._total = clock, total
+        self._inputs = {case.name: Inputs(case, device.name) for case in self.cases}
+        self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
+        self._source_hashes: dict[object, str] = {}
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
+        # Triton's compiler is not made for several threads.
+        self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton")
+        self._best: Trial | None = None
+        self._crashes: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Attempts:
+        return self
+
+    def __exit__(self, *_) -> None:
+        # Whatever is being compiled ends by itself, and its result is in the compiler's cache.
+        for pool in (self._pool, self._triton_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
+        waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
+        mine: deque[_Attempt] = deque()
+        busy: list[_Attempt] = []
+        # Under a deadline nothing is claimed that may not be measured.
+        ahead = LOOK_AHEAD if deadline == math.inf else 1
+        while waiting or mine or busy:
+            if time.monotonic() >= deadline and not mine:
+                return False
+            batch = [waiting.popleft() for _ in range(min(ahead - len(mine), len(waiting)))]
+            if not batch and not mine:
+                # Only what another process works on is left: ask again, until it is done or its process is gone.
+                time.sleep(_POLL_SECONDS)
+                batch, busy = busy, []
+            self._claim(batch, mine, busy)
+            if mine:
+                self._measure(mine.popleft())
+        return True
+
+    def identity(self, variant, config: Mapping, case) -> Identity:
+        """What identifies an attempt in the store."""
+        if variant not in self._source_hashes:
+            self._source_hashes[variant] = variant.source_hash
+        name = self._device.name
+        if name == "cuda":
+            import torch
+
+            name = torch.cuda.get_device_name()
+        return Identity(
+            op=variant.op,
+            variant=variant.name,
+            language=variant.language,
+            case_name=case.name,
+            case_json=self._case_json[case.name],
+            config=dict(config),
+            device=name,
+            device_description=self._device.description,
+            arch=self._device.arch,
+            source_hash=self._source_hashes[variant],
+            toolchain=toolchain(variant.language),
+            versions=versions(),
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _attempt(self, variant, config: Mapping, case) -> _Attempt:
+        return _Attempt(variant, config, case, self.identity(variant, config, case))
+
+    def _claim(self, batch: list[_Attempt], mine: deque, busy: list) -> None:
+        if not batch:
+            return
+        claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._retry_failed)
+        for attempt, claim in zip(batch, claims, strict=True):
+            if claim.state == "done":
+                self._reuse(attempt, claim.trial)
+            elif claim.state == "busy":
+                busy.append(attempt)
+            else:
+                attempt.compiled = self._compile_ahead(attempt)
+                mine.append(attempt)
+
+    def _compile_ahead(self, attempt: _Attempt) -> Future | None:
+        variant, config = attempt.variant, attempt.config
+        # On a GPU Triton's JIT runs in this thread, so its compiler must not run in another one.
+        if variant.language == "torch" or (variant.language == "triton" and self._device.name == "cuda"):
+            return None
+        try:
+            problem = attempt.case.problem(config, arch=self._device.arch)
+            if variant.broken(config, problem):
+                return None
+        except ConfigurationError:
+            return None
+        pool = self._triton_pool if variant.language == "triton" else self._pool
+        return pool.submit(compile_configuration, variant, config, problem, self._device.arch)
+
+    def _measure(self, attempt: _Attempt) -> None:
+        compiled: Compiled | None = attempt.compiled.result() if attempt.compiled else None
+        key = attempt.identity.key
+        self._store.begin(key)
+        try:
+            trial = evaluate(
+                attempt.variant,
+                attempt.config,
+                attempt.case,
+                self._device,
+                model=self._model,
+                limits=self._limits,
+                inputs=self._inputs[attempt.case.name],
+                compiled=compiled,
+                clock=self._clock,
+            )
+        except DeviceLostError as error:
+            self._store.finish(key, replace(error.trial, device=attempt.identity.device))
+            raise
+        trial = replace(trial, device=attempt.identity.device)
+        self._store.finish(key, trial)
+        self.new += 1
+        if trial.outcome == "crash" and len(self._crashes) == self.new - 1:
+            self._crashes.append((key, trial.message))
+            self._stop_if_alike()
+        self._keep(attempt, trial)
+
+    def _stop_if_alike(self) -> None:
+        keys, messages = zip(*self._crashes, strict=True)
+        if len(keys) == ALIKE and len(set(messages)) == 1:
+            self._store.forget(*keys)
+            raise WorkbenchError(
+                f"the first {ALIKE} attempts crashed alike: {messages[0]}. That is hardly the configurations' doing, "
+                "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
+            )
+
+    def _reuse(self, attempt: _Attempt, trial: Trial) -> None:
+        # Counts are kept, so another device model, or a better version of the prediction, needs no new run.
+        current = (trial.predicted_for, trial.prediction.get("version")) == (self._model.key, PREDICTION_VERSION)
+        if trial.counts and trial.ok and not current:
+            trial = with_prediction(trial, self._model)
+            self._store.amend(attempt.identity.key, trial)
+        self.reused += 1
+        # The store spells a configuration with sorted names; here its order is the space's.
+        self._keep(attempt, replace(trial, config=dict(attempt.config)))
+
+    def _keep(self, attempt: _Attempt, trial: Trial) -> None:
+        self.trials[trial_key(trial)] = trial
+        if trial.seconds is not None and (self._best is None or trial.seconds < self._best.seconds):
+            self._best = trial
+        if self._progress:
+            done = self.new + self.reused
+            self._progress(Progress(done, self._total, self.new, self.reused, trial, self._best))
+
+
+def trial_key(trial: Trial) -> tuple[str, str, str]:
+    """What tells the trials of one run apart: variant, case and configuration."""
+    return trial.variant, trial.case, canonical(dict(trial.config))

@@ -1,0 +1,97 @@
+"""What a GPU's maker and independent measurements publish about it: the limits that predictions rest on.
+
+The figures are package data (``recorded/devices.json``), each with its source; ``assumed`` marks the ones that nobody
+publishes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.errors import UnknownNameError
+
+DEFAULT_MODEL = "a100-sxm-80gb"
+"""The device model that the simulator predicts for where none is named: it runs sm_80 code."""
+
+DEVICES_FILE = Path(__file__).resolve().parent.parent / "recorded" / "devices.json"
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """The limits of one GPU. SM stands for multiprocessor; rates are per clock, those named ``_lanes`` per SM too."""
+
+    key: str
+    name: str
+    arch: str
+    multiprocessors: float
+    clock_hz: float
+    dram_bytes_per_second: float
+    l2_bytes: float
+    l2_bytes_per_clock: float
+    l2_bytes_per_clock_sm: float
+    l1_bytes_per_clock: float
+    issue_slots: float
+    fp32_lanes: float
+    fp16_lanes: float
+    fp64_lanes: float
+    integer_lanes: float
+    conversion_lanes: float
+    special_lanes: float
+    tensor_flops_per_clock: float
+    shared_bytes_per_clock: float
+    dram_latency_clocks: float
+    l2_latency_clocks: float
+    shared_latency_clocks: float
+    arithmetic_latency_clocks: float
+    launch_seconds: float
+    matches: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """For each figure the publication that it comes from, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.arch})"
+
+
+@functools.cache
+def device_models() -> Mapping[str, DeviceModel]:
+    """The shipped device models by name."""
+    record = json.loads(DEVICES_FILE.read_text())
+    return {key: _model(key, entry, record["sources"]) for key, entry in record["devices"].items()}
+
+
+def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
+    """A device model by name; the simulator's default for None. Raises UnknownNameError listing those that exist."""
+    if isinstance(name, DeviceModel):
+        return name
+    models = device_models()
+    if name is None:
+        return models[DEFAULT_MODEL]
+    if name not in models:
+        raise UnknownNameError("model", repr(name), ", ".join(models), "Name one of these, or pass a DeviceModel.")
+    return models[name]
+
+
+def model_of_gpu(gpu_name: str) -> DeviceModel | None:
+    """The model of the GPU that the driver calls ``gpu_name``, or None where there is none for it."""
+    for model in device_models().values():
+        if any(text in gpu_name for text in model.matches):
+            return model
+    return None
+
+
+def _model(key: str, entry: Mapping, publications: Mapping[str, str]) -> DeviceModel:
+    figures, sources = {}, {}
+    for name in (f.name for f in dataclasses.fields(DeviceModel)):
+        if isinstance(entry.get(name), dict):
+            figure = entry[name]
+            figures[name] = float(figure["value"])
+            note = f" ({figure['note']})" if "note" in figure else ""
+            sources[name] = publications[figure["source"]] + note
+    return DeviceModel(
+        key=key, name=entry["name"], arch=entry["arch"], matches=tuple(entry["matches"]), sources=sources, **figures
+    )

@@ -1,0 +1,95 @@
+"""Timing on a GPU: what a run costs there, apart from launching it.
+
+A run is captured in a CUDA graph, so that Python's launch overhead is not in the figure; before each sample a buffer
+larger than the L2 cache is read (read, not written: dirty lines would be written back inside the measurement), which
+also keeps the GPU busy while the host queues what is timed. Samples are taken until their error is small. The leaders
+are timed again against each other in turns, so that a drift of the clocks meets them all alike.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+WARM_UP_RUNS = 5
+LEAST_SAMPLES, MOST_SAMPLES = 10, 200
+RELATIVE_ERROR = 0.005
+"""Sampling stops when the standard error of the median is below this share of it."""
+
+
+class Clock(Protocol):
+    """What can prepare a run for timing and take one sample of it, in seconds."""
+
+    method: str
+
+    def prepare(self, run: Callable[[], object]) -> Callable[[], object]: ...
+    def sample(self, prepared: Callable[[], object]) -> float: ...
+
+
+class GpuClock:
+    """CUDA events around the replay of a CUDA graph, L2 flushed before each."""
+
+    method = "CUDA graph, CUDA events, L2 flushed by reading"
+
+    def __init__(self):
+        import torch
+
+        l2 = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
+        self._torch = torch
+        self._buffer = torch.zeros(max(4 * l2, 256 << 20) // 4, dtype=torch.float32, device="cuda")
+        self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
+        torch = self._torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_RUNS):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        for _ in range(WARM_UP_RUNS):
+            graph.replay()
+        torch.cuda.synchronize()
+        return graph.replay
+
+    def sample(self, prepared: Callable[[], object]) -> float:
+        torch = self._torch
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.sum(self._buffer, dim=0, out=self._sum)
+        start.record()
+        prepared()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e-3
+
+
+def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, ...]:
+    """Samples in seconds, in the order taken, until the median is known well enough."""
+    samples: list[float] = []
+    while len(samples) < MOST_SAMPLES:
+        samples.append(clock.sample(prepared))
+        if len(samples) >= LEAST_SAMPLES and median_error(samples) <= RELATIVE_ERROR * statistics.median(samples):
+            break
+    return tuple(samples)
+
+
+def median_error(samples: Sequence[float]) -> float:
+    """Standard error of the median, from the median absolute deviation (1.4826 x it estimates sigma)."""
+    middle = statistics.median(samples)
+    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return 1.2533 * deviation / math.sqrt(len(samples))
+
+
+def interleave(clock: Clock, prepared: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
+    """Samples of several runs taken in turns; each round starts with the next one, so that none is always first."""
+    samples: list[list[float]] = [[] for _ in prepared]
+    for turn in range(rounds):
+        for at in range(len(prepared)):
+            which = (turn + at) % len(prepared)
+            samples[which].append(clock.sample(prepared[which]))
+    return [tuple(taken) for taken in samples]

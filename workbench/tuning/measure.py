@@ -1,0 +1,299 @@
+"""One configuration, from its rules to its time: the one place that compiles, checks, counts and times.
+
+    restricted?  ->  compile  ->  fits the device?  ->  run  ->  correct?  ->  count (sim) or time (cuda)
+
+Each arrow can end it with its own outcome; only a correct result gets as far as a time. On the simulator the run that
+is checked is the run that is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from workbench.errors import (
+    CompileError,
+    ConfigurationError,
+    DeviceUnavailableError,
+    KernelFault,
+    KernelTimeout,
+    MissingToolError,
+    UnsupportedInstructionError,
+    WorkbenchError,
+)
+from workbench.tuning.device_models import DeviceModel, device_model
+from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
+from workbench.tuning.predict import counts_of, predict_counts
+from workbench.tuning.trial import Trial
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop a kernel on the simulator: wall-clock seconds of one run, and warp instructions (None: no limit)."""
+
+    seconds: float | None = 120.0
+    instructions: int | None = None
+
+
+class DeviceLostError(WorkbenchError):
+    """A kernel left the GPU's context unusable; ``trial`` is the row that it came to."""
+
+    def __init__(self, trial: Trial):
+        self.trial = trial
+        super().__init__(
+            f"the CUDA context was lost while measuring {trial.variant} {trial.config_text}: {trial.message}. The row "
+            "is kept as launch_error and not tried again; start the same command again to go on with the others."
+        )
+
+
+class Inputs:
+    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size)."""
+
+    def __init__(self, case, device_name: str, keep: int = 2):
+        self._case = case
+        self._where = "cuda" if device_name == "cuda" else "cpu"
+        self._keep = keep
+        self._made: OrderedDict[object, object] = OrderedDict()
+
+    def of(self, problem):
+        """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
+        if problem not in self._made:
+            self._made[problem] = self._case.inputs(problem, self._where)
+            while len(self._made) > self._keep:
+                self._made.popitem(last=False)
+        self._made.move_to_end(problem)
+        tensors = self._made[problem]
+        poison(tensors.out)
+        return tensors
+
+    def forget(self) -> None:
+        """Make them anew next time: a kernel that went wrong may have written to them."""
+        self._made.clear()
+
+
+def poison(out) -> None:
+    """Fill an output with NaN (or the largest integer), so that what a kernel does not write is noticed."""
+    import torch
+
+    out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).max)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The result of compiling a configuration: a kernel, or the outcome and message that ended it."""
+
+    kernel: object | None
+    outcome: str = "ok"
+    message: str = ""
+    seconds: float = 0.0
+
+
+def compile_configuration(variant, config: Mapping, problem, arch: str) -> Compiled:
+    """Compile, and turn whatever goes wrong with this one configuration into an outcome.
+
+    Raises MissingToolError where there is no compiler: then no configuration can be compiled.
+    """
+    begun = time.perf_counter()
+    kernel, outcome, message = None, "ok", ""
+    try:
+        kernel = variant.compile(config, problem, arch)
+    except MissingToolError:
+        raise
+    except ConfigurationError as error:
+        outcome, message = "restricted", str(error)
+    except CompileError as error:
+        outcome, message = "compile_error", str(error)
+    except Exception as error:
+        # Triton reports what it cannot compile with exceptions of its own, of several kinds.
+        known = isinstance(error, WorkbenchError) or type(error).__module__.startswith("triton")
+        outcome, message = "compile_error" if known else "crash", f"{type(error).__name__}: {error}"
+    return Compiled(kernel, outcome, message, time.perf_counter() - begun)
+
+
+def evaluate(
+    variant,
+    config: Mapping,
+    case,
+    device,
+    *,
+    model: str | DeviceModel | None = None,
+    limits: Limits | None = None,
+    inputs: Inputs | None = None,
+    compiled: Compiled | None = None,
+    clock: Clock | None = None,
+) -> Trial:
+    """Try one configuration of ``variant`` on ``case``; never raises for what is wrong with the configuration.
+
+    ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is what
+    :func:`compile_configuration` returned ahead of time. ``model`` is the device model that the simulator's counts are
+    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError and DeviceLostError, which mean
+    that no further configuration can be tried either.
+    """
+    limits = limits or Limits()
+    trial = Trial(
+        op=variant.op,
+        variant=variant.name,
+        language=variant.language,
+        case=case.name,
+        config=dict(config),
+        device=device.name,
+        arch=device.arch,
+        outcome="crash",
+        started=time.time(),
+    )
+    inputs = inputs or Inputs(case, device.name)
+    try:
+        trial = _evaluate(trial, variant, config, case, device, device_model(model), limits, inputs, compiled, clock)
+    except (MissingToolError, DeviceUnavailableError):
+        raise
+    except Exception as error:
+        trial = replace(trial, outcome="crash", message=f"{type(error).__name__}: {error}")
+    if trial.outcome not in ("ok", "restricted", "compile_error"):
+        inputs.forget()
+    trial = replace(trial, finished=time.time())
+    if device.name == "cuda" and trial.outcome in ("launch_error", "crash") and _context_lost():
+        raise DeviceLostError(trial)
+    return trial
+
+
+def _evaluate(trial, variant, config, case, device, model, limits, inputs, compiled, clock) -> Trial:
+    try:
+        problem = case.problem(config, arch=device.arch)
+        broken = variant.broken(config, problem)
+    except ConfigurationError as error:
+        return replace(trial, outcome="restricted", message=str(error))
+    if broken:
+        return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
+    kernel = None
+    if variant.language != "torch":
+        compiled = compiled or compile_configuration(variant, config, problem, device.arch)
+        trial = replace(trial, compile_seconds=compiled.seconds)
+        kernel = compiled.kernel
+        if kernel is None:
+            return replace(trial, outcome=compiled.outcome, message=compiled.message)
+        trial = replace(trial, from_cache=kernel.from_cache, resources=resources_of(kernel))
+        if kernel.occupancy.blocks_per_sm == 0:
+            # The simulator would run it; no GPU of this architecture does.
+            message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"
+            return replace(trial, outcome="launch_error", message=message)
+    tensors = inputs.of(problem)
+    options = {}
+    if device.name == "sim" and kernel is not None:
+        options = {
+            "statistics": True,
+            "seconds_limit": limits.seconds,
+            "instruction_limit": limits.instructions,
+        }
+    try:
+        report = variant.run(config, problem, tensors, device, **options)
+        if device.name == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+    except (MissingToolError, DeviceUnavailableError):
+        raise
+    except Exception as error:
+        outcome, message = _outcome_of(error)
+        return replace(trial, outcome=outcome, message=message)
+    trial = _checked(trial, case, tensors)
+    if not trial.ok:
+        return trial
+    if device.name == "cuda":
+        return _timed(trial, variant, config, problem, case, device, tensors, clock or GpuClock())
+    if kernel is None:
+        return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")
+    trial = replace(trial, counts=counts_of(report, kernel))
+    return with_prediction(trial, model)
+
+
+def _checked(trial: Trial, case, tensors) -> Trial:
+    check = case.check(tensors.out)
+    message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
+    return replace(
+        trial,
+        outcome="ok" if check.ok else "wrong_result",
+        message=message,
+        max_error=float(check.max_error),
+        error_bound=float(check.bound),
+    )
+
+
+def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
+    prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
+    poison(tensors.out)
+    samples = take_samples(clock, prepared)
+    # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
+    trial = _checked(trial, case, tensors)
+    if not trial.ok:
+        return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")
+    timing = {"method": clock.method, "samples": len(samples)}
+    return replace(trial, samples=samples, timing=timing, measured_seconds=statistics.median(samples))
+
+
+def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
+    """The trial with the time that its stored counts predict for a device model."""
+    prediction = predict_counts(trial.counts, model)
+    if math.isinf(prediction.seconds):
+        return replace(
+            trial,
+            outcome="launch_error",
+            message=f"not one block fits on a multiprocessor of {model}",
+            predicted_seconds=None,
+            predicted_for=model.key,
+            prediction={},
+        )
+    return replace(
+        trial,
+        predicted_seconds=prediction.seconds,
+        predicted_for=model.key,
+        prediction=prediction.to_dict(),
+    )
+
+
+def resources_of(kernel) -> dict:
+    """What a compiled kernel takes: registers and spills per thread, shared memory per block, occupancy."""
+    occupancy = kernel.occupancy
+    return {
+        "registers": kernel.registers,
+        "spill_bytes": kernel.spill_bytes,
+        "stack_bytes": kernel.stack_bytes,
+        "shared_bytes": kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
+        "threads_per_block": kernel.threads_per_block,
+        "occupancy": occupancy.fraction,
+        "blocks_per_sm": occupancy.blocks_per_sm,
+        "limited_by": occupancy.limited_by,
+        "compiler": kernel.compiler,
+        "kernel_key": kernel.key,
+    }
+
+
+def _outcome_of(error: Exception) -> tuple[str, str]:
+    """The outcome that an exception raised by a run stands for, and what to say about it."""
+    origin = type(error).__module__.split(".")[0]
+    if isinstance(error, KernelTimeout):
+        return "timeout", str(error)
+    if isinstance(error, KernelFault | UnsupportedInstructionError):
+        return "launch_error", str(error)
+    if isinstance(error, ConfigurationError):
+        return "restricted", str(error)
+    if isinstance(error, CompileError) or (origin == "triton" and "Compilation" in type(error).__name__):
+        return "compile_error", str(error)
+    # PyCUDA's, Triton's (OutOfResources) and torch's own errors of a launch on the GPU.
+    if origin in ("pycuda", "triton") or isinstance(error, WorkbenchError) or "CUDA error" in str(error):
+        return "launch_error", f"{type(error).__name__}: {error}"
+    return "crash", f"{type(error).__name__}: {error}"
+
+
+def _context_lost() -> bool:
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").add_(1).cpu()
+    except Exception:
+        return True
+    return False

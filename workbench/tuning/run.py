@@ -1,0 +1,233 @@
+"""What a tuning run found: every trial, the best of each variant and of all, and what the tuned table should say."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from workbench.ops.tuned import Entry, problem_record
+from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_timing import median_error
+from workbench.tuning.trial import OUTCOMES, Trial, canonical, geometric_mean
+from workbench.tuning.versions import versions
+
+PREDICTED_TIE = 0.01
+"""Predicted times within this share of each other count as tied: the model does not tell them apart."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One configuration with its trial on each case.
+
+    ``score`` is the geometric mean, over the cases, of its time relative to the best time of any configuration on that
+    case: 1.0 is the best on every case.
+    """
+
+    variant: str
+    config: Mapping[str, object]
+    trials: tuple[Trial, ...]
+    score: float
+
+    @property
+    def seconds(self) -> float:
+        """The time that it is ranked by; over several cases their geometric mean."""
+        return geometric_mean(trial.seconds for trial in self.trials)
+
+    @property
+    def basis(self) -> str:
+        return self.trials[0].basis
+
+    @property
+    def relative_error(self) -> float:
+        """How uncertain its time is, as a share of it: measured noise, or half the tie share of predictions."""
+        if self.basis == "predicted":
+            return PREDICTED_TIE / 2
+        errors = []
+        for trial in self.trials:
+            samples = trial.leader_samples or trial.samples
+            errors.append(median_error(samples) / statistics.median(samples) if len(samples) > 1 else 0.0)
+        return max(errors)
+
+    def __str__(self) -> str:
+        return f"{self.variant} {self.trials[0].config_text}: {self.basis} {self.seconds * 1e6:.2f} µs"
+
+
+@dataclass(frozen=True, repr=False)
+class TuningRun:
+    """The result of `tune`. ``trials`` are ordered by variant, place in its space and case."""
+
+    op: object
+    cases: tuple
+    variants: tuple
+    spaces: Mapping
+    device: object
+    model: DeviceModel | None
+    trials: tuple[Trial, ...]
+    new: int
+    reused: int
+    interrupted: bool
+    store_path: Path
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    table_path: Path | None = None
+    recorded: int = 0
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ranking(self) -> tuple[Choice, ...]:
+        """Every configuration that is right on all cases, best first; equal ones in the order of the spaces."""
+        grouped: dict[tuple, list[Trial]] = {}
+        for trial in self.trials:
+            grouped.setdefault((trial.variant, canonical(dict(trial.config))), []).append(trial)
+        whole = [
+            group
+            for group in grouped.values()
+            if len(group) == len(self.cases) and all(trial.seconds is not None for trial in group)
+        ]
+        best = {
+            case.name: min((t.seconds for g in whole for t in g if t.case == case.name), default=math.inf)
+            for case in self.cases
+        }
+        choices = [
+            Choice(
+                group[0].variant,
+                dict(group[0].config),
+                tuple(group),
+                geometric_mean(trial.seconds / best[trial.case] for trial in group),
+            )
+            for group in whole
+        ]
+        return tuple(sorted(choices, key=lambda choice: choice.score))
+
+    @property
+    def best(self) -> Choice | None:
+        """The fastest configuration of all; None if none was right on all cases."""
+        return self.ranking[0] if self.ranking else None
+
+    @property
+    def best_by_variant(self) -> dict[str, Choice]:
+        """The fastest configuration of each variant that has one, by name."""
+        found: dict[str, Choice] = {}
+        for choice in self.ranking:
+            found.setdefault(choice.variant, choice)
+        return {variant.name: found[variant.name] for variant in self.variants if variant.name in found}
+
+    @property
+    def ties(self) -> tuple[Choice, ...]:
+        """Others that cannot be told apart from the best: within the noise measured, or the model's resolution."""
+        if self.best is None:
+            return ()
+        best = self.best
+        return tuple(
+            choice
+            for choice in self.ranking[1:]
+            if choice.score / best.score - 1 <= best.relative_error + choice.relative_error
+        )
+
+    def default_of(self, variant) -> Choice | None:
+        """The untuned rule's configuration of a variant, if it was tried and right."""
+        config = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+        return next((c for c in self.ranking if c.variant == variant.name and c.config == config), None)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many trials came to each outcome, those that occurred."""
+        counts = Counter(trial.outcome for trial in self.trials)
+        return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
+
+    # -- showing ------------------------------------------------------------------------------------------------
+
+    @property
+    def time_label(self) -> str:
+        """What the times are: measured on which GPU, or predicted for which."""
+        if self.model is None:
+            return f"measured on {self.device.description}"
+        return f"predicted for {self.model} from the simulator's counts"
+
+    @property
+    def how_to_go_on(self) -> str:
+        """What to tell somebody who interrupted it."""
+        return (
+            f"interrupted after {len(self.trials)} attempts; all of them are kept in {self.store_path}. "
+            "Start the same command again to go on from there."
+        )
+
+    @property
+    def rows(self) -> list[dict]:
+        """One plain dictionary per trial, in order; times in microseconds, named by what they are."""
+        from workbench.tuning.summary import row_of
+
+        return [row_of(trial) for trial in self.trials]
+
+    def to_frame(self):
+        """The rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""
+        from workbench.tuning.summary import frame_of
+
+        return frame_of(self)
+
+    def plot(self, ax=None):
+        """Time of every correct configuration by rank, one colour and marker per variant. Needs matplotlib."""
+        from workbench.tuning.summary import plot
+
+        return plot(self, ax)
+
+    def __str__(self) -> str:
+        from workbench.tuning.summary import text_of
+
+        return text_of(self)
+
+    def __repr__(self) -> str:
+        best = "nothing correct" if self.best is None else f"best {self.best}"
+        return f"<tuning run of {self.op.name}: {len(self.trials)} trials, {best}>"
+
+    def _repr_html_(self) -> str:
+        from workbench.tuning.summary import html_of
+
+        return html_of(self)
+
+
+def table_entries(run: TuningRun) -> list[Entry]:
+    """The winners of a run for the tuned table: one for each variant and problem (a page size is part of a problem)."""
+    best: dict[tuple[str, str], tuple[Trial, object]] = {}
+    cases = {case.name: case for case in run.cases}
+    variants = {variant.name: variant for variant in run.variants}
+    times = {
+        (trial.variant, trial.case, canonical(dict(trial.config))): trial.seconds
+        for trial in run.trials
+        if trial.seconds is not None
+    }
+    for trial in run.trials:
+        if trial.seconds is None:
+            continue
+        problem = cases[trial.case].problem(trial.config, arch=run.device.arch)
+        key = (trial.variant, canonical(problem_record(problem)))
+        if key not in best or trial.seconds < best[key][0].seconds:
+            best[key] = trial, problem
+    entries = []
+    for trial, problem in best.values():
+        variant = variants[trial.variant]
+        default = variant.default_config(problem)
+        entries.append(
+            Entry(
+                op=run.op.name,
+                variant=trial.variant,
+                problem=problem_record(problem),
+                config=dict(trial.config),
+                seconds=trial.seconds,
+                basis=trial.basis,
+                source_hash=variant.source_hash,
+                case=trial.case,
+                default_config=default,
+                default_seconds=times.get((trial.variant, trial.case, canonical(default))),
+                recorded=time.strftime("%Y-%m-%d", time.gmtime(trial.finished)),
+                versions=dict(versions()),
+            )
+        )
+    return entries

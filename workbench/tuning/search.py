@@ -1,0 +1,110 @@
+"""Which configurations to try, in which order.
+
+A strategy is a generator: it yields a batch of configurations, receives their scores (seconds; infinity for one that
+has no time) in the same order, and yields the next batch. A batch is what may be compiled ahead, so a strategy that
+needs no answers yields everything at once. It must not yield a configuration twice.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.tuning.space import Space
+
+Batches = Generator[list[dict], list[float], None]
+Strategy = Callable[[Space, Mapping | None, random.Random], Batches]
+
+SAMPLE_BATCH = 16
+
+
+def exhaustive(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+    """Every configuration in the order of the space, the untuned rule's first."""
+    first = [dict(start)] if start is not None else []
+    yield first + [config for config in space if config != start]
+
+
+def sampled(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+    """The untuned rule's configuration, then the others in random order."""
+    first = [dict(start)] if start is not None else []
+    order = first + [config for config in space.sample(len(space), rng) if config != start]
+    for at in range(0, len(order), SAMPLE_BATCH):
+        yield order[at : at + SAMPLE_BATCH]
+
+
+def greedy(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+    """From the untuned rule to the best neighbour, again and again; at a local optimum, on from a random new point."""
+    known: dict[tuple, float] = {}
+    restarts = iter(space.sample(len(space), rng))
+    here = dict(start) if start is not None else next(restarts, None)
+    while here is not None:
+        if _key(here) not in known:
+            (known[_key(here)],) = yield [here]
+        while True:
+            near = space.neighbours(here)
+            new = [config for config in near if _key(config) not in known]
+            if new:
+                scores = yield new
+                known.update(zip(map(_key, new), scores, strict=True))
+            best = min(near, key=lambda config: known[_key(config)], default=here)
+            if known[_key(best)] >= known[_key(here)]:
+                break
+            here = best
+        here = next((config for config in restarts if _key(config) not in known), None)
+
+
+STRATEGIES: dict[str, Strategy] = {"exhaustive": exhaustive, "random": sampled, "greedy": greedy}
+
+
+def strategy(name: str | Strategy) -> Strategy:
+    """A strategy by name, or one's own. Raises UnknownNameError listing those that exist."""
+    if callable(name):
+        return name
+    if name not in STRATEGIES:
+        raise UnknownNameError(
+            "strategy", repr(name), ", ".join(STRATEGIES), "Name one of these, or pass a generator function."
+        )
+    return STRATEGIES[name]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much one variant may take: configurations tried (reused ones count) or seconds of work; None is no limit."""
+
+    configurations: float = math.inf
+    seconds: float = math.inf
+
+    def __str__(self) -> str:
+        if math.isfinite(self.configurations):
+            return f"{int(self.configurations)} configurations of each variant"
+        return f"{self.seconds:g} s for each variant" if math.isfinite(self.seconds) else "no limit"
+
+
+def budget_of(value: int | str | Budget | None) -> Budget:
+    """``24`` or ``"24"`` configurations, ``"30s"``, ``"5m"`` or ``"1h"`` of time. Raises ArgumentError for another."""
+    if value is None:
+        return Budget()
+    if isinstance(value, Budget):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(value))
+    amount = float(match[1]) if match else 0.0
+    if not match or amount <= 0 or (not match[2] and amount != int(amount)):
+        raise ArgumentError(
+            "budget", repr(value), 'configurations (24) or time ("30s", "5m", "1h")', "Pass one of these."
+        )
+    if match[2]:
+        return Budget(seconds=amount * {"s": 1, "m": 60, "h": 3600}[match[2]])
+    return Budget(configurations=amount)
+
+
+def _key(config: Mapping) -> tuple:
+    return tuple(config.values())
+
+
+def scores_of(configs: Sequence[Mapping], score: Callable[[Mapping], float | None]) -> list[float]:
+    """Scores in the order of ``configs``, with infinity where there is none."""
+    return [math.inf if (value := score(config)) is None else value for config in configs]

@@ -1,0 +1,270 @@
+"""The space of a variant's configurations, and why a configuration is not in it.
+
+A restriction is a plain predicate over a configuration and the problem it is used on. Which parameters it looks at is
+found by running it on a configuration that holds only some of them (:class:`_Bound`); it is then evaluated once for
+each combination of *those*, and the space is the conjunction of these small tables, broadcast. So a million raw points
+under rules of two or three parameters each cost a few thousand calls, not a million times the number of rules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from workbench.errors import ArgumentError, ConfigurationError
+from workbench.ops.variant import Restriction
+
+# A rule that looks at more combinations than this is asked about surviving points only.
+_TABLE_LIMIT = 1 << 16
+# The raw space is walked in slabs of at most this many points, so that memory stays bounded.
+_SLAB = 1 << 22
+
+
+class _UnboundError(Exception):
+    """A rule asked for a parameter that has no value yet."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+
+class _Bound(dict):
+    """Some of a space's parameters; asking for one of the others raises :class:`_UnboundError`."""
+
+    def __init__(self, values: Mapping[str, object], parameters: Sequence[str]):
+        super().__init__(values)
+        self._parameters = parameters
+
+    def __missing__(self, name):
+        if name in self._parameters:
+            raise _UnboundError(name)
+        raise KeyError(name)
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name) -> bool:
+        # A parameter without a value yet is still a member: reading it is what tells which one a rule needs.
+        return name in self._parameters or dict.__contains__(self, name)
+
+    def _complete(self):
+        for name in self._parameters:
+            if not dict.__contains__(self, name):
+                raise _UnboundError(name)
+
+    def __bool__(self) -> bool:
+        return bool(self._parameters)
+
+    def __iter__(self):
+        self._complete()
+        return super().__iter__()
+
+    def __len__(self):
+        self._complete()
+        return super().__len__()
+
+    def keys(self):
+        self._complete()
+        return super().keys()
+
+    def items(self):
+        self._complete()
+        return super().items()
+
+    def values(self):
+        self._complete()
+        return super().values()
+
+    def copy(self):
+        self._complete()
+        return dict(super().items())
+
+
+class Space:
+    """Every legal configuration of a set of parameters, in the order of ``itertools.product``.
+
+    ``parameters`` maps each name to its values in teaching order; ``restrictions`` are objects with ``name``, ``rule``
+    (text) and ``holds(config, problem)``; ``problem_of(config)`` gives the problem that a configuration is used on
+    (a cache's page size, for example, is both a tunable and part of the problem); ``broken(config, problem)``, where
+    the owner of the rules has one, gives the broken ones for an explanation. Raises ArgumentError for a parameter
+    without values or with the same value twice.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Sequence],
+        restrictions: Sequence = (),
+        problem_of: Callable[[Mapping], object] | None = None,
+        broken: Callable[[Mapping, object], Sequence] | None = None,
+    ):
+        for name, values in parameters.items():
+            if not values or len(set(values)) != len(values):
+                raise ArgumentError(
+                    f"space[{name!r}]", values, "one or more different values", "Correct the declaration."
+                )
+        self.parameters = {name: tuple(values) for name, values in parameters.items()}
+        self.restrictions = tuple(restrictions)
+        self._problem_of = problem_of or (lambda config: None)
+        self._broken = broken or (
+            lambda config, problem: [r for r in self.restrictions if not r.holds(config, problem)]
+        )
+        self._names = tuple(self.parameters)
+        self._indices: np.ndarray | None = None
+        self._positions: dict[tuple, int] | None = None
+        self._rejected: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, variant, *cases, arch: str = "sm_80") -> Space:
+        """The configurations of a variant that are legal for every one of ``cases``, compiled for ``arch``."""
+
+        def problems(config: Mapping) -> tuple:
+            return tuple(case.problem(config, arch=arch) for case in cases)
+
+        def for_all(rule: Restriction) -> Restriction:
+            return Restriction(rule.name, rule.rule, lambda config, each: all(rule.holds(config, p) for p in each))
+
+        def broken(config: Mapping, each: tuple) -> list:
+            return list({rule.name: rule for problem in each for rule in variant.broken(config, problem)}.values())
+
+        supported = Restriction(
+            "supported",
+            "the problem's layout, dtype and features are among the variant's",
+            lambda config, problem: not variant.unsupported(problem),
+        )
+        return cls(variant.space, [for_all(rule) for rule in (supported, *variant.restrictions)], problems, broken)
+
+    @property
+    def raw_size(self) -> int:
+        """The number of points before any restriction."""
+        return math.prod(len(values) for values in self.parameters.values())
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """For each rule by name, how many points that the rules before it let through it takes away."""
+        self._enumerate()
+        return dict(self._rejected)
+
+    def __len__(self) -> int:
+        return len(self._enumerate())
+
+    def __iter__(self) -> Iterator[dict]:
+        return (self._config(row) for row in self._enumerate())
+
+    def __getitem__(self, index: int) -> dict:
+        return self._config(self._enumerate()[index])
+
+    def __contains__(self, config: Mapping) -> bool:
+        return not self.explain(config)
+
+    def index(self, config: Mapping) -> int:
+        """The place of a legal configuration in the order; ConfigurationError (naming the rule) for another."""
+        broken = self.explain(config)
+        if broken:
+            raise ConfigurationError("config", dict(config), "; ".join(broken), "Choose a configuration of the space.")
+        if self._positions is None:
+            self._positions = {tuple(row): at for at, row in enumerate(self._enumerate().tolist())}
+        return self._positions[tuple(self.parameters[name].index(config[name]) for name in self._names)]
+
+    def explain(self, config: Mapping) -> tuple[str, ...]:
+        """What keeps ``config`` out of the space, as ``"name: rule"``; empty if it is in it."""
+        reasons = [f"{name}: a parameter of the space, and missing" for name in self._names if name not in config]
+        known = ", ".join(self._names) or "none"
+        reasons += [f"{name}: not a parameter; those are {known}" for name in config if name not in self._names]
+        reasons += [
+            f"{name}: {config[name]!r} is not one of {', '.join(map(repr, values))}"
+            for name, values in self.parameters.items()
+            if name in config and config[name] not in values
+        ]
+        if reasons:
+            return tuple(reasons)
+        plain = dict(config)
+        return tuple(f"{rule.name}: {rule.rule}" for rule in self._broken(plain, self._problem_of(plain)))
+
+    def explain_emptiness(self) -> str:
+        """Which rules leave nothing over, for an error message about an empty space."""
+        counts = ", ".join(f"{name} takes {count}" for name, count in self.rejected.items() if count)
+        return f"all {self.raw_size} points are restricted: {counts}"
+
+    def neighbours(self, config: Mapping, *, adjacent: bool = True) -> list[dict]:
+        """Legal configurations that differ from ``config`` in one parameter.
+
+        With ``adjacent`` a parameter moves to the next value up or down among those for which the configuration is
+        legal (so that a restricted value in between does not wall off the rest); without it, to any value.
+        """
+        found = []
+        for name, values in self.parameters.items():
+            here = values.index(config[name])
+            below = [{**config, name: value} for value in reversed(values[:here])]
+            above = [{**config, name: value} for value in values[here + 1 :]]
+            for side in (below, above):
+                legal = (candidate for candidate in side if not self.explain(candidate))
+                found.extend(itertools.islice(legal, 1) if adjacent else legal)
+        return found
+
+    def sample(self, count: int, rng) -> list[dict]:
+        """``count`` different legal configurations (all, if there are fewer), drawn by ``rng`` (a random.Random)."""
+        chosen = rng.sample(range(len(self)), min(count, len(self)))
+        return [self[index] for index in chosen]
+
+    def _config(self, row) -> dict:
+        return {name: self.parameters[name][index] for name, index in zip(self._names, row, strict=True)}
+
+    def _enumerate(self) -> np.ndarray:
+        """``[number of legal configurations, number of parameters]`` int32: indices into each parameter's values."""
+        if self._indices is not None:
+            return self._indices
+        shape = tuple(len(values) for values in self.parameters.values())
+        tables, late = [], []
+        for rule in self.restrictions:
+            table = self._table(rule)
+            (late if table is None else tables).append((rule, table))
+        rejected = {rule.name: 0 for rule, _ in (*tables, *late)}
+        # The leading parameters are walked one value at a time until what is left fits into a slab.
+        outer = next((n for n in range(len(shape) + 1) if math.prod(shape[n:]) <= _SLAB), len(shape))
+        parts = []
+        for lead in itertools.product(*(range(n) for n in shape[:outer])):
+            mask = np.ones(shape[outer:], dtype=bool)
+            for rule, table in tables:
+                before = int(np.count_nonzero(mask))
+                mask &= table[tuple(min(i, n - 1) for i, n in zip(lead, table.shape, strict=False))]
+                rejected[rule.name] += before - int(np.count_nonzero(mask))
+            rows = np.argwhere(mask) if mask.ndim else np.zeros((int(mask), 0), dtype=np.intp)
+            rows = np.concatenate([np.broadcast_to(np.array(lead, dtype=np.intp), (len(rows), outer)), rows], axis=1)
+            for rule, _ in late:
+                keep = np.array([self._holds(rule, self._config(row)) for row in rows], dtype=bool)
+                rejected[rule.name] += len(rows) - int(keep.sum())
+                rows = rows[keep]
+            parts.append(rows.astype(np.int32))
+        self._indices = np.concatenate(parts) if parts else np.zeros((0, len(shape)), dtype=np.int32)
+        self._rejected = {rule.name: rejected[rule.name] for rule in self.restrictions}
+        return self._indices
+
+    def _broken_rules(self, config: Mapping, problem) -> list:
+        return [rule for rule in self.restrictions if not rule.holds(config, problem)]
+
+    def _holds(self, rule, config: Mapping) -> bool:
+        return bool(rule.holds(config, self._problem_of(config)))
+
+    def _table(self, rule) -> np.ndarray | None:
+        """The rule's truth over the parameters that it reads, shaped to broadcast; None if they are too many."""
+        reads: set[str] = set()
+        while True:
+            names = [name for name in self._names if name in reads]
+            choices = [self.parameters[name] for name in names]
+            if math.prod(map(len, choices)) > _TABLE_LIMIT:
+                return None
+            try:
+                truth = [
+                    self._holds(rule, _Bound(dict(zip(names, values, strict=True)), self._names))
+                    for values in itertools.product(*choices)
+                ]
+            except _UnboundError as unbound:
+                reads.add(unbound.name)
+                continue
+            shape = [len(self.parameters[name]) if name in reads else 1 for name in self._names]
+            return np.array(truth, dtype=bool).reshape(shape)

@@ -1,0 +1,112 @@
+"""The tuned tables, written: what a tuning run found out, where the ops find it.
+
+Reading (:func:`lookup`) lives in :mod:`workbench.ops.tuned`, because ops may not import tuning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import StoreError
+from workbench.ops.tuned import (
+    SIM_TABLE,
+    Entry,
+    Table,
+    Tuned,
+    forget,
+    lookup,
+    read_table,
+    slug,
+    table_name,
+    table_record,
+    user_folder,
+)
+from workbench.tuning.device_models import DEFAULT_MODEL, DeviceModel
+
+__all__ = ["SIM_TABLE", "Entry", "Table", "Tuned", "lookup", "name_for", "read_table", "record", "slug", "table_name"]
+
+
+def name_for(device, model: DeviceModel) -> str:
+    """The table that results on ``device`` belong to; on the simulator the one of the device model."""
+    if device.name != "sim":
+        return table_name(device)
+    return SIM_TABLE if model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
+
+
+def record(
+    entries: Iterable[Entry], *, name: str, arch: str, description: str, folder: Path | None = None
+) -> tuple[Path, list[Entry]]:
+    """Merge entries into a device's table and return its file and the entries that changed it.
+
+    An entry replaces the one for the same op, variant and problem, unless that one is faster, of the same basis and
+    from the same source: a short search does not undo a longer one. Safe between processes; the file is replaced
+    whole, so that a reader sees the old one or the new one. Raises StoreError if the present file is damaged (it is
+    left as it is) or cannot be written.
+    """
+    folder = folder or user_folder()
+    path = folder / f"{name}.json"
+    taken = []
+    with _locked(path):
+        present = read_table(path) if path.exists() else Table(name, arch, description, (), path)
+        merged = {entry.key: entry for entry in present.entries}
+        for entry in entries:
+            old = merged.get(entry.key)
+            if old is not None and _keeps(old, entry):
+                continue
+            merged[entry.key] = entry
+            taken.append(entry)
+        if taken or not path.exists():
+            ordered = tuple(sorted(merged.values(), key=lambda entry: entry.key))
+            _replace(path, replace(present, arch=arch, description=description, entries=ordered))
+    forget()
+    return path, taken
+
+
+def _keeps(old: Entry, new: Entry) -> bool:
+    """Whether the present entry stays: it says the same, or its time is comparable and better."""
+    if old.config == new.config:
+        return (old.seconds, old.source_hash, old.versions) == (new.seconds, new.source_hash, new.versions)
+    comparable = (old.basis, old.source_hash, old.versions) == (new.basis, new.source_hash, new.versions)
+    return comparable and old.seconds <= new.seconds
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the table's lock: one process at a time reads, merges and replaces it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"tuned table {path}: {error}. Name a folder that can be written in $WORKBENCH_HOME."
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _replace(path: Path, table: Table) -> None:
+    text = json.dumps(table_record(table), indent=1) + "\n"
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise StoreError(
+            f"tuned table {path}: {error}. The old table is unchanged; free space or name another $WORKBENCH_HOME."
+        ) from error
