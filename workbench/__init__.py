@@ -25,12 +25,13 @@ _LAZY = {
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
 
 if TYPE_CHECKING:
-    from workbench.comparison import compare
-    from workbench.doctor import doctor
-    from workbench.loading import load_cuda
-    from workbench.ops import compile, variants
-    from workbench.tracing import trace
-    from workbench.tuning import tune
+    from workbench.comparison import compare as compare
+    from workbench.doctor import doctor as doctor
+    from workbench.loading import load_cuda as load_cuda
+    from workbench.ops import compile as compile
+    from workbench.ops import variants as variants
+    from workbench.tracing import trace as trace
+    from workbench.tuning import tune as tune
 
 
 def __getattr__(name: str):

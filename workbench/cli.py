@@ -90,7 +90,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
     """
     from rich.console import Console
 
-    from workbench.tuning import summary_table
+    from workbench.tuning import print_progress, summary_table
     from workbench.tuning import tune as run
 
     result = run(
@@ -103,10 +103,13 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         store=store,
         quick=quick,
         retry_failed=retry_failed,
+        progress=print_progress,
     )
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(summary_table(result))
     console.print(str(result))
+    if result.interrupted:
+        sys.exit(130)
 
 
 @main.group()

@@ -14,6 +14,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.variant import Case, Config, Variant
 from workbench.ptx.report import LaunchReport, LineFacts
 
+_SHOWN_SHARE = 0.01
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed beside it too
 
 
@@ -46,7 +47,11 @@ class TracedLine:
 
 @dataclass(frozen=True)
 class Trace:
-    """One launch by source line. ``report`` has the facts per PTX instruction and the totals."""
+    """One launch by source line. ``report`` has the facts per PTX instruction and the totals.
+
+    ``lines`` is complete; what is printed leaves out lines without memory traffic and with less than 1 % of the
+    instructions.
+    """
 
     title: str
     lines: tuple[TracedLine, ...]
@@ -67,6 +72,8 @@ class Trace:
 
     def _rows(self) -> Iterable[tuple[TracedLine, tuple[str, ...]]]:
         for line in self.lines:
+            if line.share < _SHOWN_SHARE and not line.global_requests and not line.shared_requests:
+                continue
             sectors = "" if line.sectors_per_request is None else f"{line.sectors_per_request:.1f}"
             shared = f"{line.shared_wavefronts:,}" if line.shared_requests else ""
             conflicts = f"{line.shared_conflicts:,}" if line.shared_requests else ""
@@ -96,7 +103,8 @@ class Trace:
         for line, texts in self._rows():
             heat = f"background:{_HEAT.format(0.8 * line.share / largest)}"
             cells = "".join(number(heat if at == 0 else "", text) for at, text in enumerate(texts))
-            source = f'<td style="text-align:left"><code>{html.escape(line.text.strip()[:100])}</code></td>'
+            text = html.escape(line.text.strip())
+            source = f'<td style="text-align:left;font:11px monospace;white-space:nowrap">{text}</td>'
             body.append(f"<tr>{number('', f'{html.escape(line.file)}:{line.line}')}{cells}{source}</tr>")
         caption = f"<caption>{html.escape(self.title)}: {self.report.instructions:,} warp instructions</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"

@@ -35,8 +35,9 @@ class SideBySide:
 
     def _repr_html_(self) -> str:
         pane = (
-            '<td style="text-align:left;vertical-align:top;border-left:2px solid #999">'
-            '<pre style="font-size:11px;line-height:1.3;margin:0;background:transparent">{}</pre></td>'
+            '<td style="text-align:left;vertical-align:top;border-left:2px solid #999;max-width:560px">'
+            '<pre style="font:10px/1.3 monospace;white-space:pre;overflow-x:auto;margin:0;background:transparent">'
+            "{}</pre></td>"
         ).format
         head = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in self.variants)
         rows = "".join(

@@ -1,0 +1,20 @@
+"""The benchmark of the machine, at a size where only its arithmetic is tested, not its speed."""
+
+from __future__ import annotations
+
+import json
+
+from workbench.bench import sim
+
+
+def test_bench_sim_checks_every_run_and_relates_it_to_the_peers():
+    result = sim.run(context=16, repeats=1)
+    cuda = result.row("CUDA kernel, bare, 1 core")
+    checked = result.row("CUDA kernel, statistics and checks, 1 core")
+    assert cuda.instructions == checked.instructions
+    assert cuda.rate == cuda.instructions / cuda.seconds / 1e6
+    for peer, ours in (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
+        row = next(row for row in result.rows if row.what.startswith(peer))
+        assert row.ratio == row.seconds / result.row(f"{ours}, bare, 1 core").seconds
+    assert {row["what"] for row in json.loads(result.to_json())["rows"]} == {row.what for row in result.rows}
+    assert "M warp-instr/s" in str(result)

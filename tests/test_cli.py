@@ -1,0 +1,76 @@
+"""The command line: what it prints, what it returns, and the README's first command as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workbench.cli import main
+from workbench.tuning import Store
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+
+
+@pytest.fixture
+def workbench(fresh_home):
+    return lambda *arguments: CliRunner().invoke(main, arguments)
+
+
+def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(workbench, fresh_home):
+    command = shlex.split(re.search(r"^python -m pip .*&& workbench (tune .*)$", README, re.MULTILINE)[1])
+    first = workbench(*command)
+    assert first.exit_code == 0, first.output
+    with Store(fresh_home / "tuning.sqlite") as store:
+        rows = [trial for trial in store.trials()]
+    by_language = {language: [t for t in rows if t.language == language] for language in ("cuda", "triton")}
+    assert all(len(trials) >= 12 for trials in by_language.values())
+    assert all(trial.outcome for trial in rows)
+    assert "winner: " in first.output
+
+    again = workbench(*command)
+    assert again.exit_code == 0
+    assert "0 new" in again.output
+    winner = re.search(r"winner: (.*)", first.output)[1]
+    assert winner in again.output
+
+    from workbench import ops
+    from workbench.ops.paged_attention.api import choose
+
+    name, config = winner.split(": predicted")[0].split(" ", 1)
+    problem = next(iter(ops.get("paged_attention").cases.values())).problem(
+        {"BLOCK_SIZE": int(re.search(r"BLOCK_SIZE=(\d+)", config)[1])}
+    )
+    variant, chosen = choose(problem, "tuned", None, on_gpu=False)
+    assert variant.name == name
+    assert " ".join(f"{key}={value}" for key, value in chosen.items()) == config
+
+
+def test_compare_prints_the_table(workbench):
+    done = workbench("compare", "paged_attention", "--device", "sim")
+    assert done.exit_code == 0
+    assert "cuda_thread_group" in done.output
+    assert "triton_online_softmax" in done.output
+
+
+def test_trace_prints_source_lines(workbench):
+    done = workbench("trace", "paged_attention", "--variant", "cuda_thread_group")
+    assert done.exit_code == 0
+    assert re.search(r"paged_attention_thread_group\.cu:\d+|attention_thread_group\.cu:\d+", done.output)
+
+
+def test_doctor_in_words_and_json(workbench):
+    assert "PTX machine" in workbench("doctor").output
+    checks = json.loads(workbench("doctor", "--json").output)
+    assert {"name", "ok", "detail", "remedy"} <= set(checks[0])
+
+
+def test_an_error_is_one_message_and_exit_code_2(workbench):
+    done = workbench("compare", "paged_attention", "--case", "llama-9")
+    assert done.exit_code == 2
+    assert "llama-9" in done.output
+    assert "Traceback" not in done.output

@@ -1,0 +1,96 @@
+"""Variants side by side, and one variant line by line."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import workbench as wb
+from workbench import ops
+from workbench.errors import ArgumentError, UnknownNameError
+
+OP = ops.get("paged_attention")
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return wb.compare("paged_attention", "small", device="sim")
+
+
+def test_every_variant_is_there_and_right(comparison):
+    assert [trial.variant for trial in comparison.trials] == [variant.name for variant in OP.variants]
+    assert comparison.all_correct
+    assert "all correct" in repr(comparison)
+
+
+def test_the_table_shows_what_was_counted(comparison):
+    facts = comparison.facts()
+    cuda = comparison["cuda_thread_group"]
+    at = [trial.variant for trial in comparison.trials].index("cuda_thread_group")
+    assert facts["registers per thread"][at] == str(cuda.resources["registers"])
+    assert facts["warp instructions"][at] == f"{cuda.counts['warp_instructions']:,}"
+    assert facts["time"][at].startswith("predicted ")
+    assert facts["time"][0] == "–", "there is no kernel of ours behind the torch variant"
+    for text in (str(comparison), comparison._repr_html_()):
+        assert "global sectors per request" in text
+        assert "predicted" in text
+
+
+def test_bytes_touched_are_at_least_the_minimum(comparison):
+    frame = comparison.to_frame()
+    kernels = frame[frame.language != "torch"]
+    assert (kernels.unique_bytes >= kernels.minimum_bytes).all()
+    assert (kernels.time_is == "predicted").all()
+
+
+def test_a_wrong_variant_is_shown_and_not_raised():
+    """A rule that forgets the scale: same kernel, wrong argument."""
+    right = OP.variant("cuda_thread_group")
+
+    def unscaled(config, problem, tensors):
+        launch = right.launcher(config, problem, tensors)
+        arguments = tuple(1.0 if argument is tensors.scale else argument for argument in launch.arguments)
+        return dataclasses.replace(launch, arguments=arguments)
+
+    wrong = dataclasses.replace(right, launcher=unscaled)
+    found = wb.compare("paged_attention", "small", [wrong], "sim")
+    assert not found.all_correct
+    assert found.trials[0].outcome == "wrong_result"
+    assert found.trials[0].seconds is None
+    assert "NO (wrong_result)" in str(found)
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(UnknownNameError, match="paged_attention"):
+        wb.compare("attention")
+    with pytest.raises(UnknownNameError, match="llama-3-8b"):
+        wb.compare("paged_attention", "llama-9")
+    with pytest.raises(UnknownNameError, match="cuda_thread_group"):
+        wb.compare("paged_attention", "small", ["cuda_thread"])
+
+
+@pytest.fixture(scope="module", params=["cuda_thread_group", "triton_online_softmax"])
+def traced(request):
+    return wb.trace("paged_attention", "small", variant=request.param)
+
+
+def test_a_trace_accounts_for_every_instruction(traced):
+    assert sum(line.instructions for line in traced.lines) == traced.report.instructions
+    assert sum(line.global_sectors for line in traced.lines) == (
+        traced.report.global_load_sectors + traced.report.global_store_sectors
+    )
+    assert sum(line.shared_conflicts for line in traced.lines) == traced.report.shared_conflicts
+    assert len(traced.to_frame()) == len(traced.lines)
+
+
+def test_a_trace_names_the_lines_of_the_kernel(traced):
+    busiest = max(traced.lines, key=lambda line: line.global_sectors)
+    assert "load" in busiest.text, "the line that moves most bytes is a load of K or V"
+    assert f":{busiest.line}" in str(traced)
+    assert f":{busiest.line}" in traced._repr_html_()
+
+
+def test_torch_has_nothing_to_trace():
+    with pytest.raises(ArgumentError, match="no kernel to trace"):
+        wb.trace("paged_attention", variant="torch")
