@@ -1,0 +1,148 @@
+"""Kernels for loads, stores, atomics and copies in every state space, shared by their tests and the coverage test."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ptx_support import module
+
+WIDTHS = {"b8": 8, "s8": 8, "u8": 8, "b16": 16, "s16": 16, "b32": 32, "s32": 32, "u32": 32, "b64": 64}
+PREFIX = {16: "h", 32: "r", 64: "d"}
+THREAD = "mov.u32 %r60, %tid.x;"
+
+
+def place(space: str, stride: int) -> str:
+    """Code that leaves in %d50 (or %r50 for 32-bit addresses) where this thread's ``stride`` bytes of a space are."""
+    if space == "global":
+        return f"ld.param.u64 %d51, [scratch]; mad.wide.u32 %d50, %r60, {stride}, %d51;"
+    if space == "generic global":
+        return f"ld.param.u64 %d51, [scratch]; mad.wide.u32 %d50, %r60, {stride}, %d51;"
+    if space == "shared":
+        return f".shared .align 16 .b8 tile[2048]; mov.u32 %r51, tile; mad.lo.u32 %r50, %r60, {stride}, %r51;"
+    if space == "generic shared":
+        return (
+            ".shared .align 16 .b8 tile[2048]; mov.u64 %d51, tile; cvta.shared.u64 %d51, %d51; "
+            f"mad.wide.u32 %d50, %r60, {stride}, %d51;"
+        )
+    local = ".local .align 16 .b8 depot[64]; mov.u64 %d50, depot;"
+    return local if space == "local" else local + " cvta.local.u64 %d50, %d50;"
+
+
+def base(space: str) -> str:
+    return "%r50" if space == "shared" else "%d50"
+
+
+def suffix(space: str) -> str:
+    return "" if space.startswith("generic") else "." + space
+
+
+SPACES = ("global", "shared", "local", "generic global", "generic shared", "generic local")
+PARAMETERS = ".param .u64 out, .param .u64 in, .param .u64 scratch"
+
+
+class RoundTrip(NamedTuple):
+    """``width`` bits go to memory as ``type`` and come back, ``elements`` at a time."""
+
+    space: str
+    type: str
+    width: int
+    elements: int
+
+    @property
+    def text(self) -> str:
+        prefix, size, n = PREFIX[self.width], self.width // 8, self.elements
+        registers = [f"%{prefix}{i + 1}" for i in range(n)]
+        body = [THREAD, place(self.space, 16 if n * WIDTHS[self.type] <= 128 else 32)]
+        body += ["ld.param.u64 %d40, [in];", f"mad.wide.u32 %d40, %r60, {size * n}, %d40;"]
+        body += ["ld.param.u64 %d41, [out];", f"mad.wide.u32 %d41, %r60, {size * n}, %d41;"]
+        body += [f"ld.global.b{self.width} {r}, [%d40+{i * size}];" for i, r in enumerate(registers)]
+        vector = f".v{n}" if n > 1 else ""
+        data = "{" + ", ".join(registers) + "}" if n > 1 else registers[0]
+        stored = f"b{WIDTHS[self.type]}"
+        body += [f"st{suffix(self.space)}{vector}.{stored} [{base(self.space)}], {data};"]
+        back = [f"%{prefix}{i + 11}" for i in range(n)]
+        data = "{" + ", ".join(back) + "}" if n > 1 else back[0]
+        body += [f"ld{suffix(self.space)}{vector}.{self.type} {data}, [{base(self.space)}];"]
+        body += [f"st.global.b{self.width} [%d41+{i * size}], {r};" for i, r in enumerate(back)]
+        return module("trip", PARAMETERS, "\n".join(body))
+
+
+ROUND_TRIPS = [
+    RoundTrip(space, kind, width, elements)
+    for space in SPACES
+    for kind in WIDTHS
+    for width in PREFIX
+    for elements in (1, 2, 4)
+    if width >= WIDTHS[kind] and elements * WIDTHS[kind] <= 128 and (elements == 1 or WIDTHS[kind] * 2 >= width)
+]
+
+
+class ParameterLoad(NamedTuple):
+    type: str
+    width: int
+    indirect: bool
+
+    @property
+    def text(self) -> str:
+        register = f"%{PREFIX[self.width]}1"
+        where = "mov.u64 %d45, data;" if self.indirect else ""
+        operand = "[%d45+8]" if self.indirect else "[data+8]"
+        body = [
+            THREAD, where, f"ld.param.{self.type} {register}, {operand};", "ld.param.u64 %d41, [out];",
+            f"mad.wide.u32 %d41, %r60, {self.width // 8}, %d41;", f"st.global.b{self.width} [%d41], {register};",
+        ]  # fmt: skip
+        return module("load", ".param .u64 out, .param .align 8 .b8 data[24]", "\n".join(body))
+
+
+PARAMETER_LOADS = [
+    ParameterLoad(kind, width, indirect)
+    for kind in WIDTHS
+    for width in PREFIX
+    for indirect in (False, True)
+    if width >= WIDTHS[kind]
+]
+
+
+class Atomic(NamedTuple):
+    """All 32 lanes of a warp work on one cell; every lane's old value comes back."""
+
+    space: str
+    operation: str
+    type: str
+
+    @property
+    def width(self) -> int:
+        return {"f16": 16, "bf16": 16, "b16": 16}.get(self.type) or (64 if self.type.endswith("64") else 32)
+
+    @property
+    def text(self) -> str:
+        prefix, size = PREFIX[self.width], self.width // 8
+        extra = f", %{prefix}3" if self.operation == "cas" else ""
+        noftz = ".noftz" if self.type in ("f16", "bf16", "f16x2", "bf16x2") else ""
+        where = base(self.space)
+        body = [
+            THREAD, place(self.space, 0), "ld.param.u64 %d40, [in];", f"mad.wide.u32 %d42, %r60, {size}, %d40;",
+            "ld.param.u64 %d41, [out];", f"mad.wide.u32 %d43, %r60, {size}, %d41;",
+            f"ld.global.b{self.width} %{prefix}1, [%d42+{size}];",
+            f"ld.global.b{self.width} %{prefix}3, [%d42+{2 * size}];",
+            f"ld.global.b{self.width} %{prefix}5, [%d40];",
+            f"st{suffix(self.space)}.b{self.width} [{where}], %{prefix}5;", "bar.warp.sync -1;",
+            f"atom{suffix(self.space)}.{self.operation}{noftz}.{self.type} %{prefix}2, [{where}], %{prefix}1{extra};",
+            f"st.global.b{self.width} [%d43+{size}], %{prefix}2;", "bar.warp.sync -1;",
+            f"ld{suffix(self.space)}.b{self.width} %{prefix}4, [{where}];",
+            f"st.global.b{self.width} [%d41], %{prefix}4;",
+        ]  # fmt: skip
+        return module("cell", PARAMETERS, "\n".join(body))
+
+
+_TYPES = {
+    "exch": ("b16", "b32", "b64"), "cas": ("b16", "b32", "b64"), "and": ("b32", "b64"), "or": ("b32", "b64"),
+    "xor": ("b32", "b64"), "min": ("s32", "u32", "s64", "u64"), "max": ("s32", "u32", "s64", "u64"), "inc": ("u32",),
+    "dec": ("u32",), "add": ("u32", "u64", "f32", "f64", "f16", "bf16", "f16x2", "bf16x2"),
+}  # fmt: skip
+ATOMICS = [
+    Atomic(space, operation, kind)
+    for space in ("global", "shared", "generic global", "generic shared")
+    for operation, kinds in _TYPES.items()
+    for kind in kinds
+]

@@ -1,0 +1,24 @@
+"""The PTX machine: runs what NVRTC and Triton compile, exactly, on the CPU.
+
+``Program.from_text(ptx).kernels[name].launch(grid, block, args)`` returns a LaunchReport. Imports neither torch nor
+triton.
+"""
+
+from __future__ import annotations
+
+from workbench.ptx.launch import Kernel
+from workbench.ptx.parse import Parameter, PtxSyntaxError, parse_entries
+from workbench.ptx.program import Program
+from workbench.ptx.report import Finding, LaunchReport, LineFacts, LineSummary
+
+__all__ = [
+    "Finding",
+    "Kernel",
+    "LaunchReport",
+    "LineFacts",
+    "LineSummary",
+    "Parameter",
+    "Program",
+    "PtxSyntaxError",
+    "parse_entries",
+]

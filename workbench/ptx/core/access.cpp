@@ -1,0 +1,204 @@
+#include "access.hpp"
+
+namespace workbench::ptx {
+
+const Buffer* Block::find(u64 address, u64 bytes) const {
+  const auto& buffers = launch->buffers;
+  std::size_t low = 0, high = buffers.size();
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (buffers[middle].address <= address) low = middle + 1;
+    else high = middle;
+  }
+  if (low == 0) return nullptr;
+  const Buffer& buffer = buffers[low - 1];
+  const u64 offset = address - buffer.address;
+  return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
+}
+
+void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes) {
+  Finding finding{.problem = kind, .pc = pc_of(in), .block = index, .thread = thread, .address = address, .bytes = bytes};
+  if (!launch->checks) throw Stop{finding};
+  findings->add(finding);
+}
+
+void Block::note(const Finding& finding) {
+  if (launch->checks) findings->add(finding);
+}
+
+namespace {
+
+// Somewhere harmless for lanes that may not access memory; as wide as the widest access.
+alignas(64) thread_local u8 scratch[64];
+
+void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address) {
+  const u64 offset = static_cast<u64>(in.imm);
+  const u32 slot = in.slot[kAddressSlot];
+  if (in.slot[kFlagsSlot] & kNarrowBase) {
+    const u32* base = at<const u32>(registers, slot);
+    PTX_LANES { address[lane] = base[lane] + static_cast<u32>(offset); }
+    PTX_LANES { address[lane] &= 0xffffffffu; }
+  } else {
+    const u64* base = at<const u64>(registers, slot);
+    PTX_LANES { address[lane] = base[lane] + offset; }
+  }
+  if (mask != kAllLanes) {
+    const u64 first = address[first_lane(mask)];
+    PTX_LANES { address[lane] = (mask >> lane & 1) ? address[lane] : first; }
+  }
+}
+
+void drop_lane(Request& request, u32 lane) {
+  request.mask &= ~(1u << lane);
+  request.host[lane] = scratch;
+}
+
+// Global lanes one by one: several buffers in one request, or a fault.
+void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write, Request& request) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, lanes) {
+    const u64 address = request.address[lane];
+    if (address & (bytes - 1)) {
+      drop_lane(request, lane);
+      block.problem(Problem::misaligned, in, warp.thread(lane), address, bytes);
+      continue;
+    }
+    const Buffer* buffer = block.find(address, bytes);
+    if (!buffer) {
+      drop_lane(request, lane);
+      block.problem(Problem::out_of_bounds, in, warp.thread(lane), address, bytes);
+    } else if (is_write && !buffer->writable) {
+      drop_lane(request, lane);
+      block.problem(Problem::read_only, in, warp.thread(lane), address, bytes);
+    } else {
+      request.host[lane] = buffer->host + (address - buffer->address);
+    }
+  }
+}
+
+// All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.
+bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request) {
+  if (buffer.size < bytes || (is_write && !buffer.writable)) return false;
+  const s64 limit = static_cast<s64>(buffer.size - bytes);
+  const u64 base = buffer.address;
+  s64 outside = 0;
+  u64 low_bits = 0;
+  PTX_LANES {
+    const s64 offset = static_cast<s64>(request.address[lane] - base);
+    outside |= offset | (limit - offset);
+    low_bits |= request.address[lane];
+    request.host[lane] = buffer.host + offset;
+  }
+  return outside >= 0 && (low_bits & (bytes - 1)) == 0;
+}
+
+void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8* base, u64 stride, u64 size, Problem outside,
+                    Request& request) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, lanes) {
+    const u64 offset = request.address[lane];
+    if (offset > size || bytes > size - offset) {
+      drop_lane(request, lane);
+      block.problem(outside, in, warp.thread(lane), offset, bytes);
+    } else if (offset & (bytes - 1)) {
+      drop_lane(request, lane);
+      block.problem(Problem::misaligned, in, warp.thread(lane), offset, bytes);
+    } else {
+      request.host[lane] = base + lane * stride + offset;
+    }
+  }
+}
+
+void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, Request& request) {
+  Block& block = *warp.block;
+  const s32 pc = block.pc_of(in);
+  const Buffer* buffer = block.last_buffer[pc];
+  if (buffer && resolve_in(*buffer, bytes, is_write, request)) return;
+  buffer = block.find(request.address[first_lane(mask)], bytes);
+  if (buffer && resolve_in(*buffer, bytes, is_write, request)) {
+    block.last_buffer[pc] = buffer;
+    return;
+  }
+  for (u8*& host : request.host) host = scratch;
+  resolve_lanes(in, mask, warp, bytes, is_write, request);
+}
+
+void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Request& request) {
+  Block& block = *warp.block;
+  const s64 limit = static_cast<s64>(block.launch->shared_bytes) - bytes;
+  s64 outside = limit;
+  u64 low_bits = 0;
+  PTX_LANES {
+    const s64 offset = static_cast<s64>(request.address[lane]);
+    outside |= offset | (limit - offset);
+    low_bits |= request.address[lane];
+    request.host[lane] = block.shared + offset;
+  }
+  if (outside >= 0 && (low_bits & (bytes - 1)) == 0) return;
+  for (u8*& host : request.host) host = scratch;
+  resolve_window(in, mask, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
+}
+
+}  // namespace
+
+template <Space S>
+void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+  Block& block = *warp.block;
+  request.mask = mask;
+  load_addresses(registers, in, mask, request.address);
+  if constexpr (S == Space::global) {
+    resolve_global(in, mask, warp, bytes, is_write, request);
+    if (block.observed) observe_global(warp, in, request.address, request.mask, bytes, is_write, is_read);
+  } else if constexpr (S == Space::shared) {
+    // A 64-bit register may hold the generic address of a shared variable.
+    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
+    resolve_shared(in, mask, warp, bytes, request);
+    if (block.observed) {
+      observe_shared(warp, in, request.address, request.mask, bytes);
+      check_shared(warp, in, request.address, request.mask, bytes, is_write);
+    }
+  } else if constexpr (S == Space::local) {
+    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
+    for (u8*& host : request.host) host = scratch;
+    const u64 size = block.kernel->local_bytes;
+    resolve_window(in, mask, warp, bytes, warp.local, size, size, Problem::local_out_of_bounds, request);
+    if (block.counts) block.counts[block.pc_of(in)].requests += 1;
+  } else if constexpr (S == Space::param) {
+    for (u8*& host : request.host) host = scratch;
+    resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
+                   Problem::parameter_out_of_bounds, request);
+  } else {
+    u32 in_shared = 0, in_local = 0;
+    PTX_FOR_EACH_LANE(lane, mask) {
+      const u64 window = request.address[lane] >> 56;
+      if (window == kSharedWindow >> 56) in_shared |= 1u << lane;
+      if (window == kLocalWindow >> 56) in_local |= 1u << lane;
+    }
+    const u32 in_global = mask & ~in_shared & ~in_local;
+    if (in_global == mask) {
+      resolve_global(in, mask, warp, bytes, is_write, request);
+      if (block.observed) observe_global(warp, in, request.address, request.mask, bytes, is_write, is_read);
+      return;
+    }
+    for (u8*& host : request.host) host = scratch;
+    PTX_LANES { request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask; }
+    resolve_window(in, in_shared, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
+    resolve_window(in, in_local, warp, bytes, warp.local, block.kernel->local_bytes, block.kernel->local_bytes,
+                   Problem::local_out_of_bounds, request);
+    resolve_lanes(in, in_global, warp, bytes, is_write, request);
+    if (!block.observed) return;
+    if (in_global & request.mask) observe_global(warp, in, request.address, in_global & request.mask, bytes, is_write, is_read);
+    if (in_shared & request.mask) {
+      observe_shared(warp, in, request.address, in_shared & request.mask, bytes);
+      check_shared(warp, in, request.address, in_shared & request.mask, bytes, is_write);
+    }
+  }
+}
+
+template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::param>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+
+}  // namespace workbench::ptx

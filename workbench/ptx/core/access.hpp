@@ -1,0 +1,42 @@
+// Addresses of one warp request: resolving them to host memory, and what statistics and checks see of them.
+#pragma once
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+enum class Space : u8 { global, shared, local, generic, param };
+
+// Where each lane of a request points. Lanes outside `mask` point where the first active lane does, so that loads
+// may read all 32.
+struct Request {
+  u32 mask;                         // lanes whose access is allowed
+  alignas(64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
+  alignas(64) u8* host[kLanes];
+};
+
+// Flags of a memory instruction, kept in Instruction::slot[kFlagsSlot].
+constexpr int kFlagsSlot = 21;
+constexpr u32 kStrong = 1;       // volatile, relaxed, acquire or release
+constexpr u32 kNarrowBase = 2;   // the address register has 32 bits
+constexpr u32 kWideBase = 4;     // the address register has 64 bits
+constexpr u32 kUnsharedSource = 8;
+
+// Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.
+template <Space S>
+void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request);
+
+// ---- statistics (see observe.cpp) ----
+
+void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
+void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
+void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write);
+
+// Distinct 32-byte sectors; `sectors` receives them.
+int distinct_sectors(const u64* addresses, u32 mask, u32 bytes, u64* sectors);
+// Passes through the 32 banks that the request takes, and the least that its distinct words could take.
+struct Wavefronts {
+  u32 taken, ideal;
+};
+Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes);
+
+}  // namespace workbench::ptx

@@ -1,0 +1,131 @@
+// cp.async: copies that land when the issuing lane waits for them, not before, so that a missing wait shows.
+//
+// Slots: 8 global source (offset imm), 1 shared destination, 2 source size or kNoSlot, 3 ignore-src predicate or
+// kNoSlot, 4 constant offset of the destination, 5 flags of its address register; `bytes` is the copy size.
+#include <algorithm>
+
+#include "access.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  const u32 bytes = in.bytes;
+  PendingCopy copy;
+  copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes;
+  u32 reading = 0;
+  PTX_LANES {
+    u32 size = in.slot[2] == kNoSlot ? bytes : std::min(at<const u32>(registers, in.slot[2])[lane], bytes);
+    if (in.slot[3] != kNoSlot && (*at<u32>(registers, in.slot[3]) >> lane & 1)) size = 0;
+    copy.copied[lane] = size;
+    copy.source[lane] = nullptr;
+    reading |= (size ? 1u : 0u) << lane;
+  }
+  reading &= mask;
+  u32 allowed = mask;
+  if (reading) {
+    Request source;
+    resolve<Space::global>(registers, in, reading, warp, bytes, false, true, source);
+    PTX_FOR_EACH_LANE(lane, reading) copy.source[lane] = source.host[lane];
+    allowed &= ~(reading & ~source.mask);
+  }
+  if (!allowed) return;
+  const u32* base32 = at<const u32>(registers, in.slot[1]);
+  const u64* base64 = at<const u64>(registers, in.slot[1]);
+  u64 offsets[kLanes];
+  PTX_LANES {
+    const u64 base = (in.slot[5] & kWideBase) ? base64[lane] & kWindowMask : base32[lane];
+    offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.slot[4]))) & 0xffffffffu;
+  }
+  copy.mask = 0;
+  PTX_FOR_EACH_LANE(lane, allowed) {
+    const u64 offset = offsets[lane];
+    copy.destination[lane] = static_cast<u32>(offset);
+    if (offset + bytes > block.launch->shared_bytes) {
+      block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
+    } else if (offset & (bytes - 1)) {
+      block.problem(Problem::misaligned, in, warp.thread(lane), offset, bytes);
+    } else {
+      copy.mask |= 1u << lane;
+      if (block.shadow) block.shadow->copy_issued(warp, in, lane, static_cast<u32>(offset), bytes);
+    }
+  }
+  if (block.counts && copy.mask) {
+    const Wavefronts wavefronts = shared_wavefronts(offsets, copy.mask, bytes);
+    Counts& counts = block.counts[copy.pc];
+    counts.wavefronts += wavefronts.taken, counts.ideal += wavefronts.ideal;
+  }
+  if (copy.mask) warp.copies.push_back(copy);
+}
+
+void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
+  const std::size_t count = warp.copies.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (warp.copies[i].group != PendingCopy::kOpen) continue;
+    // Lanes that do not commit now, or that are at another group, keep a copy of their own.
+    u32 now = warp.copies[i].mask & mask;
+    if (!now) continue;
+    const u32 group = warp.committed[first_lane(now)];
+    PTX_FOR_EACH_LANE(lane, now) if (warp.committed[lane] != group) now &= ~(1u << lane);
+    if (now != warp.copies[i].mask) {
+      PendingCopy rest = warp.copies[i];
+      rest.mask &= ~now;
+      // Lanes that commit with another group number are few; give each its own entry.
+      PTX_FOR_EACH_LANE(lane, rest.mask & mask) {
+        PendingCopy single = rest;
+        single.mask = 1u << lane, single.group = warp.committed[lane];
+        warp.copies.push_back(single);
+      }
+      rest.mask &= ~mask;
+      if (rest.mask) warp.copies.push_back(rest);
+      warp.copies[i].mask = now;
+    }
+    warp.copies[i].group = group;
+  }
+  PTX_FOR_EACH_LANE(lane, mask) warp.committed[lane] += 1;
+}
+
+void land(Warp& warp, const PendingCopy& copy, u32 lanes) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, lanes) {
+    u8* destination = block.shared + copy.destination[lane];
+    const u32 copied = copy.copied[lane];
+    if (copied) std::memcpy(destination, copy.source[lane], copied);
+    if (copied < copy.bytes) std::memset(destination + copied, 0, copy.bytes - copied);
+    if (block.shadow) block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes);
+  }
+}
+
+// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes uncommitted copies.
+void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  const bool all = in.imm < 0;
+  const u32 keep = all ? 0 : static_cast<u32>(in.imm);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < warp.copies.size(); ++i) {
+    PendingCopy& copy = warp.copies[i];
+    u32 done = 0;
+    PTX_FOR_EACH_LANE(lane, copy.mask & mask) {
+      const bool ready = copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
+      done |= (ready ? 1u : 0u) << lane;
+    }
+    if (done) land(warp, copy, done);
+    copy.mask &= ~done;
+    if (copy.mask) {
+      if (kept != i) warp.copies[kept] = copy;
+      ++kept;
+    }
+  }
+  warp.copies.resize(kept);
+}
+
+}  // namespace
+
+void add_async_copies(Table& table) {
+  table.push_back({"cp.async", &issue, Kind::plain, Class::global, "", "address,address"});
+  table.push_back({"cp.async.commit_group", &commit, Kind::plain, Class::sync, "", ""});
+  table.push_back({"cp.async.wait_group", &wait, Kind::plain, Class::sync, "", "imm"});
+  table.push_back({"cp.async.wait_all", &wait, Kind::plain, Class::sync, "", ""});
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,278 @@
+// One block after the other on one worker: registers, barriers, the watchdog, faults.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "scheduler.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+struct FreeMemory {
+  void operator()(u8* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<u8, FreeMemory>;
+
+Memory allocate(std::size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return Memory(static_cast<u8*>(std::aligned_alloc(kAlignment, std::max(bytes, kAlignment))));
+}
+
+class BlockRunner {
+ public:
+  BlockRunner(Launch& launch, WorkerResult& result);
+  void run(s64 index);
+  Block block;
+
+ private:
+  void begin();
+  void fill_specials(Warp& warp, bool per_block);
+  bool release_barriers();
+  void release(u32 number);
+  void report_release(u32 number);
+  void watch();
+  [[noreturn]] void deadlock();
+
+  Launch& launch_;
+  const Kernel& kernel_;
+  Memory registers_, local_, shared_;
+  Shadow shadow_;
+  std::vector<Warp> warps_;
+  u64 reported_ = 0;  // instructions already added to the launch's total
+};
+
+BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch), kernel_(*launch.kernel) {
+  const u32 threads = launch.threads_per_block(), count = (threads + kLanes - 1) / kLanes;
+  const std::size_t stride = (kernel_.image.size() + kAlignment - 1) / kAlignment * kAlignment;
+  registers_ = allocate(stride * count);
+  local_ = allocate(std::size_t{kernel_.local_bytes} * kLanes * count);
+  std::memset(local_.get(), 0, std::max<std::size_t>(std::size_t{kernel_.local_bytes} * kLanes * count, 1));
+  shared_ = allocate(launch.shared_bytes + kAlignment);
+  warps_.resize(count);
+  block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
+  block.findings = &result.findings;
+  block.observed = launch.statistics || launch.checks;
+  if (launch.statistics) {
+    result.counts.resize(kernel_.code.size());
+    block.counts = result.counts.data();
+  }
+  if (launch.checks) {
+    shadow_.resize(launch.shared_bytes, kernel_.shared_granule);
+    block.shadow = &shadow_;
+  }
+  block.last_buffer.assign(kernel_.code.size(), nullptr);
+  for (u32 i = 0; i < count; ++i) {
+    Warp& warp = warps_[i];
+    warp.index = static_cast<int>(i), warp.block = &block;
+    warp.registers = registers_.get() + stride * i;
+    warp.local = local_.get() + std::size_t{kernel_.local_bytes} * kLanes * i;
+    const u32 left = threads - i * kLanes;
+    warp.all = left >= kLanes ? kAllLanes : (1u << left) - 1;
+    std::memcpy(warp.registers, kernel_.image.data(), kernel_.image.size());
+    fill_specials(warp, false);
+  }
+}
+
+void BlockRunner::fill_specials(Warp& warp, bool per_block) {
+  const u32* grid = launch_.grid;
+  const u32* shape = launch_.block;
+  for (const auto& [special, slot] : kernel_.specials) {
+    const bool of_block = special >= Special::ctaid_x && special <= Special::ctaid_z;
+    if (of_block != per_block) continue;
+    u32* lanes = at<u32>(warp.registers, slot);
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const u32 thread = static_cast<u32>(warp.index) * kLanes + lane;
+      const u64 block_index = static_cast<u64>(block.index);
+      const auto value = [&]() -> u32 {
+        switch (special) {
+          case Special::tid_x: return thread % shape[0];
+          case Special::tid_y: return thread / shape[0] % shape[1];
+          case Special::tid_z: return thread / shape[0] / shape[1];
+          case Special::ctaid_x: return static_cast<u32>(block_index % grid[0]);
+          case Special::ctaid_y: return static_cast<u32>(block_index / grid[0] % grid[1]);
+          case Special::ctaid_z: return static_cast<u32>(block_index / grid[0] / grid[1]);
+          case Special::ntid_x: return shape[0];
+          case Special::ntid_y: return shape[1];
+          case Special::ntid_z: return shape[2];
+          case Special::nctaid_x: return grid[0];
+          case Special::nctaid_y: return grid[1];
+          case Special::nctaid_z: return grid[2];
+          case Special::laneid: return lane;
+          case Special::warpid: return static_cast<u32>(warp.index);
+          case Special::nwarpid: return 64;
+          case Special::smid: return 0;
+          case Special::nsmid: return 1;
+          case Special::lanemask_eq: return 1u << lane;
+          case Special::lanemask_le: return (2u << lane) - 1;
+          case Special::lanemask_lt: return (1u << lane) - 1;
+          case Special::lanemask_ge: return ~((1u << lane) - 1);
+          case Special::lanemask_gt: return ~((2u << lane) - 1);
+          case Special::dynamic_smem_size: return launch_.dynamic_shared;
+          case Special::total_smem_size: return launch_.shared_bytes;
+          default: return 0;
+        }
+      };
+      lanes[lane] = value();
+    }
+  }
+}
+
+void BlockRunner::begin() {
+  // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
+  std::memset(block.shared, 0xff, launch_.shared_bytes);
+  if (block.shadow) block.shadow->begin_block();
+  std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
+  for (Warp& warp : warps_) {
+    warp.exited = 0, warp.tick = 0;
+    warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
+    warp.copies.clear();
+    std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
+    fill_specials(warp, true);
+  }
+}
+
+void BlockRunner::report_release(u32 number) {
+  const Split* first = nullptr;
+  
+  u32 exited = 0;
+  Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
+  bool divergent = false;
+  for (const Warp& warp : warps_) {
+    exited |= warp.exited;
+    for (const Split& split : warp.splits) {
+      if (split.state != Split::at_barrier || split.need != number) continue;
+      if (!first) first = &split, finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
+      const u32 skipped = warp.exited & ~split.exited;
+      if (divergent || (split.pc == first->pc && !skipped)) continue;
+      divergent = true;
+      if (skipped) {  // lanes of this warp went round the barrier and finished
+        finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
+        finding.other_thread = warp.thread(first_lane(skipped));
+      } else {
+        finding.other_pc = split.pc, finding.other_thread = warp.thread(first_lane(split.mask));
+      }
+    }
+  }
+  if (!divergent && !exited) return;
+  if (!divergent) {
+    finding.problem = Problem::exited_before_barrier;
+    for (const Warp& warp : warps_) {
+      if (!warp.exited) continue;
+      finding.other_thread = warp.thread(first_lane(warp.exited));
+      break;
+    }
+  }
+  block.note(finding);
+}
+
+void BlockRunner::release(u32 number) {
+  Barrier& barrier = block.barriers[number];
+  if (launch_.checks && barrier.expected == 0) report_release(number);
+  for (Warp& warp : warps_) {
+    for (Split& split : warp.splits) {
+      if (split.state != Split::at_barrier || split.need != number) continue;
+      const Instruction& in = kernel_.code[split.pc];
+      if (in.imm == 2) {
+        alignas(64) u32 counts[kLanes];
+        PTX_LANES { counts[lane] = barrier.votes; }
+        write_lanes(warp.registers, in.slot[0], split.mask, counts);
+      } else if (in.imm > 2) {
+        const bool result = in.imm == 3 ? barrier.votes == barrier.waiting : barrier.votes != 0;
+        set_predicate(warp.registers, in.slot[0], split.mask, result ? ~0u : 0u);
+      }
+      split.state = Split::ready, split.pc += 1;
+    }
+  }
+  barrier = Barrier{};
+  if (block.shadow) block.shadow->barrier();
+}
+
+bool BlockRunner::release_barriers() {
+  u32 live = launch_.threads_per_block();
+  for (const Warp& warp : warps_) live -= static_cast<u32>(count_lanes(warp.exited));
+  bool any = false;
+  for (u32 number = 0; number < 16; ++number) {
+    const Barrier& barrier = block.barriers[number];
+    const u32 expected = barrier.expected ? barrier.expected : live;
+    if (!barrier.waiting || barrier.waiting + barrier.arrivals < expected) continue;
+    release(number);
+    any = true;
+  }
+  return any;
+}
+
+void BlockRunner::deadlock() {
+  for (const Warp& warp : warps_) {
+    if (warp.splits.empty()) continue;
+    const Split& split = warp.splits.front();
+    throw Stop{{.problem = Problem::deadlock, .pc = split.pc, .block = block.index, .thread = warp.thread(first_lane(split.mask))}};
+  }
+  throw Stop{{.problem = Problem::deadlock, .block = block.index}};
+}
+
+// The launch's limits, checked whenever a warp yields and at the end of a block.
+void BlockRunner::watch() {
+  const u64 fresh = block.instructions - reported_;
+  reported_ = block.instructions;
+  const u64 total = launch_.instructions_so_far.fetch_add(fresh, std::memory_order_relaxed) + fresh;
+  const bool over = launch_.instruction_limit && total > launch_.instruction_limit;
+  if (!over && !launch_.stop.load(std::memory_order_relaxed)) return;
+  Finding finding{.problem = Problem::timeout, .block = block.index};
+  for (const Warp& warp : warps_) {
+    if (warp.splits.empty()) continue;
+    const Split* where = &warp.splits.front();
+    for (const Split& split : warp.splits)
+      if (split.state == Split::ready) where = &split;
+    finding.pc = where->pc, finding.thread = warp.thread(first_lane(where->mask));
+    if (where->state == Split::ready) break;
+  }
+  throw Stop{finding};
+}
+
+void BlockRunner::run(s64 index) {
+  block.index = index;
+  begin();
+  const auto run_one = launch_.statistics ? &run_warp<true> : &run_warp<false>;
+  for (;;) {
+    bool all_done = true, progress = false;
+    for (Warp& warp : warps_) {
+      if (warp.splits.empty()) continue;
+      const u64 before = block.instructions;
+      const Outcome outcome = run_one(block, warp);
+      progress |= block.instructions != before;
+      if (outcome == Outcome::yielded) {
+        watch();
+        if (launch_.lowest_fault.load(std::memory_order_relaxed) < index) return;
+      }
+      if (outcome != Outcome::finished) all_done = false;
+    }
+    if (all_done) break;
+    if (!release_barriers() && !progress) deadlock();
+  }
+  if (block.shadow) block.shadow->drop_pending();
+  watch();
+}
+
+}  // namespace
+
+void run_worker(Launch& launch, WorkerResult& result) {
+  BlockRunner runner(launch, result);
+  for (;;) {
+    const s64 index = launch.next_block.fetch_add(1);
+    if (index >= launch.blocks() || index > launch.lowest_fault.load()) break;
+    try {
+      runner.run(index);
+    } catch (const Stop& stop) {
+      result.faulted = true, result.fault = stop.finding;
+      s64 lowest = launch.lowest_fault.load();
+      while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
+      break;
+    }
+  }
+  result.instructions = runner.block.instructions;
+  result.lanes = runner.block.lanes;
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,141 @@
+// Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has brought the lanes together.
+#include <algorithm>
+
+#include "elementwise.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+enum class Shuffle { up, down, butterfly, index };
+
+// Slots: 0 destination, 4 predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
+template <Shuffle Mode>
+void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u32* value = at<const u32>(registers, in.slot[1]);
+  const u32* operand = at<const u32>(registers, in.slot[2]);
+  const u32* control = at<const u32>(registers, in.slot[3]);
+  alignas(64) u32 out[kLanes], from[kLanes];
+  alignas(64) u8 inside[kLanes];
+  PTX_LANES {
+    const s32 clamp = control[lane] & 31, segment = control[lane] >> 8 & 31, b = operand[lane] & 31;
+    const s32 highest = (lane & segment) | (clamp & ~segment), lowest = lane & segment;
+    s32 source = 0;
+    bool valid = false;
+    if constexpr (Mode == Shuffle::up) source = lane - b, valid = source >= highest;
+    else if constexpr (Mode == Shuffle::down) source = lane + b, valid = source <= highest;
+    else if constexpr (Mode == Shuffle::butterfly) source = lane ^ b, valid = source <= highest;
+    else source = lowest | (b & ~segment), valid = source <= highest;
+    from[lane] = static_cast<u32>(valid ? source : lane) & 31;
+    inside[lane] = valid;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
+  if (warp.block->launch->checks) {
+    PTX_FOR_EACH_LANE(lane, mask) {
+      if (mask >> from[lane] & 1) continue;
+      warp.block->note({.problem = Problem::absent_lane, .pc = warp.block->pc_of(in), .block = warp.block->index,
+                        .thread = warp.thread(lane), .other_thread = warp.thread(from[lane])});
+    }
+  }
+  write_lanes(registers, in.slot[0], mask, out);
+  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, pack_mask(inside));
+}
+
+inline u32 operand_predicate(u8* registers, const Instruction& in) { return *at<u32>(registers, in.slot[1]) ^ in.slot[5]; }
+
+void ballot(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) u32 out[kLanes];
+  const u32 votes = operand_predicate(registers, in) & mask;
+  PTX_LANES { out[lane] = votes; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class F>
+void vote(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  set_predicate(registers, in.slot[0], mask, F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
+}
+
+template <class T>
+void match_any(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* value = at<const T>(registers, in.slot[1]);
+  alignas(64) u32 out[kLanes] = {};
+  PTX_FOR_EACH_LANE(lane, mask) PTX_FOR_EACH_LANE(other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class T>
+void match_all(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* value = at<const T>(registers, in.slot[1]);
+  bool same = true;
+  PTX_FOR_EACH_LANE(lane, mask) same &= value[lane] == value[first_lane(mask)];
+  alignas(64) u32 out[kLanes];
+  PTX_LANES { out[lane] = same ? mask : 0; }
+  write_lanes(registers, in.slot[0], mask, out);
+  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, same ? ~0u : 0u);
+}
+
+template <class T, class F>
+void reduce(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* value = at<const T>(registers, in.slot[1]);
+  T result = value[first_lane(mask)];
+  PTX_FOR_EACH_LANE(lane, mask & (mask - 1)) result = F{}(result, value[lane]);
+  alignas(64) T out[kLanes];
+  PTX_LANES { out[lane] = result; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+void active_mask(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) u32 out[kLanes];
+  PTX_LANES { out[lane] = mask; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+// elect: the lowest lane of the member mask.
+void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) u32 out[kLanes];
+  PTX_LANES { out[lane] = static_cast<u32>(first_lane(mask)); }
+  if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, out);
+  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, mask & -mask);
+}
+
+void nothing(u8*, const Instruction&, u32, Warp&) {}
+
+template <class T, class F>
+TableEntry redux(const char* name, F) {
+  return {name, &reduce<T, F>, Kind::collective, Class::sync, "b32", "b32,member"};
+}
+
+}  // namespace
+
+void add_collectives(Table& table) {
+  auto add = [&](const char* name, Handler run, const char* destinations, const char* sources) {
+    table.push_back({name, run, Kind::collective, Class::sync, destinations, sources});
+  };
+  add("shfl.up", &shuffle<Shuffle::up>, "b32,pred", "b32,b32,b32,member");
+  add("shfl.down", &shuffle<Shuffle::down>, "b32,pred", "b32,b32,b32,member");
+  add("shfl.bfly", &shuffle<Shuffle::butterfly>, "b32,pred", "b32,b32,b32,member");
+  add("shfl.idx", &shuffle<Shuffle::index>, "b32,pred", "b32,b32,b32,member");
+  add("vote.ballot", &ballot, "b32", "pred,member");
+  const auto all = [](u32 votes, u32 mask) { return votes == mask; };
+  const auto any = [](u32 votes, u32) { return votes != 0; };
+  const auto uniform = [](u32 votes, u32 mask) { return votes == 0 || votes == mask; };
+  add("vote.all", &vote<decltype(all)>, "pred", "pred,member");
+  add("vote.any", &vote<decltype(any)>, "pred", "pred,member");
+  add("vote.uni", &vote<decltype(uniform)>, "pred", "pred,member");
+  add("match.any.b32", &match_any<u32>, "b32", "b32,member");
+  add("match.any.b64", &match_any<u64>, "b32", "b64,member");
+  add("match.all.b32", &match_all<u32>, "b32,pred", "b32,member");
+  add("match.all.b64", &match_all<u64>, "b32,pred", "b64,member");
+  table.push_back(redux<u32>("redux.add.b32", [](u32 a, u32 b) { return a + b; }));
+  table.push_back(redux<u32>("redux.and.b32", [](u32 a, u32 b) { return a & b; }));
+  table.push_back(redux<u32>("redux.or.b32", [](u32 a, u32 b) { return a | b; }));
+  table.push_back(redux<u32>("redux.xor.b32", [](u32 a, u32 b) { return a ^ b; }));
+  table.push_back(redux<u32>("redux.min.u32", [](u32 a, u32 b) { return std::min(a, b); }));
+  table.push_back(redux<u32>("redux.max.u32", [](u32 a, u32 b) { return std::max(a, b); }));
+  table.push_back(redux<s32>("redux.min.s32", [](s32 a, s32 b) { return std::min(a, b); }));
+  table.push_back(redux<s32>("redux.max.s32", [](s32 a, s32 b) { return std::max(a, b); }));
+  add("bar.warp.sync", &nothing, "", "member");
+  add("elect.sync", &elect, "b32,pred", "member");
+  table.push_back({"activemask", &active_mask, Kind::plain, Class::sync, "b32", ""});
+}
+
+}  // namespace workbench::ptx

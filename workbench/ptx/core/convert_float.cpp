@@ -1,0 +1,150 @@
+// cvt between floating point formats, and rounding to whole numbers within one.
+#include <algorithm>
+#include <cmath>
+
+#include "numeric.hpp"
+#include "rounding.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr Class kConvert = Class::conversion;
+
+// ---- the 8-bit formats: E4M3 (no infinity, NaN is all ones) and E5M2 (IEEE-like) ----
+
+template <int ExponentBits, int MantissaBits, int Bias, bool Infinity>
+struct Small {
+  static constexpr u32 kTop = (1u << ExponentBits) - 1;
+
+  static f32 decode(u8 bits) {
+    const u32 exponent = bits >> MantissaBits & kTop, mantissa = bits & ((1u << MantissaBits) - 1);
+    f32 value;
+    if (Infinity && exponent == kTop) value = mantissa ? __builtin_nanf("") : __builtin_inff();
+    else if (!Infinity && (bits & 0x7f) == 0x7f) value = __builtin_nanf("");
+    else if (exponent == 0) value = std::ldexp(static_cast<f32>(mantissa), 1 - Bias - MantissaBits);
+    else value = std::ldexp(static_cast<f32>(mantissa | 1u << MantissaBits), static_cast<int>(exponent) - Bias - MantissaBits);
+    return bits & 0x80 ? -value : value;
+  }
+
+  // Nearest even; overflow and infinity stop at the largest finite value (.satfinite).
+  static u8 encode(f32 value) {
+    constexpr u8 largest = Infinity ? ((kTop - 1) << MantissaBits | ((1u << MantissaBits) - 1)) : 0x7e;
+    const u8 sign = bits_as<u32>(value) >> 24 & 0x80;
+    if (value != value) return 0x7f;  // PTX: NaN becomes 0x7f in both formats
+    const f32 size = std::fabs(value);
+    int exponent = 0;
+    std::frexp(size, &exponent);
+    const int scale = std::max(exponent - 1, 1 - Bias) - MantissaBits;  // exponent of the last place
+    if (exponent - 1 > 127 - 1 || size >= decode(largest)) return sign | largest;
+    const u32 steps = static_cast<u32>(std::rint(std::ldexp(size, -scale)));
+    if (steps == 0) return sign;
+    // Rounding may carry into the next binade: the encoding is contiguous, so that adding works.
+    const u32 biased = static_cast<u32>(scale + MantissaBits + Bias);
+    const u32 bits = steps < (1u << MantissaBits) ? steps : (biased << MantissaBits) + (steps - (1u << MantissaBits));
+    return sign | static_cast<u8>(bits > largest ? largest : bits);
+  }
+};
+using E4M3 = Small<4, 3, 7, false>;
+using E5M2 = Small<5, 2, 15, true>;
+
+template <class Format>
+void add_small(Table& table, const std::string& name) {
+  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  add("cvt." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
+    return static_cast<u16>(Format::encode(high) << 8 | Format::encode(low));
+  });
+  add("cvt.relu." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
+    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 | Format::encode(low < 0 ? 0.0f : low));
+  });
+  add("cvt." + name + "x2.f16x2", [](u32 x) -> u16 {
+    return static_cast<u16>(Format::encode(to_f32(Half{static_cast<u16>(x >> 16)})) << 8 |
+                            Format::encode(to_f32(Half{static_cast<u16>(x)})));
+  });
+  add("cvt.f16x2." + name + "x2", [](u16 x) -> u32 {
+    return u32{to_half(Format::decode(static_cast<u8>(x >> 8))).bits} << 16 | to_half(Format::decode(static_cast<u8>(x))).bits;
+  });
+}
+
+template <class T>
+inline T relu(f32 value, T rounded) {
+  return value != value ? rounded : value > 0 ? rounded : T{0};
+}
+
+template <class T>
+inline u32 pair_of(T high, T low) {
+  return u32{high.bits} << 16 | low.bits;
+}
+
+// f32 to f16 or bf16, one or two at a time.
+template <class T, class Nearest, class Zero>
+void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
+  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  add("cvt.rn." + t + ".f32", [](f32 x) -> T { return Nearest{}(x); });
+  add("cvt.rz." + t + ".f32", [](f32 x) -> T { return Zero{}(x); });
+  add("cvt.rn.relu." + t + ".f32", [](f32 x) -> T { return relu(x, Nearest{}(x)); });
+  add("cvt.rn." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Nearest{}(high), Nearest{}(low)); });
+  add("cvt.rz." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Zero{}(high), Zero{}(low)); });
+  add("cvt.rn.relu." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
+    return pair_of(relu(high, Nearest{}(high)), relu(low, Nearest{}(low)));
+  });
+}
+
+template <class T>
+void add_whole(Table& table, const std::string& t) {
+  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  add("cvt.rni." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_rintf(to_f32(x))); });
+  add("cvt.rzi." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_truncf(to_f32(x))); });
+  add("cvt.rmi." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_floorf(to_f32(x))); });
+  add("cvt.rpi." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_ceilf(to_f32(x))); });
+}
+
+// TF32 keeps 10 bits of mantissa; .rna rounds ties away from zero.
+inline u32 to_tf32_away(f32 x) {
+  const u32 bits = bits_as<u32>(x);
+  if ((bits & 0x7fffffff) > 0x7f800000) return kNaN32;
+  if ((bits & 0x7f800000) == 0x7f800000) return bits;
+  return (bits + 0x1000) & 0xffffe000;
+}
+
+inline u32 to_tf32_even(f32 x) {
+  const u32 bits = bits_as<u32>(x);
+  if ((bits & 0x7fffffff) > 0x7f800000) return kNaN32;
+  if ((bits & 0x7f800000) == 0x7f800000) return bits;
+  return (bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000;
+}
+
+}  // namespace
+
+void add_float_conversions(Table& table) {
+  auto add = [&](const char* name, auto function) { table.push_back(op(name, kConvert, function)); };
+  add("cvt.f32.f16", [](Half x) -> f32 { return to_f32(x); });
+  add("cvt.ftz.f32.f16", [](Half x) -> f32 { return flush(to_f32(x)); });
+  add("cvt.f32.bf16", [](Bfloat x) -> f32 { return to_f32(x); });
+  add("cvt.f64.f16", [](Half x) -> f64 { return to_f32(x); });
+  add("cvt.f64.bf16", [](Bfloat x) -> f64 { return to_f32(x); });
+  add("cvt.f64.f32", [](f32 x) -> f64 { return x; });
+  add("cvt.ftz.f64.f32", [](f32 x) -> f64 { return flush(x); });
+  add("cvt.rn.f32.f64", [](f64 x) -> f32 { return static_cast<f32>(x); });
+  add("cvt.rn.ftz.f32.f64", [](f64 x) -> f32 { return flush(static_cast<f32>(x)); });
+  add("cvt.rn.f16.f64", [](f64 x) -> Half { return to_half(x); });
+  add("cvt.rn.bf16.f64", [](f64 x) -> Bfloat { return to_bfloat(x); });
+  add("cvt.rn.bf16.f16", [](Half x) -> Bfloat { return to_bfloat(to_f32(x)); });
+  add("cvt.rn.f16.bf16", [](Bfloat x) -> Half { return to_half(to_f32(x)); });
+  add("cvt.sat.f32.f32", [](f32 x) -> f32 { return saturate(x); });
+  add("cvt.ftz.f32.f32", [](f32 x) -> f32 { return flush(x); });
+  add("cvt.ftz.sat.f32.f32", [](f32 x) -> f32 { return saturate(flush(x)); });
+  add("cvt.f32.f32", [](f32 x) -> f32 { return x; });
+  add("cvt.rn.tf32.f32", [](f32 x) -> u32 { return to_tf32_even(x); });
+  add("cvt.rna.tf32.f32", [](f32 x) -> u32 { return to_tf32_away(x); });
+  add_directed(table, "cvt", ".f32.f64", kConvert, [](f64 x) -> f32 { return static_cast<f32>(x); });
+  add_narrow<Half>(table, "f16", [](f32 x) { return to_half(x); }, [](f32 x) { return to_half_rz(x); });
+  add_narrow<Bfloat>(table, "bf16", [](f32 x) { return to_bfloat(x); }, [](f32 x) { return to_bfloat_rz(x); });
+  add_whole<f32>(table, "f32"), add_whole<Half>(table, "f16"), add_whole<Bfloat>(table, "bf16");
+  add("cvt.rni.f64.f64", [](f64 x) -> f64 { return __builtin_rint(x); });
+  add("cvt.rzi.f64.f64", [](f64 x) -> f64 { return __builtin_trunc(x); });
+  add("cvt.rmi.f64.f64", [](f64 x) -> f64 { return __builtin_floor(x); });
+  add("cvt.rpi.f64.f64", [](f64 x) -> f64 { return __builtin_ceil(x); });
+  add_small<E4M3>(table, "e4m3"), add_small<E5M2>(table, "e5m2");
+}
+
+}  // namespace workbench::ptx

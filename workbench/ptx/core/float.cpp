@@ -1,0 +1,80 @@
+// f32 and f64 arithmetic, exactly rounded as IEEE 754 and PTX say.
+#include "numeric.hpp"
+#include "rounding.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+// One operation in its plain, .ftz, .sat and .ftz.sat forms.
+template <class F>
+void add_forms2(Table& table, const std::string& name, F) {
+  table.push_back(op(name + ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return F{}(a, b); }));
+  table.push_back(op(name + ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(F{}(flush(a), flush(b))); }));
+  table.push_back(op(name + ".sat.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return saturate(F{}(a, b)); }));
+  table.push_back(op(name + ".ftz.sat.f32", Class::fp32,
+                     [](f32 a, f32 b) -> f32 { return saturate(flush(F{}(flush(a), flush(b)))); }));
+}
+
+}  // namespace
+
+void add_float(Table& table) {
+  auto single = [&](const char* name, auto function) { table.push_back(op(name, Class::fp32, function)); };
+  auto wide = [&](const char* name, auto function) { table.push_back(op(name, Class::fp64, function)); };
+
+  add_forms2(table, "add", [](f32 a, f32 b) { return a + b; });
+  add_forms2(table, "sub", [](f32 a, f32 b) { return a - b; });
+  add_forms2(table, "mul", [](f32 a, f32 b) { return a * b; });
+  single("fma.f32", [](f32 a, f32 b, f32 c) -> f32 { return __builtin_fmaf(a, b, c); });
+  single("fma.ftz.f32",
+         [](f32 a, f32 b, f32 c) -> f32 { return flush(__builtin_fmaf(flush(a), flush(b), flush(c))); });
+  single("fma.sat.f32", [](f32 a, f32 b, f32 c) -> f32 { return saturate(__builtin_fmaf(a, b, c)); });
+  single("fma.ftz.sat.f32",
+         [](f32 a, f32 b, f32 c) -> f32 { return saturate(flush(__builtin_fmaf(flush(a), flush(b), flush(c)))); });
+  add_directed(table, "add", ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return a + b; });
+  add_directed(table, "sub", ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return a - b; });
+  add_directed(table, "mul", ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return a * b; });
+  add_directed(table, "div", ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return a / b; });
+  add_directed(table, "fma", ".f32", Class::fp32, [](f32 a, f32 b, f32 c) -> f32 { return __builtin_fmaf(a, b, c); });
+  add_directed(table, "add", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) + flush(b)); });
+  add_directed(table, "mul", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) * flush(b)); });
+  add_directed(table, "fma", ".ftz.f32", Class::fp32,
+               [](f32 a, f32 b, f32 c) -> f32 { return flush(__builtin_fmaf(flush(a), flush(b), flush(c))); });
+
+  single("min.f32", [](f32 a, f32 b) -> f32 { return minimum(a, b); });
+  single("max.f32", [](f32 a, f32 b) -> f32 { return maximum(a, b); });
+  single("min.ftz.f32", [](f32 a, f32 b) -> f32 { return minimum(flush(a), flush(b)); });
+  single("max.ftz.f32", [](f32 a, f32 b) -> f32 { return maximum(flush(a), flush(b)); });
+  single("min.NaN.f32", [](f32 a, f32 b) -> f32 { return minimum_nan(a, b); });
+  single("max.NaN.f32", [](f32 a, f32 b) -> f32 { return maximum_nan(a, b); });
+  single("min.ftz.NaN.f32", [](f32 a, f32 b) -> f32 { return minimum_nan(flush(a), flush(b)); });
+  single("max.ftz.NaN.f32", [](f32 a, f32 b) -> f32 { return maximum_nan(flush(a), flush(b)); });
+  single("neg.f32", [](u32 a) -> u32 { return a ^ 0x80000000u; });
+  single("abs.f32", [](u32 a) -> u32 { return a & 0x7fffffffu; });
+  single("neg.ftz.f32", [](f32 a) -> f32 { return -flush(a); });
+  single("abs.ftz.f32", [](f32 a) -> f32 { return bits_as<f32>(bits_as<u32>(flush(a)) & 0x7fffffffu); });
+  single("copysign.f32", [](u32 a, u32 b) -> u32 { return (a & 0x80000000u) | (b & 0x7fffffffu); });
+  single("div.f32", [](f32 a, f32 b) -> f32 { return a / b; });
+  single("div.ftz.f32", [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
+  single("rcp.f32", [](f32 a) -> f32 { return 1.0f / a; });
+  single("rcp.ftz.f32", [](f32 a) -> f32 { return flush(1.0f / flush(a)); });
+  single("sqrt.f32", [](f32 a) -> f32 { return __builtin_sqrtf(a); });
+  single("sqrt.ftz.f32", [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); });
+
+  wide("add.f64", [](f64 a, f64 b) -> f64 { return a + b; });
+  wide("sub.f64", [](f64 a, f64 b) -> f64 { return a - b; });
+  wide("mul.f64", [](f64 a, f64 b) -> f64 { return a * b; });
+  wide("fma.f64", [](f64 a, f64 b, f64 c) -> f64 { return __builtin_fma(a, b, c); });
+  wide("div.f64", [](f64 a, f64 b) -> f64 { return a / b; });
+  wide("rcp.f64", [](f64 a) -> f64 { return 1.0 / a; });
+  wide("sqrt.f64", [](f64 a) -> f64 { return __builtin_sqrt(a); });
+  wide("min.f64", [](f64 a, f64 b) -> f64 { return minimum(a, b); });
+  wide("max.f64", [](f64 a, f64 b) -> f64 { return maximum(a, b); });
+  wide("neg.f64", [](u64 a) -> u64 { return a ^ (u64{1} << 63); });
+  wide("abs.f64", [](u64 a) -> u64 { return a & ~(u64{1} << 63); });
+  wide("copysign.f64", [](u64 a, u64 b) -> u64 { return (a & (u64{1} << 63)) | (b & ~(u64{1} << 63)); });
+  add_directed(table, "add", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a + b; });
+  add_directed(table, "mul", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a * b; });
+  add_directed(table, "fma", ".f64", Class::fp64, [](f64 a, f64 b, f64 c) -> f64 { return __builtin_fma(a, b, c); });
+}
+
+}  // namespace workbench::ptx

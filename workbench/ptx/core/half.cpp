@@ -1,0 +1,66 @@
+// f16, bf16 and their packed forms. Sums and products of two 16-bit values are exact enough in f32 that the second
+// rounding is harmless (24 >= 2 * 11 + 2 bits); fma needs the care of `fused`.
+#include "elementwise.hpp"
+#include "numeric.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+template <class T>
+inline T flush16(T x) {
+  constexpr u16 exponent = std::is_same_v<T, Half> ? 0x7c00 : 0x7f80;
+  return T{static_cast<u16>((x.bits & exponent) ? x.bits : x.bits & 0x8000)};
+}
+
+template <class T>
+inline T saturate16(T x) {
+  return from_f32<T>(saturate(to_f32(x)));
+}
+
+template <class T>
+inline T relu(T x) {
+  // Negative values and -0 become +0, NaN the canonical one.
+  const f32 value = to_f32(x);
+  return value != value ? T{0x7fff} : value > 0 ? x : T{0};
+}
+
+// `name` with .f16 replaced for the type, scalar and packed.
+template <class F>
+void add_both(Table& table, const std::string& stem, const char* type, F function) {
+  table.push_back(op(stem + "." + type, Class::fp16, function));
+  table.push_back(packed_op(stem + "." + type + "x2", Class::fp16, function));
+}
+
+template <class T>
+void add_type(Table& table, const char* type) {
+  auto add = [&](const char* stem, auto function) { add_both(table, stem, type, function); };
+  add("add", [](T a, T b) -> T { return from_f32<T>(to_f32(a) + to_f32(b)); });
+  add("sub", [](T a, T b) -> T { return from_f32<T>(to_f32(a) - to_f32(b)); });
+  add("mul", [](T a, T b) -> T { return from_f32<T>(to_f32(a) * to_f32(b)); });
+  add("fma", [](T a, T b, T c) -> T { return fused(a, b, c); });
+  add("fma.relu", [](T a, T b, T c) -> T { return relu(fused(a, b, c)); });
+  add("min", [](T a, T b) -> T { return from_f32<T>(minimum(to_f32(a), to_f32(b))); });
+  add("max", [](T a, T b) -> T { return from_f32<T>(maximum(to_f32(a), to_f32(b))); });
+  add("min.NaN", [](T a, T b) -> T { return from_f32<T>(minimum_nan(to_f32(a), to_f32(b))); });
+  add("max.NaN", [](T a, T b) -> T { return from_f32<T>(maximum_nan(to_f32(a), to_f32(b))); });
+  add("neg", [](T a) -> T { return T{static_cast<u16>(a.bits ^ 0x8000)}; });
+  add("abs", [](T a) -> T { return T{static_cast<u16>(a.bits & 0x7fff)}; });
+}
+
+}  // namespace
+
+void add_half(Table& table) {
+  add_type<Half>(table, "f16");
+  add_type<Bfloat>(table, "bf16");
+  auto add = [&](const char* stem, auto function) { add_both(table, stem, "f16", function); };
+  add("add.sat", [](Half a, Half b) -> Half { return saturate16(to_half(to_f32(a) + to_f32(b))); });
+  add("sub.sat", [](Half a, Half b) -> Half { return saturate16(to_half(to_f32(a) - to_f32(b))); });
+  add("mul.sat", [](Half a, Half b) -> Half { return saturate16(to_half(to_f32(a) * to_f32(b))); });
+  add("fma.sat", [](Half a, Half b, Half c) -> Half { return saturate16(fused(a, b, c)); });
+  add("add.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) + to_f32(flush16(b)))); });
+  add("sub.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) - to_f32(flush16(b)))); });
+  add("mul.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) * to_f32(flush16(b)))); });
+  add("fma.ftz", [](Half a, Half b, Half c) -> Half { return flush16(fused(flush16(a), flush16(b), flush16(c))); });
+}
+
+}  // namespace workbench::ptx

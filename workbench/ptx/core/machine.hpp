@@ -1,0 +1,201 @@
+// The state of the machine: decoded instructions, warps, blocks, one launch, and the table of handlers.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "types.hpp"
+
+namespace workbench::ptx {
+
+struct Instruction;
+struct Warp;
+
+// Executes one instruction for the lanes of `mask` (never empty). `registers` is the warp's register file.
+using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
+
+// How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective };
+
+enum class Class : u8 {
+  integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
+};
+extern const char* const kClassNames[];
+
+constexpr u32 kNoSlot = 0xffffffffu;
+constexpr int kSlots = 24;
+constexpr int kAddressSlot = 8;   // base address of memory instructions
+constexpr int kMemberSlot = 20;   // member mask of collectives; kNoSlot means the whole warp
+
+// One decoded instruction. A slot is a byte offset into the register file: 32 lanes of 2, 4 or 8 bytes, or one
+// 32-bit mask for a predicate. The first 64 bytes are all that an arithmetic instruction touches.
+struct alignas(64) Instruction {
+  Handler run = nullptr;
+  u32 guard = 0;        // slot of the guard predicate (a constant true one where there is none)
+  u32 guard_flip = 0;   // all ones for @!p
+  Kind kind = Kind::plain;
+  u8 counted = 1;       // 0 for jumps that the block layout inserted
+  u8 elements = 1;      // vector width of a memory access
+  u8 bytes = 0;         // bytes per element of a memory access
+  s32 target = -1;      // branch target
+  s64 imm = 0;          // address offset, look-up table, or what the handler wants
+  u32 slot[kSlots] = {};
+};
+static_assert(sizeof(Instruction) == 128);
+
+// ---- the handler table ----
+
+struct TableEntry {
+  std::string name;          // canonical PTX name, for example "add.s32"
+  Handler run;
+  Kind kind;
+  Class group;
+  std::string destinations;  // comma-separated operand types, for example "b32" or "pred"
+  std::string sources;       // likewise; "imm" is an integer that goes into Instruction::imm
+};
+
+const std::vector<TableEntry>& instruction_table();
+
+// Each family adds its own entries (one function per source file).
+using Table = std::vector<TableEntry>;
+void add_integer(Table&);
+void add_wide_integer(Table&);
+void add_float(Table&);
+void add_special_functions(Table&);
+void add_half(Table&);
+void add_conversions(Table&);
+void add_float_conversions(Table&);
+void add_moves(Table&);
+void add_comparisons(Table&);
+void add_memory(Table&);
+void add_atomics(Table&);
+void add_async_copies(Table&);
+void add_collectives(Table&);
+void add_matrix(Table&);
+void add_control(Table&);
+
+// ---- memory ----
+
+// Generic addresses of the two windows that are private to a block or a lane.
+constexpr u64 kSharedWindow = u64{1} << 56;
+constexpr u64 kLocalWindow = u64{2} << 56;
+constexpr u64 kWindowMask = (u64{1} << 56) - 1;
+
+// A range of global memory that a kernel may touch.
+struct Buffer {
+  u64 address;   // virtual, the same in every run
+  u64 size;
+  u8* host;
+  bool writable;
+  u64* sectors_read = nullptr;      // one bit per 32-byte sector of the address space from `address`, rounded down
+  u64* sectors_written = nullptr;
+};
+
+// Counts of one instruction, summed over warps.
+struct Counts {
+  u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0;
+  Counts& operator+=(const Counts& other) {
+    executions += other.executions, lanes += other.lanes, requests += other.requests, sectors += other.sectors;
+    wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes;
+    return *this;
+  }
+};
+
+// ---- findings and faults ----
+
+enum class Problem : u8 {
+  out_of_bounds, misaligned, read_only, shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
+  divergent_barrier, exited_before_barrier, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds
+};
+
+struct Finding {
+  Problem problem;
+  s32 pc = -1;
+  s32 other_pc = -1;
+  s64 block = 0;
+  s32 thread = 0;
+  s32 other_thread = -1;
+  u64 address = 0;
+  u32 bytes = 0;
+  u64 count = 1;
+};
+
+// Thrown inside a worker to end the launch.
+struct Stop {
+  Finding finding;
+};
+
+// Findings of one worker, one per (problem, pc, other pc), keeping the lowest block and thread.
+class FindingList {
+ public:
+  void add(const Finding& finding);
+  void merge(const FindingList& other);
+  const std::vector<Finding>& items() const { return items_; }
+
+ private:
+  std::vector<Finding> items_;
+};
+
+// ---- kernels and launches ----
+
+// A register that the launch fills with a value of the thread or block.
+enum class Special : u8 {
+  tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
+  nwarpid, smid, nsmid, gridid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size,
+  total_smem_size, kCount
+};
+extern const char* const kSpecialNames[];
+
+struct Constant {
+  u32 slot;
+  u32 width;  // bytes per lane; 0 for a predicate
+  u64 value;
+};
+
+struct Kernel {
+  std::vector<Instruction> code;
+  std::vector<u8> image;  // register file with the constants filled in
+  std::vector<std::pair<Special, u32>> specials;
+  u32 static_shared = 0;   // bytes; dynamic shared memory begins here
+  u32 local_bytes = 0;     // per lane
+  u32 param_bytes = 0;
+  u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
+};
+
+struct Launch {
+  const Kernel* kernel = nullptr;
+  u32 grid[3] = {1, 1, 1};
+  u32 block[3] = {1, 1, 1};
+  u32 shared_bytes = 0;  // static and dynamic
+  u32 dynamic_shared = 0;
+  std::vector<u8> params;
+  std::vector<Buffer> buffers;  // sorted by address
+  bool statistics = false;
+  bool checks = false;
+  int threads = 1;
+  u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
+
+  std::atomic<s64> next_block{0};
+  std::atomic<s64> lowest_fault{INT64_MAX};  // lowest block that faulted: blocks above it need not run
+  std::atomic<bool> stop{false};             // the caller wants the launch to end (time limit or interrupt)
+  std::atomic<u64> instructions_so_far{0};
+
+  s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
+  u32 threads_per_block() const { return block[0] * block[1] * block[2]; }
+};
+
+// What one worker (an OS thread) brings home.
+struct WorkerResult {
+  u64 instructions = 0;
+  u64 lanes = 0;
+  std::vector<Counts> counts;  // per instruction, with statistics
+  FindingList findings;
+  bool faulted = false;
+  Finding fault;
+};
+
+// Runs blocks until none is left or the launch stops.
+void run_worker(Launch& launch, WorkerResult& result);
+
+}  // namespace workbench::ptx

@@ -1,0 +1,228 @@
+// ldmatrix, stmatrix and mma.
+//
+// One 32-bit register of a 16-bit fragment, read across the 32 lanes, is an 8 x 8 tile in row-major order: lane 4r + c/2
+// holds columns c and c+1 of row r. So a fragment needs no shuffling, only widening. For B the tile is [n][k].
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "access.hpp"
+#include "numeric.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+typedef f32 Row __attribute__((vector_size(32)));  // eight columns of the result
+typedef u32 Words __attribute__((vector_size(32)));
+typedef u16 Halves __attribute__((vector_size(16)));
+
+// to_f32 of half.hpp, eight at a time: the compiler does not find these vectors by itself.
+inline Words widen(Words bits, Half) {
+  const Words magnitude = (bits & 0x7fffu) << 13, exponent = magnitude & 0x0f800000u;
+  const Words special = exponent == 0x0f800000u, tiny = exponent == 0u;
+  const Words normal = magnitude + (112u << 23) + (special & (112u << 23));
+  const Row subnormal = reinterpret_cast<Row>(magnitude + (113u << 23)) - 0x1p-14f;
+  return (tiny & reinterpret_cast<Words>(subnormal)) | (~tiny & normal) | (bits & 0x8000u) << 16;
+}
+
+inline Words widen(Words bits, Bfloat) { return bits << 16; }
+
+template <class T>
+inline void widen_tile(const u8* registers, u32 slot, f32* out) {
+#ifdef __F16C__
+  if constexpr (std::is_same_v<T, Half>) {
+    const __m128i* eights = reinterpret_cast<const __m128i*>(registers + slot);
+    for (int i = 0; i < 8; ++i) _mm256_store_ps(out + 8 * i, _mm256_cvtph_ps(_mm_load_si128(eights + i)));
+    return;
+  }
+#endif
+  const Halves* from = reinterpret_cast<const Halves*>(registers + slot);
+  Words* to = reinterpret_cast<Words*>(out);
+  for (int i = 0; i < 8; ++i) to[i] = widen(__builtin_convertvector(from[i], Words), T{});
+}
+
+inline void transpose_tile(const f32* from, f32* to) {
+  for (int row = 0; row < 8; ++row)
+    for (int column = 0; column < 8; ++column) to[column * 8 + row] = from[row * 8 + column];
+}
+
+// Two accumulator registers hold the even and odd columns of an 8 x 8 tile.
+inline void read_accumulator(const u8* registers, u32 even_slot, u32 odd_slot, f32* tile) {
+  const f32* even = reinterpret_cast<const f32*>(registers + even_slot);
+  const f32* odd = reinterpret_cast<const f32*>(registers + odd_slot);
+  for (int i = 0; i < kLanes; ++i) tile[2 * i] = even[i], tile[2 * i + 1] = odd[i];
+}
+
+inline void write_accumulator(u8* registers, u32 even_slot, u32 odd_slot, u32 mask, const f32* tile) {
+  alignas(64) f32 even[kLanes], odd[kLanes];
+  for (int i = 0; i < kLanes; ++i) even[i] = tile[2 * i], odd[i] = tile[2 * i + 1];
+  write_lanes(registers, even_slot, mask, even);
+  write_lanes(registers, odd_slot, mask, odd);
+}
+
+// rows[8] += a[8][8] * b[8][8]. Products of 16-bit factors are exact in f32, so that a fused multiply-add and a
+// multiplication followed by an addition agree.
+inline void multiply_tile(Row* rows, const f32* a, const f32* b) {
+  const Row* b_rows = reinterpret_cast<const Row*>(b);
+  for (int row = 0; row < 8; ++row) {
+    Row sum = rows[row];
+    for (int k = 0; k < 8; ++k) sum += a[row * 8 + k] * b_rows[k];
+    rows[row] = sum;
+  }
+}
+
+// D[16][8] = A[16][8 * Steps] * B[8 * Steps][8] + C. Slots: D 0-3, A 4-7, B 9-10, C 11-14; slot 8 is not used.
+template <class T, int Steps>
+void mma_16_bit(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) f32 a[64], b[Steps][64], narrow[64], accumulator[2][64];
+  for (int step = 0; step < Steps; ++step) {
+    widen_tile<T>(registers, in.slot[9 + step], narrow);
+    transpose_tile(narrow, b[step]);
+  }
+  for (int half = 0; half < 2; ++half) {
+    read_accumulator(registers, in.slot[11 + 2 * half], in.slot[12 + 2 * half], accumulator[half]);
+    for (int step = 0; step < Steps; ++step) {
+      widen_tile<T>(registers, in.slot[4 + half + 2 * step], a);
+      multiply_tile(reinterpret_cast<Row*>(accumulator[half]), a, b[step]);
+    }
+  }
+  for (int half = 0; half < 2; ++half)
+    write_accumulator(registers, in.slot[2 * half], in.slot[2 * half + 1], mask, accumulator[half]);
+}
+
+// f16 accumulators: one register holds a whole 8 x 8 tile. Slots: D 0-1, C 11-12.
+template <int Steps>
+void mma_half_accumulate(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) f32 a[64], b[Steps][64], narrow[64], accumulator[2][64];
+  alignas(64) Half out[2][64];
+  for (int step = 0; step < Steps; ++step) {
+    widen_tile<Half>(registers, in.slot[9 + step], narrow);
+    transpose_tile(narrow, b[step]);
+  }
+  for (int half = 0; half < 2; ++half) {
+    widen_tile<Half>(registers, in.slot[11 + half], accumulator[half]);
+    for (int step = 0; step < Steps; ++step) {
+      widen_tile<Half>(registers, in.slot[4 + half + 2 * step], a);
+      multiply_tile(reinterpret_cast<Row*>(accumulator[half]), a, b[step]);
+    }
+    for (int i = 0; i < 64; ++i) out[half][i] = to_half(accumulator[half][i]);
+  }
+  for (int half = 0; half < 2; ++half) write_lanes(registers, in.slot[half], mask, reinterpret_cast<const u32*>(out[half]));
+}
+
+// TF32: the low 13 bits of a factor are not seen. Tiles are 8 x 4, lane 4r + c.
+template <int Steps>
+void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) f32 accumulator[2][64], b[4 * Steps][8];
+  const auto factor = [](u32 x) { return bits_as<f32>(x & 0xffffe000u); };
+  for (int step = 0; step < Steps; ++step) {
+    const u32* from = at<const u32>(registers, in.slot[9 + step]);
+    for (int lane = 0; lane < kLanes; ++lane) b[4 * step + lane % 4][lane / 4] = factor(from[lane]);
+  }
+  const Row* b_rows = reinterpret_cast<const Row*>(b);
+  for (int half = 0; half < 2; ++half) {
+    read_accumulator(registers, in.slot[11 + 2 * half], in.slot[12 + 2 * half], accumulator[half]);
+    Row* rows = reinterpret_cast<Row*>(accumulator[half]);
+    for (int step = 0; step < Steps; ++step) {
+      const u32* a = at<const u32>(registers, in.slot[4 + half + 2 * step]);
+      for (int row = 0; row < 8; ++row)
+        for (int k = 0; k < 4; ++k) rows[row] += factor(a[4 * row + k]) * b_rows[4 * step + k];
+    }
+  }
+  for (int half = 0; half < 2; ++half)
+    write_accumulator(registers, in.slot[2 * half], in.slot[2 * half + 1], mask, accumulator[half]);
+}
+
+// 8-bit integers, 32-bit sums that wrap. Tiles are 8 x 16 bytes, lane 4r + c holds bytes 4c to 4c+3.
+template <class A, class B, int Steps>
+void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  u32 result[4][kLanes];
+  for (int part = 0; part < 4; ++part) {
+    const u32* c = at<const u32>(registers, in.slot[11 + part]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4, column = lane % 4 * 2 + part % 2;
+      u32 sum = c[lane];
+      for (int step = 0; step < Steps; ++step) {
+        const A* a = at<const A>(registers, in.slot[4 + part / 2 + 2 * step]) + 16 * row;
+        const B* b = at<const B>(registers, in.slot[9 + step]) + 16 * column;
+        for (int k = 0; k < 16; ++k) sum += static_cast<u32>(s32{a[k]} * s32{b[k]});
+      }
+      result[part][lane] = sum;
+    }
+  }
+  for (int part = 0; part < 4; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
+}
+
+// The eight row addresses of matrix `index` come from lanes 8 * index to 8 * index + 7.
+template <bool Transposed>
+void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request request;
+  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
+  resolve<Space::shared>(registers, in, lanes, warp, 16, false, true, request);
+  alignas(64) u16 tile[4][8][8] = {};
+  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
+  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
+    alignas(64) u32 out[kLanes];
+    if constexpr (Transposed) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int row = lane / 4, column = lane % 4 * 2;
+        out[lane] = u32{tile[matrix][column + 1][row]} << 16 | tile[matrix][column][row];
+      }
+    } else {
+      std::memcpy(out, tile[matrix], sizeof out);
+    }
+    write_lanes(registers, in.slot[matrix], mask, out);
+  }
+}
+
+template <bool Transposed>
+void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
+  Request request;
+  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
+  resolve<Space::shared>(registers, in, lanes, warp, 16, true, false, request);
+  alignas(64) u16 tile[4][8][8];
+  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
+    const u32* from = at<const u32>(registers, in.slot[matrix]);
+    if constexpr (Transposed) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int row = lane / 4, column = lane % 4 * 2;
+        tile[matrix][column][row] = static_cast<u16>(from[lane]);
+        tile[matrix][column + 1][row] = static_cast<u16>(from[lane] >> 16);
+      }
+    } else {
+      std::memcpy(tile[matrix], from, sizeof tile[matrix]);
+    }
+  }
+  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(request.host[lane], tile[lane / 8][lane % 8], 16);
+}
+
+}  // namespace
+
+void add_matrix(Table& table) {
+  auto mma = [&](const char* name, Handler run) {
+    table.push_back({std::string("mma.") + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+  };
+  mma("m16n8k16.f32.f16.f16.f32", &mma_16_bit<Half, 2>);
+  mma("m16n8k8.f32.f16.f16.f32", &mma_16_bit<Half, 1>);
+  mma("m16n8k16.f32.bf16.bf16.f32", &mma_16_bit<Bfloat, 2>);
+  mma("m16n8k8.f32.bf16.bf16.f32", &mma_16_bit<Bfloat, 1>);
+  mma("m16n8k16.f16.f16.f16.f16", &mma_half_accumulate<2>);
+  mma("m16n8k8.f16.f16.f16.f16", &mma_half_accumulate<1>);
+  mma("m16n8k8.f32.tf32.tf32.f32", &mma_tf32<2>);
+  mma("m16n8k4.f32.tf32.tf32.f32", &mma_tf32<1>);
+  mma("m16n8k32.s32.s8.s8.s32", &mma_integer<s8, s8, 2>);
+  mma("m16n8k32.s32.u8.u8.s32", &mma_integer<u8, u8, 2>);
+  mma("m16n8k32.s32.s8.u8.s32", &mma_integer<s8, u8, 2>);
+  mma("m16n8k32.s32.u8.s8.s32", &mma_integer<u8, s8, 2>);
+  mma("m16n8k16.s32.s8.s8.s32", &mma_integer<s8, s8, 1>);
+  mma("m16n8k16.s32.u8.u8.s32", &mma_integer<u8, u8, 1>);
+  auto matrix = [&](const char* name, Handler run, const char* destinations, const char* sources) {
+    table.push_back({name, run, Kind::collective, Class::shared, destinations, sources});
+  };
+  matrix("ldmatrix", &load_matrix<false>, "vector", "address");
+  matrix("ldmatrix.trans", &load_matrix<true>, "vector", "address");
+  matrix("stmatrix", &store_matrix<false>, "", "address,vector");
+  matrix("stmatrix.trans", &store_matrix<true>, "", "address,vector");
+}
+
+}  // namespace workbench::ptx

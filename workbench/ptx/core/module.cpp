@@ -1,0 +1,234 @@
+// The Python module: the instruction table, kernels built from decoded code, launches with the GIL released.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <thread>
+
+#include "machine.hpp"
+
+namespace nb = nanobind;
+
+namespace workbench::ptx {
+namespace {
+
+// One row per instruction, as decode.py packs them: opcode, guard, guard_flip, counted, elements, bytes, target, imm
+// (low, high), then the slots.
+constexpr int kRow = 9 + kSlots;
+
+void append_code(Kernel& kernel, nb::bytes rows) {
+  const auto& table = instruction_table();
+  const std::size_t count = rows.size() / (kRow * sizeof(s32));
+  const char* from = rows.c_str();
+  kernel.code.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    s32 row[kRow];
+    std::memcpy(row, from + i * sizeof row, sizeof row);
+    const TableEntry& entry = table.at(static_cast<std::size_t>(row[0]));
+    Instruction& in = kernel.code[i];
+    in.run = entry.run, in.kind = entry.kind;
+    in.guard = static_cast<u32>(row[1]), in.guard_flip = static_cast<u32>(row[2]);
+    in.counted = static_cast<u8>(row[3]), in.elements = static_cast<u8>(row[4]), in.bytes = static_cast<u8>(row[5]);
+    in.target = row[6];
+    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row[8])) << 32 | static_cast<u32>(row[7]));
+    for (int k = 0; k < kSlots; ++k) in.slot[k] = static_cast<u32>(row[9 + k]);
+  }
+}
+
+void fill_constant(Kernel& kernel, u32 slot, u32 width, u64 value) {
+  u8* lanes = kernel.image.data() + slot;
+  if (width == 0) {
+    const u32 mask = value ? kAllLanes : 0;
+    std::memcpy(lanes, &mask, sizeof mask);
+    return;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) std::memcpy(lanes + lane * width, &value, width);
+}
+
+using ConstantRow = std::tuple<u32, u32, u64>;
+using SpecialRow = std::tuple<int, u32>;
+
+void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
+                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 local_bytes, u32 param_bytes, u32 granule) {
+  new (self) Kernel();
+  self->image.assign(register_bytes, 0);
+  append_code(*self, rows);
+  for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
+  for (const auto& [special, slot] : specials) self->specials.emplace_back(static_cast<Special>(special), slot);
+  self->static_shared = static_shared, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
+  self->shared_granule = granule;
+}
+
+// (address, size, host pointer, writable)
+using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool>;
+
+struct SectorMaps {
+  std::vector<std::vector<u64>> read, written;
+
+  explicit SectorMaps(Launch& launch) {
+    for (Buffer& buffer : launch.buffers) {
+      const u64 sectors = ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
+      read.emplace_back((sectors + 63) / 64), written.emplace_back((sectors + 63) / 64);
+      buffer.sectors_read = read.back().data(), buffer.sectors_written = written.back().data();
+    }
+  }
+
+  static u64 count(const std::vector<u64>& map) {
+    u64 total = 0;
+    for (const u64 word : map) total += static_cast<u64>(__builtin_popcountll(word));
+    return total;
+  }
+};
+
+struct Pool {
+  std::mutex mutex;
+  std::condition_variable finished;
+  int running = 0;
+};
+
+// Runs the workers and waits for them; the calling thread looks after signals and the time limit meanwhile.
+// Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C.
+bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
+  using Clock = std::chrono::steady_clock;
+  Pool pool;
+  std::vector<std::thread> workers;
+  pool.running = launch.threads;
+  bool timed_out = false, interrupted = false;
+  {
+    nb::gil_scoped_release release;
+    for (int i = 0; i < launch.threads; ++i) {
+      workers.emplace_back([&launch, &pool, &result = results[static_cast<std::size_t>(i)]] {
+        run_worker(launch, result);
+        std::lock_guard lock(pool.mutex);
+        if (--pool.running == 0) pool.finished.notify_all();
+      });
+    }
+    const auto start = Clock::now();
+    for (;;) {
+      std::unique_lock lock(pool.mutex);
+      std::chrono::duration<double> wait(0.05);
+      if (seconds_limit > 0 && !timed_out) {
+        const std::chrono::duration<double> left = start + std::chrono::duration<double>(seconds_limit) - Clock::now();
+        wait = std::min(wait, std::max(left, std::chrono::duration<double>(0.001)));
+      }
+      if (pool.finished.wait_for(lock, wait, [&] { return pool.running == 0; })) break;
+      lock.unlock();
+      if (seconds_limit > 0 && Clock::now() - start > std::chrono::duration<double>(seconds_limit)) {
+        timed_out = true;
+        launch.stop = true;
+      }
+      if (!interrupted) {
+        nb::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) {
+          interrupted = true;
+          launch.stop = true;
+        }
+      }
+    }
+    for (std::thread& worker : workers) worker.join();
+  }
+  if (interrupted) throw nb::python_error();
+  return timed_out;
+}
+
+nb::dict describe(const Finding& finding) {
+  nb::dict row;
+  row["problem"] = static_cast<int>(finding.problem);
+  row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
+  row["block"] = finding.block, row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
+  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count;
+  return row;
+}
+
+using Shape = std::tuple<u32, u32, u32>;
+
+nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
+                       u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit) {
+  Launch launch;
+  launch.kernel = &kernel;
+  std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
+  std::tie(launch.block[0], launch.block[1], launch.block[2]) = block;
+  launch.dynamic_shared = dynamic_shared;
+  launch.shared_bytes = kernel.static_shared + dynamic_shared;
+  launch.params.assign(params.c_str(), params.c_str() + params.size());
+  launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
+  for (const auto& [address, size, host, writable] : buffers)
+    launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
+  launch.statistics = statistics, launch.checks = checks;
+  launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
+  launch.instruction_limit = instruction_limit;
+  std::unique_ptr<SectorMaps> maps;
+  if (statistics) maps = std::make_unique<SectorMaps>(launch);
+  std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
+  const auto start = std::chrono::steady_clock::now();
+  const bool timed_out = run_workers(launch, results, seconds_limit);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+
+  nb::dict out;
+  u64 instructions = 0, lanes = 0;
+  FindingList findings;
+  const Finding* fault = nullptr;
+  for (const WorkerResult& result : results) {
+    instructions += result.instructions, lanes += result.lanes;
+    findings.merge(result.findings);
+    if (result.faulted && (!fault || result.fault.block < fault->block)) fault = &result.fault;
+  }
+  out["instructions"] = instructions, out["thread_instructions"] = lanes;
+  out["seconds"] = seconds.count(), out["threads"] = launch.threads, out["timed_out"] = timed_out;
+  nb::list found;
+  for (const Finding& finding : findings.items()) found.append(describe(finding));
+  out["findings"] = found;
+  out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
+  if (statistics) {
+    std::vector<Counts> total(kernel.code.size());
+    for (const WorkerResult& result : results)
+      for (std::size_t i = 0; i < result.counts.size(); ++i) total[i] += result.counts[i];
+    out["counts"] = nb::bytes(reinterpret_cast<const char*>(total.data()), total.size() * sizeof(Counts));
+    nb::list sectors;
+    for (std::size_t i = 0; i < launch.buffers.size(); ++i)
+      sectors.append(nb::make_tuple(SectorMaps::count(maps->read[i]), SectorMaps::count(maps->written[i])));
+    out["sectors"] = sectors;
+  }
+  return out;
+}
+
+// (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
+nb::list table_rows() {
+  nb::list rows;
+  for (const TableEntry& entry : instruction_table()) {
+    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind), kClassNames[static_cast<int>(entry.group)],
+                               entry.destinations, entry.sources));
+  }
+  return rows;
+}
+
+bool supports_v3() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("f16c");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+NB_MODULE(PTX_MODULE_NAME, m) {
+  nb::set_leak_warnings(false);  // kernels are cached for the life of the process
+  m.doc() = "SIMT core of the PTX machine.";
+  m.attr("SLOTS") = kSlots;
+  m.attr("TARGET") = PTX_TARGET;
+  nb::list specials;
+  for (int i = 0; i < static_cast<int>(Special::kCount); ++i) specials.append(kSpecialNames[i]);
+  m.attr("SPECIALS") = nb::tuple(specials);
+  m.def("instruction_table", &table_rows);
+  m.def("supports_v3", &supports_v3);
+  nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
+  m.def("launch", &launch_kernel);
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,91 @@
+// mov, packing and unpacking of vectors, selp, predicate logic.
+#include "elementwise.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr Class kMove = Class::other;
+
+template <class Part, class Whole, int N>
+void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) Whole out[kLanes] = {};
+  for (int i = 0; i < N; ++i) {
+    const Part* part = at<const Part>(registers, in.slot[1 + i]);
+    PTX_LANES { out[lane] |= static_cast<Whole>(static_cast<Whole>(part[lane]) << (8 * sizeof(Part) * i)); }
+  }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class Part, class Whole, int N>
+void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) Whole whole[kLanes];
+  alignas(64) Part out[kLanes];
+  std::memcpy(whole, at<Whole>(registers, in.slot[N]), sizeof whole);
+  for (int i = 0; i < N; ++i) {
+    if (in.slot[i] == kNoSlot) continue;
+    PTX_LANES { out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i)); }
+    write_lanes(registers, in.slot[i], mask, out);
+  }
+}
+
+template <class T>
+void select(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* a = at<const T>(registers, in.slot[1]);
+  const T* b = at<const T>(registers, in.slot[2]);
+  const u32 choice = *at<u32>(registers, in.slot[3]);
+  alignas(64) T out[kLanes];
+  PTX_LANES { out[lane] = (choice >> lane & 1) ? a[lane] : b[lane]; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class F>
+void logic(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  set_predicate(registers, in.slot[0], mask, F{}(*at<u32>(registers, in.slot[1]), *at<u32>(registers, in.slot[2])));
+}
+
+template <class F>
+TableEntry logic_op(const char* name, const char* sources, F) {
+  return {name, &logic<F>, Kind::plain, Class::integer, "pred", sources};
+}
+
+// clock: instructions that this warp's worker has executed, which only grows.
+template <class T>
+void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  alignas(64) T out[kLanes];
+  const T now = static_cast<T>(++warp.tick);
+  PTX_LANES { out[lane] = now; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+void nothing(u8*, const Instruction&, u32, Warp&) {}
+
+}  // namespace
+
+void add_moves(Table& table) {
+  auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Class group = kMove) {
+    table.push_back({name, run, Kind::plain, group, destinations, sources});
+  };
+  table.push_back(op("mov.b16", kMove, [](u16 a) -> u16 { return a; }));
+  table.push_back(op("mov.b32", kMove, [](u32 a) -> u32 { return a; }));
+  table.push_back(op("mov.b64", kMove, [](u64 a) -> u64 { return a; }));
+  add("pack.b32.2", &pack<u16, u32, 2>, "b32", "b16,b16");
+  add("pack.b64.2", &pack<u32, u64, 2>, "b64", "b32,b32");
+  add("pack.b64.4", &pack<u16, u64, 4>, "b64", "b16,b16,b16,b16");
+  add("unpack.b32.2", &unpack<u16, u32, 2>, "b16,b16", "b32");
+  add("unpack.b64.2", &unpack<u32, u64, 2>, "b32,b32", "b64");
+  add("unpack.b64.4", &unpack<u16, u64, 4>, "b16,b16,b16,b16", "b64");
+  add("selp.b16", &select<u16>, "b16", "b16,b16,pred");
+  add("selp.b32", &select<u32>, "b32", "b32,b32,pred");
+  add("selp.b64", &select<u64>, "b64", "b64,b64,pred");
+  table.push_back(logic_op("and.pred", "pred,pred", [](u32 a, u32 b) { return a & b; }));
+  table.push_back(logic_op("or.pred", "pred,pred", [](u32 a, u32 b) { return a | b; }));
+  table.push_back(logic_op("xor.pred", "pred,pred", [](u32 a, u32 b) { return a ^ b; }));
+  table.push_back(logic_op("not.pred", "pred", [](u32 a, u32) { return ~a; }));
+  table.push_back(logic_op("mov.pred", "pred", [](u32 a, u32) { return a; }));
+  add("clock.b32", &clock<u32>, "b32", "");
+  add("clock.b64", &clock<u64>, "b64", "");
+  add("nop", &nothing, "", "");
+  add("fence", &nothing, "", "", Class::sync);
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,33 @@
+// Lane functions under a directed rounding of the host: toward zero, down, up.
+//
+// Going through the floating point environment is exact for every operation that the host rounds correctly; the call is
+// a barrier that the compiler moves no arithmetic across.
+#pragma once
+#include <cfenv>
+
+#include "elementwise.hpp"
+
+namespace workbench::ptx {
+
+template <int Mode, class F>
+void directed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const int before = std::fegetround();
+  std::fesetround(Mode);
+  elementwise<1, F>(registers, in, mask, warp);
+  std::fesetround(before);
+}
+
+// `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`.
+template <class F>
+void add_directed(Table& table, const std::string& base, const std::string& suffix, Class group, F function) {
+  TableEntry entry = op("", group, function);
+  const auto one = [&](const char* mode, Handler run) {
+    entry.name = base + "." + mode + suffix, entry.run = run;
+    table.push_back(entry);
+  };
+  one("rz", &directed<FE_TOWARDZERO, F>);
+  one("rm", &directed<FE_DOWNWARD, F>);
+  one("rp", &directed<FE_UPWARD, F>);
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,211 @@
+#include "scheduler.hpp"
+
+#include <climits>
+
+namespace workbench::ptx {
+namespace {
+
+struct Current {
+  s32 pc;
+  u32 mask;
+  s32 limit;    // where the next group stands
+  bool forced;  // a collective that goes on without its absent lanes
+};
+
+void take(Warp& warp, std::size_t index) {
+  warp.splits[index] = warp.splits.back();
+  warp.splits.pop_back();
+}
+
+// A collective whose lanes can no longer come: they exited, or wait elsewhere.
+bool release_collective(Block& block, Warp& warp, Current& current) {
+  for (std::size_t i = 0; i < warp.splits.size(); ++i) {
+    const Split split = warp.splits[i];
+    if (split.state != Split::at_collective) continue;
+    u32 have = 0;
+    for (const Split& other : warp.splits)
+      if (other.state == Split::at_collective && other.pc == split.pc) have |= other.mask;
+    const u32 absent = split.need & ~have & ~warp.exited & warp.all;
+    if (absent) {
+      block.note({.problem = Problem::absent_lane, .pc = split.pc, .block = block.index,
+                  .thread = warp.thread(first_lane(split.mask)), .other_thread = warp.thread(first_lane(absent))});
+    }
+    current = {split.pc, 0, INT_MAX, true};
+    for (std::size_t j = 0; j < warp.splits.size();) {
+      if (warp.splits[j].state == Split::at_collective && warp.splits[j].pc == split.pc) {
+        current.mask |= warp.splits[j].mask;
+        take(warp, j);
+      } else {
+        ++j;
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
+// The next group to run, with all others that stand at the same pc. False if every group waits.
+bool pick(Block& block, Warp& warp, Current& current) {
+  auto& splits = warp.splits;
+  s32 best = INT_MAX;
+  const Split* oldest = nullptr;
+  for (const Split& split : splits) {
+    if (split.state != Split::ready) continue;
+    if (split.pc < best) best = split.pc;
+    if (!oldest || split.last_run < oldest->last_run) oldest = &split;
+  }
+  if (best == INT_MAX) return release_collective(block, warp, current);
+  const bool starved = oldest->pc != best && oldest->last_run + kStarved < warp.tick;
+  current = {starved ? oldest->pc : best, 0, INT_MAX, false};
+  for (std::size_t i = 0; i < splits.size();) {
+    if (splits[i].state == Split::ready && splits[i].pc == current.pc) {
+      current.mask |= splits[i].mask;
+      take(warp, i);
+    } else {
+      ++i;
+    }
+  }
+  if (!starved) {
+    for (const Split& split : splits)
+      if (split.state == Split::ready && split.pc < current.limit) current.limit = split.pc;
+  }
+  return true;
+}
+
+// Brings the lanes of a collective together. False if this group has to wait for others.
+bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
+  u32 need = warp.all;
+  if (in.slot[kMemberSlot] != kNoSlot) need &= at<u32>(warp.registers, in.slot[kMemberSlot])[first_lane(active)];
+  if (!(need & ~active & ~warp.exited)) return true;
+  u32 have = active;
+  for (const Split& split : warp.splits)
+    if (split.state == Split::at_collective && split.pc == pc) have |= split.mask;
+  if (need & ~have & ~warp.exited) {
+    warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_collective, .need = need, .last_run = warp.tick});
+    return false;
+  }
+  for (std::size_t i = 0; i < warp.splits.size();) {
+    if (warp.splits[i].state == Split::at_collective && warp.splits[i].pc == pc) {
+      active |= warp.splits[i].mask, mask |= warp.splits[i].mask;
+      take(warp, i);
+    } else {
+      ++i;
+    }
+  }
+  return true;
+}
+
+// Counts the lanes in at their barrier. bar.arrive does not wait.
+bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
+  const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
+  Barrier& barrier = block.barriers[number];
+  if (in.slot[2] != kNoSlot) barrier.expected = at<u32>(warp.registers, in.slot[2])[first_lane(active)];
+  if (in.imm == 1) {
+    barrier.arrivals += static_cast<u32>(count_lanes(active));
+    return false;
+  }
+  barrier.waiting += static_cast<u32>(count_lanes(active));
+  if (in.imm >= 2) {
+    const u32 votes = *at<u32>(warp.registers, in.slot[3]) ^ in.slot[5];
+    barrier.votes += static_cast<u32>(count_lanes(votes & active));
+  }
+  warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_barrier, .need = number, .exited = warp.exited,
+                         .last_run = warp.tick});
+  return true;
+}
+
+}  // namespace
+
+template <bool Statistics>
+Outcome run_warp(Block& block, Warp& warp) {
+  const Instruction* code = block.kernel->code.data();
+  u8* const registers = warp.registers;
+  Counts* const counts = block.counts;
+  Current current;
+  u64 executed = 0, lanes = 0;
+  const auto leave = [&](Outcome outcome) {
+    block.instructions += executed, block.lanes += lanes, warp.tick += executed;
+    return outcome;
+  };
+  const u64 tick = warp.tick;
+  const auto push = [&](s32 pc, u32 mask) {
+    warp.splits.push_back({.pc = pc, .mask = mask, .state = Split::ready, .last_run = tick + executed});
+  };
+
+  for (;;) {  // one round per change of group
+    if (executed >= kQuantum) return leave(Outcome::yielded);
+    warp.tick = tick + executed;
+    const bool runnable = pick(block, warp, current);
+    warp.tick = tick;
+    if (!runnable) return leave(warp.splits.empty() ? Outcome::finished : Outcome::blocked);
+    s32 pc = current.pc;
+    u32 mask = current.mask;
+    bool forced = current.forced;
+    const s32 limit = current.limit;
+
+    for (;;) {
+      if (__builtin_expect(pc >= limit, 0)) {
+        push(pc, mask);
+        break;
+      }
+      const Instruction& in = code[pc];
+      u32 active = mask & (*at<u32>(registers, in.guard) ^ in.guard_flip);
+      executed += in.counted;
+      lanes += static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
+      if constexpr (Statistics) {
+        counts[pc].executions += 1;
+        counts[pc].lanes += static_cast<u64>(count_lanes(active));
+      }
+      if (__builtin_expect(in.kind == Kind::plain, 1)) {
+        if (active) in.run(registers, in, active, warp);
+        ++pc;
+        continue;
+      }
+      if (!active) {
+        ++pc;
+        continue;
+      }
+      if (in.kind == Kind::branch) {
+        if (active == mask) {
+          if (in.target <= pc && executed >= kQuantum) {
+            push(in.target, mask);
+            break;
+          }
+          pc = in.target;
+          continue;
+        }
+        push(in.target, active);
+        push(pc + 1, mask & ~active);
+        break;
+      }
+      if (in.kind == Kind::collective) {
+        if (!forced && !gather(warp, in, pc, active, mask)) {
+          if (mask & ~active) push(pc + 1, mask & ~active);
+          break;
+        }
+        forced = false;
+        in.run(registers, in, active, warp);
+        ++pc;
+        continue;
+      }
+      if (in.kind == Kind::barrier) {
+        if (!arrive(block, warp, in, pc, active)) {
+          ++pc;
+          continue;
+        }
+        if (mask & ~active) push(pc + 1, mask & ~active);
+        break;
+      }
+      if (in.kind == Kind::trap) block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
+      warp.exited |= active;
+      mask &= ~active;
+      if (!mask) break;
+      ++pc;
+    }
+  }
+}
+
+template Outcome run_warp<false>(Block&, Warp&);
+template Outcome run_warp<true>(Block&, Warp&);
+
+}  // namespace workbench::ptx

@@ -1,0 +1,40 @@
+// The table of all instructions, and the entries whose work the scheduler does itself.
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+const char* const kClassNames[] = {"integer", "fp32", "fp16", "fp64", "conversion", "special", "tensor",
+                                   "global", "shared", "local", "control", "sync", "other"};
+
+const char* const kSpecialNames[] = {"tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "ntid.x", "ntid.y", "ntid.z",
+                                     "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
+                                     "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
+                                     "dynamic_smem_size", "total_smem_size"};
+
+void add_control(Table& table) {
+  auto add = [&](const char* name, Kind kind, Class group, const char* destinations = "", const char* sources = "") {
+    table.push_back({name, nullptr, kind, group, destinations, sources});
+  };
+  add("bra", Kind::branch, Class::control);
+  add("exit", Kind::exit, Class::control);
+  add("trap", Kind::trap, Class::control);
+  // Slot 1 barrier number, 2 thread count or kNoSlot, 3 predicate; imm 0 sync, 1 arrive, 2 popc, 3 and, 4 or.
+  add("bar.sync", Kind::barrier, Class::sync);
+  add("bar.arrive", Kind::barrier, Class::sync);
+  add("bar.red.popc", Kind::barrier, Class::sync, "b32", "pred");
+  add("bar.red.and", Kind::barrier, Class::sync, "pred", "pred");
+  add("bar.red.or", Kind::barrier, Class::sync, "pred", "pred");
+}
+
+const std::vector<TableEntry>& instruction_table() {
+  static const Table table = [] {
+    Table all;
+    add_integer(all), add_wide_integer(all), add_float(all), add_special_functions(all), add_half(all);
+    add_conversions(all), add_float_conversions(all), add_moves(all), add_comparisons(all), add_memory(all);
+    add_atomics(all), add_async_copies(all), add_collectives(all), add_matrix(all), add_control(all);
+    return all;
+  }();
+  return table;
+}
+
+}  // namespace workbench::ptx

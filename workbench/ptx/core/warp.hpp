@@ -1,0 +1,103 @@
+// Execution state of a warp and of the block it belongs to; seen by handlers and by the scheduler.
+#pragma once
+#include "machine.hpp"
+#include "shadow.hpp"
+
+namespace workbench::ptx {
+
+// Lanes of a warp that stand at the same instruction.
+struct Split {
+  enum State : u8 { ready, at_barrier, at_collective };
+  s32 pc;
+  u32 mask;
+  State state = ready;
+  u32 need = 0;      // collective: lanes it waits for; barrier: barrier number
+  u32 exited = 0;    // barrier: lanes of the warp that had exited on arrival
+  u64 last_run = 0;  // scheduler tick, for fairness between spinning lanes
+};
+
+// A cp.async of one warp that has been issued and not yet waited for.
+struct PendingCopy {
+  static constexpr u32 kOpen = 0xffffffffu;  // not committed to a group yet
+  u32 mask;
+  u32 group;
+  s32 pc;
+  u32 bytes;
+  u32 destination[kLanes];
+  u32 copied[kLanes];  // bytes read from the source; the rest is zero-filled
+  const u8* source[kLanes];
+};
+
+struct Block;
+
+struct Warp {
+  u8* registers = nullptr;
+  u8* local = nullptr;
+  Block* block = nullptr;
+  int index = 0;
+  u32 all = 0;     // lanes that exist
+  u32 exited = 0;
+  u64 tick = 0;
+  std::vector<Split> splits;
+  std::vector<PendingCopy> copies;
+  u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
+
+  bool done() const { return exited == all; }
+  s32 thread(u32 lane) const { return index * kLanes + static_cast<s32>(lane); }
+};
+
+struct Barrier {
+  u32 waiting = 0;   // threads that wait
+  u32 arrivals = 0;  // threads that arrived without waiting (bar.arrive)
+  u32 expected = 0;  // threads; 0 means every thread that has not exited
+  u32 votes = 0;     // threads whose predicate is true (bar.red)
+};
+
+struct Block {
+  Launch* launch = nullptr;
+  const Kernel* kernel = nullptr;
+  s64 index = 0;
+  u8* shared = nullptr;
+  Counts* counts = nullptr;        // null without statistics
+  Shadow* shadow = nullptr;        // null without checks
+  FindingList* findings = nullptr;
+  bool observed = false;           // statistics or checks
+  std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
+  u64 instructions = 0;  // warp instructions executed so far by this worker
+  u64 lanes = 0;
+  Barrier barriers[16];
+
+  s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
+
+  // The buffer that holds [address, address + bytes), or null.
+  const Buffer* find(u64 address, u64 bytes) const;
+
+  // A problem after which execution can go on: a finding with checks, else the end of the launch.
+  void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes);
+  // A finding that only checks report.
+  void note(const Finding& finding);
+};
+
+// Lanes of a register in memory order.
+template <class T>
+inline T* at(u8* registers, u32 slot) {
+  return reinterpret_cast<T*>(registers + slot);
+}
+
+template <class T>
+inline void blend(T* destination, const T* source, u32 mask) {
+  PTX_LANES { destination[lane] = (mask >> lane & 1) ? source[lane] : destination[lane]; }
+}
+
+inline void set_predicate(u8* registers, u32 slot, u32 mask, u32 value) {
+  u32* destination = at<u32>(registers, slot);
+  *destination = (*destination & ~mask) | (value & mask);
+}
+
+template <class T>
+inline void write_lanes(u8* registers, u32 slot, u32 mask, const T* values) {
+  if (mask == kAllLanes) std::memcpy(at<T>(registers, slot), values, sizeof(T) * kLanes);
+  else blend(at<T>(registers, slot), values, mask);
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,76 @@
+"""Instructions that work lane by lane: integer and floating point arithmetic, logic, shifts, special functions.
+
+The core's table holds their canonical names; here PTX spellings are brought to them.
+"""
+
+from __future__ import annotations
+
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, source
+from workbench.ptx.machine import OPCODES, WIDTHS
+from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+NAMES = (
+    "add", "sub", "mul", "mad", "mul24", "div", "rem", "abs", "neg", "min", "max", "sad", "fma", "rcp", "sqrt", "rsqrt",
+    "sin", "cos", "lg2", "ex2", "tanh", "and", "or", "xor", "not", "cnot", "shl", "shr", "shf", "lop3", "bfe", "bfi",
+    "popc", "clz", "brev", "bfind", "dp4a", "dp2a", "copysign", "prmt", "set",
+)  # fmt: skip
+
+# Two's complement does not care about the sign here.
+_SIGNLESS = {"add", "sub", "mul.lo", "mad.lo", "and", "or", "xor", "not"}
+_PRMT_MODES = {"f4e": 1, "b4e": 2, "rc8": 3, "ecl": 4, "ecr": 5, "rc16": 6}
+
+
+def _candidates(parts: list[str]) -> list[str]:
+    kept = [part for part in parts if part != "rn"]
+    name, kind = ".".join(kept), kept[-1]
+    found = [name]
+    stem = ".".join(kept[:-1])
+    if stem in _SIGNLESS and kind in TYPE_SIZES:
+        found.append(f"{stem}.b{8 * TYPE_SIZES[kind]}")
+    if kept[0] == "set":
+        found.append(name.replace(".s32.", ".u32."))
+    if stem == "shr" and kind[0] == "b":
+        found.append(f"shr.u{kind[1:]}")
+    if kept[0] == "mad" and kind in ("f32", "f64"):
+        found.append("fma" + name[3:])
+    if (kept[0] in ("mul", "mad") and kept[1:2] == ["wide"]) or kept[0] == "bfi":
+        found.append(name.replace("bfi.u", "bfi.b"))
+    return found
+
+
+def plan(parts: list[str]) -> Plan:
+    """The plan of one opcode text, split at its dots."""
+    mode = _PRMT_MODES.get(parts[-1], 0) if parts[0] == "prmt" else 0
+    row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
+    if row is None:
+        raise Refused("the machine does not know this instruction")
+    type_name = parts[-1] if parts[-1] in TYPE_SIZES else "b32"
+    # Literals of the operation's own width are read with its type, others as plain bits.
+    own = TYPE_SIZES[type_name]
+    kinds = [(kind, type_name if WIDTHS.get(kind) == own else kind, WIDTHS.get(kind)) for kind in row.sources]
+    width = WIDTHS[row.destinations[0]]
+    count = len(kinds) + 1
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, count)
+        target = destination(symbols, operands[0], width)
+        if target is None:
+            raise Refused("the sink _ as a destination")
+        slots: dict[int, Operand] = {0: target}
+        imm = mode
+        for i, (kind, literal_type, bytes_) in enumerate(kinds, 1):
+            if kind == "imm":
+                imm = int(operands[i], 0)
+            elif kind == "pred":
+                if operands[i][0] == "!":
+                    raise Refused("a negated predicate operand")
+                slots[i] = source(symbols, operands[i], "pred", 0)
+            else:
+                slots[i] = source(symbols, operands[i], literal_type, bytes_)
+        return Instruction(row, slots, (target,), imm=imm)
+
+    return bind
+
+
+FAMILY = dict.fromkeys(NAMES, plan)

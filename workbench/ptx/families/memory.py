@@ -1,0 +1,224 @@
+"""ld, st, atom, red, cp.async, ldmatrix, stmatrix, and the hints that change no value."""
+
+from __future__ import annotations
+
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, STRONG, WIDE_BASE
+from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+_SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry"}
+_STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_HINTS = {"weak", "nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "gpu", "sys", "cluster", "aligned", "unified"}
+
+
+def _known(part: str) -> bool:
+    return part in _HINTS or part in _STRONG or part.startswith(("L1::", "L2::"))
+
+
+def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: int, space: str) -> int:
+    """Puts an address' base into ``slot``; returns the flags of its register width."""
+    base = address.base
+    if base is None:
+        base = Constant(8, address.parameter.offset)
+    slots[slot] = base
+    if base.width == 4:
+        if space in ("global", "generic"):
+            raise Refused("a 32-bit register as a global address")
+        return NARROW_BASE
+    return WIDE_BASE
+
+
+def _access(parts: list[str], is_load: bool) -> Plan:
+    type_name = parts[-1]
+    if type_name not in TYPE_SIZES or TYPE_SIZES[type_name] in (0, 16):
+        raise Refused("the machine does not know this access")
+    size, space, elements, strong = TYPE_SIZES[type_name], "generic", 1, 0
+    for part in parts[1:-1]:
+        if part in _SPACES:
+            space = part.split("::")[0]
+        elif part in ("v2", "v4", "v8"):
+            elements = int(part[1:])
+        elif not _known(part):
+            raise Refused(f".{part} in an access")
+        elif part in _STRONG:
+            strong = STRONG
+    sign = "s" if is_load and type_name[0] == "s" and size < 8 else "u"
+    # Constant memory is global memory that only the host writes.
+    table_space = "global" if space == "const" else space
+    hinted = "L2::cache_hint" in parts
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3 if hinted else 2)
+        data, where = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
+        tokens = vector(data)
+        if len(tokens) != elements:
+            raise Refused(f"{len(tokens)} values for {elements} elements")
+        values = [destination(symbols, token) if is_load else source(symbols, token, type_name) for token in tokens]
+        values = [
+            Constant(2, value.value) if isinstance(value, Constant) and value.width == 1 else value for value in values
+        ]
+        widths = {value.width for value in values if value is not None}
+        if len(widths) > 1 or (widths and min(widths) < size):
+            raise Refused("registers of different or too small widths")
+        width = widths.pop() if widths else max(size, 2)
+        kind = sign if width > size else "u"
+        address = symbols.address(where)
+        slots: dict[int, Operand] = {}
+        raw: dict[int, int] = {i: -1 for i, value in enumerate(values) if value is None}
+        slots.update({i: value for i, value in enumerate(values) if value is not None})
+        targets = tuple(value for value in values if value is not None) if is_load else ()
+        tail = f"{kind}{8 * size}/{8 * width}"
+        if is_load and space == "param" and address.parameter is not None:
+            offset = address.parameter.offset + address.offset
+            return Instruction(opcode(f"ld.param.direct.{tail}"), slots, targets, raw, offset, elements, size)
+        if not is_load and space == "param":
+            raise Refused("stores to parameters (calls are not supported)")
+        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, table_space)
+        row = opcode(f"{'ld' if is_load else 'st'}.{table_space}.{tail}")
+        return Instruction(row, slots, targets, raw, address.offset, elements, size)
+
+    return bind
+
+
+def load(parts: list[str]) -> Plan:
+    return _access(parts, True)
+
+
+def store(parts: list[str]) -> Plan:
+    return _access(parts, False)
+
+
+_OPERATIONS = {"add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"}
+_SIGNLESS = {"add", "and", "or", "xor", "exch", "cas"}
+
+
+def atomic(parts: list[str]) -> Plan:
+    """atom and red; the scopes and orders are all satisfied by sequentially consistent host atomics."""
+    type_name, space, operation, elements = parts[-1], "generic", None, 1
+    for part in parts[1:-1]:
+        if part in _SPACES:
+            space = part.split("::")[0]
+        elif part in _OPERATIONS:
+            operation = part
+        elif part in ("v2", "v4", "v8"):
+            raise Refused("vector atomics")
+        elif not (_known(part) or part == "noftz"):
+            raise Refused(f".{part} in an atomic")
+    if operation is None or type_name not in TYPE_SIZES:
+        raise Refused("the machine does not know this atomic")
+    size, kind = TYPE_SIZES[type_name], type_name
+    if operation in _SIGNLESS and kind[0] in "su":
+        kind = f"b{kind[1:]}"
+    if operation in ("exch", "cas") and kind[0] == "f":
+        kind = f"b{8 * size}"
+    row = opcode(f"atom.{space}.{operation}.{kind}")
+    is_red, second = parts[0] == "red", operation == "cas"
+    hinted = "L2::cache_hint" in parts
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        operands = operands[:-1] if hinted else operands
+        if is_red:
+            operands = ["_", *operands]
+        expect(operands, 4 if second else 3)
+        target = destination(symbols, operands[0], size)
+        slots: dict[int, Operand] = {1: source(symbols, operands[2], type_name, size)}
+        raw = {}
+        if target is None:
+            raw[0] = -1
+        else:
+            slots[0] = target
+        if second:
+            slots[2] = source(symbols, operands[3], type_name, size)
+        else:
+            raw[2] = -1
+        address = symbols.address(operands[1])
+        raw[FLAGS_SLOT] = STRONG | place(symbols, address, slots, ADDRESS_SLOT, space)
+        return Instruction(row, slots, (target,) if target else (), raw, address.offset, elements, size)
+
+    return bind
+
+
+def copy(parts: list[str]) -> Plan:
+    """cp.async and its groups. The bulk and tensor forms are Hopper's and out of scope."""
+    if "bulk" in parts or "mbarrier" in parts or parts[1] != "async":
+        raise Refused("bulk (TMA), tensor and mbarrier copies are out of the machine's scope")
+    if parts[2] in ("commit_group", "wait_group", "wait_all"):
+        row, counted = opcode(f"cp.async.{parts[2]}"), parts[2] == "wait_group"
+        fixed = -1 if parts[2] == "wait_all" else 0
+
+        def bind_group(symbols: Symbols, operands: list[str]) -> Instruction:
+            return Instruction(row, {}, imm=int(operands[0], 0) if counted else fixed)
+
+        return bind_group
+    row = opcode("cp.async")
+    hinted = "L2::cache_hint" in parts
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        operands = operands[:-1] if hinted else operands
+        expect(operands, 3, 4)
+        to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
+        size = int(operands[2], 0)
+        if size not in (4, 8, 16):
+            raise Refused(f"a copy of {size} bytes")
+        slots: dict[int, Operand] = {}
+        raw = {2: -1, 3: -1, 4: to.offset}
+        raw[FLAGS_SLOT] = place(symbols, from_, slots, ADDRESS_SLOT, "global")
+        raw[5] = place(symbols, to, slots, 1, "shared")
+        if len(operands) == 4:
+            extra = source(symbols, operands[3], "b32")
+            slot = 3 if extra.width == 0 else 2
+            slots[slot] = extra
+            del raw[slot]
+        return Instruction(row, slots, (), raw, from_.offset, 1, size)
+
+    return bind
+
+
+def matrix(parts: list[str]) -> Plan:
+    counts = {"x1": 1, "x2": 2, "x4": 4}
+    count = next((counts[part] for part in parts if part in counts), None)
+    if count is None or "m8n8" not in parts or parts[-1] != "b16":
+        raise Refused("the machine does not know this matrix access")
+    is_load = parts[0] == "ldmatrix"
+    row = opcode(parts[0] + (".trans" if "trans" in parts else ""))
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        data, where = operands if is_load else reversed(operands)
+        tokens = vector(data)
+        if len(tokens) != count:
+            raise Refused(f"{len(tokens)} registers for {count} matrices")
+        slots: dict[int, Operand] = {}
+        for i, token in enumerate(tokens):
+            slots[i] = destination(symbols, token, 4) if is_load else source(symbols, token, "b32", 4)
+        address = symbols.address(where)
+        targets = tuple(slots.values()) if is_load else ()
+        raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared"), 20: -1}
+        return Instruction(row, slots, targets, raw, address.offset, count, 16)
+
+    return bind
+
+
+def hint(parts: list[str]) -> Plan:
+    """Prefetches and cache policies: no effect on any value."""
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        return Instruction(opcode("nop"), {})
+
+    return bind
+
+
+def policy(parts: list[str]) -> Plan:
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        target = destination(symbols, operands[0], 8)
+        return Instruction(opcode("mov.b64"), {0: target, 1: Constant(8, 0)}, (target,))
+
+    return bind
+
+
+FAMILY = {
+    "ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic, "cp": copy, "ldmatrix": matrix,
+    "stmatrix": matrix, "prefetch": hint, "prefetchu": hint, "applypriority": hint, "discard": hint,
+    "createpolicy": policy,
+}  # fmt: skip

@@ -1,0 +1,144 @@
+"""mov with its packing forms, cvta, selp, setp, and the clocks."""
+
+from __future__ import annotations
+
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import OPCODES
+from workbench.ptx.operands import LOCAL_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+_CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b64", "%globaltimer": "clock.b64"}
+
+
+def mov(parts: list[str]) -> Plan:
+    type_name = parts[-1]
+    if len(parts) != 2 or type_name not in TYPE_SIZES:
+        raise Refused("the machine does not know this form of mov")
+    size = TYPE_SIZES[type_name]
+    row = opcode("mov.pred" if size == 0 else f"mov.b{8 * max(size, 2)}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        to, from_ = operands
+        if to[0] == "{":
+            return _unpack(symbols, vector(to), from_, type_name, size)
+        if from_[0] == "{":
+            return _pack(symbols, to, vector(from_), size)
+        target = destination(symbols, to, size)
+        if from_ in _CLOCKS:
+            return Instruction(opcode(_CLOCKS[from_]), {0: target}, (target,))
+        return Instruction(row, {0: target, 1: source(symbols, from_, type_name, size)}, (target,))
+
+    return bind
+
+
+def _pack(symbols: Symbols, to: str, parts: list[str], size: int) -> Instruction:
+    target = destination(symbols, to, size)
+    part = size // len(parts)
+    row = opcode(f"pack.b{8 * size}.{len(parts)}")
+    slots: dict[int, Operand] = {0: target}
+    for i, token in enumerate(parts, 1):
+        slots[i] = source(symbols, token, f"b{8 * part}", part)
+    return Instruction(row, slots, (target,))
+
+
+def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size: int) -> Instruction:
+    part = size // len(parts)
+    row = opcode(f"unpack.b{8 * size}.{len(parts)}")
+    slots: dict[int, Operand] = {len(parts): source(symbols, from_, type_name, size)}
+    raw, targets = {}, []
+    for i, token in enumerate(parts):
+        target = destination(symbols, token, part)
+        if target is None:
+            raw[i] = -1
+        else:
+            slots[i] = target
+            targets.append(target)
+    return Instruction(row, slots, tuple(targets), raw)
+
+
+def cvta(parts: list[str]) -> Plan:
+    """Addresses of shared and local variables become generic by an offset, the others are generic already."""
+    to_space = parts[1] == "to"
+    space = parts[2 if to_space else 1].split("::")[0]
+    size = TYPE_SIZES[parts[-1]]
+    if space not in ("global", "const", "shared", "local", "param") or size != 8:
+        raise Refused("the machine does not know this form of cvta")
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space)
+    if space == "param":
+        raise Refused("generic addresses of parameters")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        target = destination(symbols, operands[0], 8)
+        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b64", 8)}
+        if window is None:
+            return Instruction(opcode("mov.b64"), slots, (target,))
+        slots[2] = Constant(8, window)
+        return Instruction(opcode("sub.b64" if to_space else "add.b64"), slots, (target,))
+
+    return bind
+
+
+def selp(parts: list[str]) -> Plan:
+    type_name = parts[-1]
+    size = TYPE_SIZES[type_name]
+    row = opcode(f"selp.b{8 * size}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 4)
+        target = destination(symbols, operands[0], size)
+        slots: dict[int, Operand] = {0: target, 3: source(symbols, operands[3], "pred", 0)}
+        for i in (1, 2):
+            slots[i] = source(symbols, operands[i], type_name, size)
+        return Instruction(row, slots, (target,))
+
+    return bind
+
+
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_COMBINE = {"and": 1, "or": 2, "xor": 3}
+
+
+def setp(parts: list[str]) -> Plan:
+    """``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};`` q is the comparison's opposite, combined alike."""
+    type_name, test = parts[-1], _UNSIGNED.get(parts[1], parts[1])
+    middle = parts[2:-1]
+    combine = next((_COMBINE[part] for part in middle if part in _COMBINE), 0)
+    if any(part not in ("ftz", *_COMBINE) for part in middle):
+        raise Refused("the machine does not know this form of setp")
+    kind = type_name
+    if kind[0] in "sub" and test in ("eq", "ne") and kind[0] != "b" and kind != "bf16":
+        kind = f"b{kind[1:]}"
+    if "ftz" in middle and type_name == "f32":
+        kind = "ftz.f32"
+    name = f"setp.{test}.{kind}"
+    if name not in OPCODES and kind[0] == "b":
+        name = f"setp.{test}.u{kind[1:]}"
+    row, size = opcode(name), TYPE_SIZES[type_name]
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 4 if combine else 3)
+        slots: dict[int, Operand] = {
+            2: source(symbols, operands[1], type_name, size),
+            3: source(symbols, operands[2], type_name, size),
+        }
+        raw, targets = {}, []
+        names = [part.strip() for part in operands[0].split("|")]
+        for i in (0, 1):
+            target = destination(symbols, names[i], 0) if i < len(names) else None
+            if target is None:
+                raw[i] = -1
+            else:
+                slots[i] = target
+                targets.append(target)
+        if combine:
+            third = operands[3]
+            raw[5] = -1 if third[0] == "!" else 0
+            slots[4] = source(symbols, third.lstrip("! "), "pred", 0)
+        return Instruction(row, slots, tuple(targets), raw, imm=combine, group=None)
+
+    return bind
+
+
+FAMILY = {"mov": mov, "cvta": cvta, "selp": selp, "setp": setp}

@@ -1,0 +1,116 @@
+"""A problem as the core reports it, told in the kernel's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.ptx.arguments import Buffer
+from workbench.ptx.decode import locate
+from workbench.ptx.report import Finding
+
+if TYPE_CHECKING:
+    from workbench.ptx.launch import Kernel
+
+# In the order of the core's enum Problem.
+KINDS = (
+    "out-of-bounds", "misaligned", "write to read-only memory", "out-of-bounds", "out-of-bounds", "shared race",
+    "uninitialised shared read", "divergent barrier", "exited before barrier", "absent lane",
+    "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
+)  # fmt: skip
+_MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
+_WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
+
+
+def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
+
+
+def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
+    """The buffer closest to an address, and where the address lies from it."""
+    if address < 1 << 16:
+        return None, "a null pointer"
+    if not buffers:
+        return None, "the kernel has no buffers"
+
+    def distance(buffer: Buffer) -> int:
+        return max(buffer.address - address, address + size - buffer.address - buffer.size, 0)
+
+    buffer = min(buffers, key=distance)
+    offset = address - buffer.address
+    if offset < 0:
+        where = f"{-offset} bytes before {buffer.name}, which has {buffer.size} bytes"
+    elif offset >= buffer.size:
+        where = f"{offset - buffer.size} bytes past the end of {buffer.name}, which has {buffer.size} bytes"
+    else:
+        where = f"byte {offset} of {buffer.name}, which has {buffer.size} bytes"
+    return buffer.name, where
+
+
+def describe(
+    kernel: Kernel,
+    row: Mapping[str, Any],
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    buffers: Sequence[Buffer],
+) -> Finding:
+    """The finding of one row of the core."""
+    problem, kind = row["problem"], KINDS[row["problem"]]
+    place, other = _place(kernel, row["pc"]), _place(kernel, row["other_pc"])
+    code = kernel.decoded.code
+    statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
+    other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
+    block_at, thread_at = _coordinates(row["block"], grid), _coordinates(row["thread"], block)
+    buffer, detail, address = _detail(row, problem, kind, block, buffers)
+    who = f"block {block_at}, thread {thread_at}"
+    if kind in ("timeout", "deadlock"):
+        who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
+    message = f"{kernel.name}: {kind}{detail} at {place or 'its end'}, {who}"
+    if other:
+        message += f"; the other side is {other}"
+    if row["count"] > 1:
+        message += f"; {row['count']} times"
+    source, line = kernel.source_of(row["pc"])
+    other_source, other_line = kernel.source_of(row["other_pc"])
+    return Finding(
+        kind, message, kernel.name, block_at, thread_at, address, buffer, line or None, source, other_line or None,
+        other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
+        row["count"],
+    )  # fmt: skip
+
+
+def _detail(
+    row: Mapping[str, Any], problem: int, kind: str, block: tuple[int, int, int], buffers: Sequence[Buffer]
+) -> tuple[str | None, str, int | None]:
+    size, address = row["bytes"], row["address"]
+    other = _coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
+    if problem in _WINDOWS:
+        return None, f": {size} bytes at offset {address} of {_WINDOWS[problem]}", address
+    if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
+        name, where = (
+            nearest(address, size, buffers) if address >= 1 << 40 or problem != 1 else (None, "shared or local memory")
+        )
+        return name, f": {size} bytes at 0x{address:x}, {where}", address
+    if kind in ("shared race", "uninitialised shared read", "cp.async data read before wait"):
+        with_ = f" with thread {other}" if other else ""
+        return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
+    if other is not None:
+        verb = {
+            "divergent barrier": "is elsewhere",
+            "exited before barrier": "has exited",
+            "absent lane": "takes no part",
+        }
+        return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None
+    return None, "", None
+
+
+def _place(kernel: Kernel, pc: int) -> str:
+    """``file:line (PTX line n, `text`)`` of an instruction."""
+    if not 0 <= pc < len(kernel.decoded.code):
+        return ""
+    statement = kernel.decoded.code[pc].statement
+    if statement is None:
+        return ""
+    where = locate(kernel.program.module, statement.location)
+    ptx = f"PTX line {statement.line}, `{statement.text}`"
+    return f"{where} ({ptx})" if where else ptx

@@ -1,0 +1,112 @@
+"""The order in which a kernel's blocks are laid out.
+
+The scheduler always runs the lanes with the lowest pc. That brings lanes together at the earliest point if every
+block stands after all blocks that lead to it, loops apart, and if a loop is contiguous with its exits behind it. Such
+an order is a weak topological order (F. Bourdoncle, *Efficient chaotic iteration strategies with widenings*, 1993).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from workbench.ptx.instruction import Instruction
+from workbench.ptx.machine import BRANCH, EXIT
+from workbench.ptx.parse import Label
+
+
+@dataclass(slots=True)
+class Block:
+    """Straight-line code. ``successors`` lists the branch target first, then the block that falls through."""
+
+    code: list[Instruction] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
+    fall: int | None = None
+
+
+def split_blocks(items: list[Instruction | Label]) -> list[Block]:
+    """Basic blocks in text order. Raises KeyError for a branch to a label that is not there."""
+    blocks, labels = [Block()], {}
+    for item in items:
+        if isinstance(item, Label):
+            if blocks[-1].code:
+                blocks.append(Block())
+            labels[item.name] = len(blocks) - 1
+            continue
+        blocks[-1].code.append(item)
+        if item.opcode.kind in (BRANCH, EXIT):
+            blocks.append(Block())
+    blocks.append(Block())  # the end of the text: leaving it ends the thread
+    last = len(blocks) - 1
+    for i, block in enumerate(blocks[:-1]):
+        end = block.code[-1] if block.code else None
+        if end is not None and end.opcode.kind == BRANCH:
+            end.raw[-1] = labels[end.target]
+            block.successors.append(labels[end.target])
+        ends = end is not None and end.opcode.kind in (BRANCH, EXIT) and end.guard is None
+        if not ends:
+            block.fall = min(i + 1, last)
+            if block.fall not in block.successors:
+                block.successors.append(block.fall)
+    return blocks
+
+
+def layout(blocks: list[Block]) -> list[int]:
+    """Reachable blocks in weak topological order, the entry first."""
+    order: list[int] = []
+    work: list[tuple[list[int], set[int] | None]] = [([0], None)]
+    while work:
+        roots, allowed = work.pop()
+        if allowed is None and len(roots) == 1 and roots[0] < 0:
+            order.append(~roots[0])
+            continue
+        components = _components(blocks, roots, allowed)
+        # Components come last first; put them on the stack so that the first is on top.
+        for component in components:
+            header = component[0]
+            if len(component) > 1:
+                inside = set(component[1:])
+                entries = [s for s in blocks[header].successors if s in inside]
+                work.append((entries, inside))
+            work.append(([~header], None))
+    return order
+
+
+def _components(blocks: list[Block], roots: list[int], allowed: set[int] | None) -> list[list[int]]:
+    """Strongly connected components in reverse topological order, each with its first-seen block first."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    components: list[list[int]] = []
+    for root in roots:
+        if root in index:
+            continue
+        path = [(root, iter(blocks[root].successors))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while path:
+            node, successors = path[-1]
+            for following in successors:
+                if allowed is not None and following not in allowed:
+                    continue
+                if following not in index:
+                    index[following] = low[following] = len(index)
+                    stack.append(following)
+                    on_stack.add(following)
+                    path.append((following, iter(blocks[following].successors)))
+                    break
+                if following in on_stack:
+                    low[node] = min(low[node], index[following])
+            else:
+                path.pop()
+                if path:
+                    parent = path[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == index[node]:
+                    start = stack.index(node)
+                    component = stack[start:]
+                    del stack[start:]
+                    on_stack.difference_update(component)
+                    components.append(component)
+    return components

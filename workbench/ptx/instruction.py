@@ -1,0 +1,89 @@
+"""One decoded instruction before its registers have slots, and the plan that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from workbench.ptx.machine import OPCODES, Opcode
+from workbench.ptx.operands import Operand, Refused, Register, Symbols
+from workbench.ptx.parse import Statement
+
+
+@dataclass(slots=True)
+class Instruction:
+    """A row of the core's code. ``slots`` maps slot numbers to operands; ``raw`` to plain numbers."""
+
+    opcode: Opcode
+    slots: dict[int, Operand]
+    destinations: tuple[Register, ...] = ()
+    raw: dict[int, int] = field(default_factory=dict)
+    imm: int = 0
+    elements: int = 1
+    bytes: int = 0
+    target: str | None = None
+    guard: Register | None = None
+    negated: bool = False
+    statement: Statement | None = None
+    group: str | None = None
+
+
+# A plan is made once per distinct opcode text and then binds the operands of every statement that uses it.
+Plan = Callable[[Symbols, list[str]], Instruction]
+
+
+def opcode(name: str) -> Opcode:
+    """The table's row, or Refused."""
+    found = OPCODES.get(name)
+    if found is None:
+        raise Refused("the machine does not know this instruction")
+    return found
+
+
+def split_operands(text: str) -> list[str]:
+    """Splits at the commas outside braces, brackets and parentheses; ``a|b`` stays one operand."""
+    if "{" not in text and "(" not in text:
+        return [part.strip() for part in text.split(",")] if text else []
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        if character in "{[(":
+            depth += 1
+        elif character in "}])":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parts.append(text[start:].strip())
+    return parts
+
+
+def vector(token: str) -> list[str]:
+    """``{a, b}`` into its elements; a scalar into a list of one."""
+    if token[0] == "{":
+        return [part.strip() for part in token[1:-1].split(",")]
+    return [token]
+
+
+def destination(symbols: Symbols, token: str, width: int | None = None) -> Register | None:
+    """The register that a destination names; None for the sink ``_``."""
+    if token == "_":
+        return None
+    register = symbols.register(token)
+    if register is None:
+        raise Refused(f"the destination {token}")
+    if width is not None and register.width != width:
+        raise Refused(f"the destination {token}, which has {8 * register.width} bits")
+    return register
+
+
+def source(symbols: Symbols, token: str, type_name: str, width: int | None = None) -> Operand:
+    """A source operand; registers must have ``width`` bytes if it is given."""
+    operand = symbols.operand(token, type_name)
+    if width is not None and operand.width != width:
+        raise Refused(f"the operand {token}, which has {8 * operand.width} bits where {8 * width} belong")
+    return operand
+
+
+def expect(operands: list[str], *counts: int) -> None:
+    if len(operands) not in counts:
+        raise Refused(f"{len(operands)} operands")

@@ -1,0 +1,188 @@
+"""Launching a decoded kernel, and turning the core's numbers into a report or an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ArgumentError, KernelFault, KernelTimeout
+from workbench.ptx.arguments import Buffer, pack
+from workbench.ptx.findings import describe
+from workbench.ptx.machine import core
+from workbench.ptx.parse import Entry, Parameter
+from workbench.ptx.report import SECTOR_BYTES, LaunchReport, LineFacts
+
+if TYPE_CHECKING:
+    from workbench.ptx.program import Decoded, Program
+
+MAX_THREADS = 1024
+MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
+_LIMITS = ((1 << 31) - 1, 65535, 65535)
+_COUNTS = ("executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes")
+
+Shape = int | Sequence[int]
+
+
+def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    sizes = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    allowed = f"1 to 3 sizes, each from 1 to {', '.join(map(str, limits))}"
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
+        raise ArgumentError(name, repr(value), allowed, "Pass an int or a tuple of up to three.")
+    full = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
+    if not all(1 <= n <= limit for n, limit in zip(full, limits, strict=True)):
+        raise ArgumentError(name, repr(value), allowed, "An empty or too large launch is an error on the GPU too.")
+    return full
+
+
+class Kernel:
+    """One entry of a program, ready to launch."""
+
+    def __init__(self, program: Program, entry: Entry, decoded: Decoded):
+        self.program = program
+        self.entry = entry
+        self.decoded = decoded
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return self.entry.parameters
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory in bytes."""
+        return self.decoded.static_shared
+
+    def __repr__(self) -> str:
+        types = ", ".join(f".{parameter.type}" for parameter in self.parameters)
+        return f"Kernel({self.name}({types}), {len(self.decoded.code)} instructions)"
+
+    def launch(
+        self,
+        grid: Shape,
+        block: Shape,
+        args: Sequence[Any],
+        *,
+        shared_bytes: int = 0,
+        statistics: bool = False,
+        checks: bool = False,
+        threads: int | None = None,
+        instruction_limit: int | None = None,
+        seconds_limit: float | None = None,
+    ) -> LaunchReport:
+        """Runs the kernel and returns what it did.
+
+        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes (by-value structs).
+        ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all).
+        ``instruction_limit`` counts warp instructions of the whole launch.
+
+        Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
+        ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
+        collected in ``report.findings`` instead.
+        """
+        grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
+        self._check_launch(block, shared_bytes)
+        params, buffers = pack(self.name, self.parameters, args)
+        variables = self.program.variable_buffers()
+        buffers = [
+            Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
+        ] + buffers
+        result = core.launch(
+            self.decoded.core, grid, block, params, [(b.address, b.size, b.host, b.writable) for b in buffers],
+            shared_bytes, statistics, checks, threads or os.cpu_count() or 1, instruction_limit or 0,
+            seconds_limit or 0.0,
+        )  # fmt: skip
+        if result["fault"]:
+            self._raise(result, grid, block, buffers, instruction_limit, seconds_limit)
+        report = LaunchReport(
+            self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
+            result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
+        )  # fmt: skip
+        if checks:
+            found = [describe(self, row, grid, block, buffers) for row in result["findings"]]
+            report.findings = sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0))
+        if statistics:
+            report.lines = self._lines(result["counts"])
+            report.unique_bytes_read = SECTOR_BYTES * sum(read for read, _ in result["sectors"])
+            report.unique_bytes_written = SECTOR_BYTES * sum(written for _, written in result["sectors"])
+        return report
+
+    def _check_launch(self, block: tuple[int, int, int], shared_bytes: int) -> None:
+        count = block[0] * block[1] * block[2]
+        if count > MAX_THREADS:
+            raise ArgumentError(
+                "block", f"{count} threads", f"at most {MAX_THREADS}", "Use a smaller block and more of them."
+            )
+        bound = self.entry.max_threads
+        if bound:
+            most = 1
+            for n in bound:
+                most *= n
+            if count > most:
+                raise ArgumentError(
+                    "block", f"{count} threads", f"at most {most}", "The kernel's __launch_bounds__ says so."
+                )
+        if not 0 <= shared_bytes <= MAX_SHARED_BYTES - self.shared_bytes:
+            raise ArgumentError(
+                "shared_bytes", f"{shared_bytes} dynamic and {self.shared_bytes} static bytes",
+                f"at most {MAX_SHARED_BYTES} together", "Use smaller tiles.",
+            )  # fmt: skip
+
+    def _raise(self, result, grid, block, buffers, instruction_limit, seconds_limit) -> None:
+        finding = describe(self, result["fault"], grid, block, buffers)
+        if finding.kind == "timeout":
+            limit = f"{seconds_limit:g} s" if result["timed_out"] else f"{instruction_limit:,} warp instructions"
+            raise KernelTimeout(f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low.")
+        raise KernelFault(finding.message)
+
+    def _lines(self, raw: bytes) -> list[LineFacts]:
+        counts = np.frombuffer(raw, np.uint64).reshape(-1, len(_COUNTS))
+        lines = []
+        for pc in np.flatnonzero(counts[:, 0]):
+            instruction = self.decoded.code[pc]
+            statement = instruction.statement
+            if statement is None:
+                continue
+            source, source_line = self.source_of(int(pc))
+            kernel_source, kernel_line = self.source_of(int(pc), in_kernel_file=True)
+            name = instruction.opcode.name
+            atomic = name.startswith("atom.")
+            space = instruction.opcode.group if instruction.opcode.group in ("global", "shared", "local") else ""
+            lines.append(
+                LineFacts(
+                    int(pc),
+                    statement.line,
+                    statement.text,
+                    source,
+                    source_line,
+                    kernel_source,
+                    kernel_line,
+                    instruction.opcode.group,
+                    space,
+                    name.startswith(("ld", "cp.async")) and not atomic,
+                    name.startswith("st"),
+                    *(int(n) for n in counts[pc]),
+                )
+            )
+        return sorted(lines, key=lambda line: (line.ptx_line, line.pc))
+
+    def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
+        """(file, line) of an instruction; ("", 0) where the compiler left no .loc.
+
+        ``in_kernel_file``: for code inlined from another file, the line of the kernel's own file that uses it.
+        """
+        if not 0 <= pc < len(self.decoded.code):
+            return "", 0
+        statement = self.decoded.code[pc].statement
+        location = statement.location if statement else None
+        files = self.program.module.files
+        if location is None or location.file not in files:
+            return "", 0
+        if in_kernel_file and location.kernel_site.file in files:
+            location = location.kernel_site
+        return str(files[location.file]), location.line

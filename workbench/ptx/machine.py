@@ -1,0 +1,59 @@
+"""The compiled core that suits this processor, and its instruction table."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import NamedTuple
+
+from workbench.errors import DeviceUnavailableError
+from workbench.ptx import _core as _baseline
+
+
+class Opcode(NamedTuple):
+    """One row of the core's table. ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective."""
+
+    index: int
+    name: str
+    kind: int
+    group: str
+    destinations: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+def _choose() -> ModuleType:
+    """The x86-64-v3 build where the processor has it; WORKBENCH_PTX_CORE=baseline or v3 overrides."""
+    wanted = os.environ.get("WORKBENCH_PTX_CORE", "")
+    if wanted not in ("", "baseline", "v3"):
+        raise DeviceUnavailableError(
+            f"WORKBENCH_PTX_CORE={wanted!r}: allowed are 'baseline' and 'v3'; unset it to choose by CPU."
+        )
+    if wanted == "baseline" or (not wanted and not _baseline.supports_v3()):
+        return _baseline
+    if not _baseline.supports_v3():
+        raise DeviceUnavailableError(
+            "WORKBENCH_PTX_CORE=v3, but this processor lacks AVX2, FMA or BMI2: unset the variable."
+        )
+    from workbench.ptx import _core_v3
+
+    return _core_v3
+
+
+core = _choose()
+TARGET: str = core.TARGET
+
+
+def _split(types: str) -> tuple[str, ...]:
+    return tuple(types.split(",")) if types else ()
+
+
+OPCODES: dict[str, Opcode] = {
+    name: Opcode(index, name, kind, group, _split(destinations), _split(sources))
+    for index, (name, kind, group, destinations, sources) in enumerate(core.instruction_table())
+}
+BRANCH, EXIT, COLLECTIVE = 1, 2, 5
+NO_SLOT = -1
+ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = 8, 20, 21
+STRONG, NARROW_BASE, WIDE_BASE = 1, 2, 4
+WIDTHS = {"pred": 0, "b8": 2, "b16": 2, "b32": 4, "b64": 8}
+SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 2 << 56

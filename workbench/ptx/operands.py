@@ -1,0 +1,228 @@
+"""Operands of a kernel body: registers with their scopes, constants, symbols, addresses."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
+from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Parameter, Variable
+
+__all__ = [
+    "LOCAL_WINDOW",
+    "SHARED_WINDOW",
+    "Address",
+    "Constant",
+    "Operand",
+    "Refused",
+    "Register",
+    "Special",
+    "Symbols",
+]
+
+
+class Refused(Exception):
+    """Why one instruction cannot be decoded; the kernel's decoder adds the lines and raises the public error."""
+
+
+@dataclass(slots=True, eq=False)
+class Register:
+    """A virtual register of ``width`` bytes per lane (0 for a predicate)."""
+
+    name: str
+    width: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value known at decode time, the same in every lane."""
+
+    width: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicShared:
+    """The offset of ``extern .shared``: known once all static shared memory is."""
+
+    width: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register such as ``tid.x``; always 32 bits."""
+
+    name: str
+    width: int = 4
+
+
+Operand = Register | Constant | DynamicShared | Special
+SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPECIALS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``[base + offset]``. ``base`` is an operand, or the name of a parameter."""
+
+    base: Operand | None
+    offset: int
+    parameter: Parameter | None = None
+
+
+_ADDRESS = re.compile(r"\[\s*([^\s+\-\]]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
+_FAMILY = re.compile(r"(%?[\w$]*?)<(\d+)>")
+_DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?")
+
+
+@dataclass
+class Symbols:
+    """Names that the body of one kernel can see. Shared and local variables get their offsets as they are declared."""
+
+    entry: Entry
+    module_variables: dict[str, Variable]
+    global_address: Callable[[str], int]
+    scopes: list[dict[str, Register]] = field(default_factory=lambda: [{}])
+    registers: list[Register] = field(default_factory=list)
+    shared: dict[str, int] = field(default_factory=dict)
+    local: dict[str, int] = field(default_factory=dict)
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
+
+    def declare_registers(self, declaration: Declaration) -> None:
+        if declaration.type not in TYPE_SIZES or declaration.type == "b128":
+            raise Refused(f"registers of type .{declaration.type}")
+        width = TYPE_SIZES[declaration.type]
+        width = 2 if width == 1 else width
+        scope = self.scopes[-1]
+        for name in declaration.names.split(","):
+            family = _FAMILY.match(name.strip())
+            names = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name.strip()]
+            for each in names:
+                scope[each] = register = Register(each, width, len(self.registers))
+                self.registers.append(register)
+
+    def declare_variable(self, variable: Variable) -> None:
+        if variable.space == "shared":
+            self.shared_bytes = _align(self.shared_bytes, variable.align)
+            self.shared[variable.name] = self.shared_bytes
+            self.shared_bytes += variable.size
+        elif variable.space == "local":
+            self.local_bytes = _align(self.local_bytes, variable.align)
+            self.local[variable.name] = self.local_bytes
+            self.local_bytes += variable.size
+        else:
+            what = "calls (printf and assert too)" if variable.space == "param" else f"a .{variable.space} variable"
+            raise Refused(f"the machine does not know {what} inside a kernel")
+
+    def register(self, token: str) -> Register | None:
+        for scope in reversed(self.scopes):
+            found = scope.get(token)
+            if found is not None:
+                return found
+        return None
+
+    def symbol(self, name: str, width: int) -> Constant | DynamicShared | None:
+        """The address of a variable within its own state space (global and const: the full address)."""
+        if name in self.shared:
+            return Constant(width, self.shared[name])
+        if name in self.local:
+            return Constant(width, self.local[name])
+        if name in self.parameters:
+            return Constant(width, self.parameters[name].offset)
+        variable = self.module_variables.get(name)
+        if variable is None:
+            return None
+        if variable.space == "shared":
+            if variable.external:
+                return DynamicShared(width, 0)
+            self.declare_variable(variable)
+            return Constant(width, self.shared[name])
+        return Constant(width, self.global_address(name))
+
+    def space_of(self, name: str) -> str | None:
+        if name in self.shared:
+            return "shared"
+        if name in self.local:
+            return "local"
+        if name in self.parameters:
+            return "param"
+        variable = self.module_variables.get(name)
+        return variable.space if variable else None
+
+    def operand(self, token: str, type_name: str) -> Operand:
+        """A source operand of PTX type ``type_name``."""
+        found = self.scopes[0].get(token) if len(self.scopes) == 1 else self.register(token)
+        if found is not None:
+            return found
+        if token[0] == "%":
+            if token[1:] in SPECIALS:
+                return Special(token[1:])
+            raise Refused(f"the register {token}, which is not declared or not supported")
+        constant = self.literal(token, type_name)
+        return constant if constant is not None else self._symbol(token, type_name)
+
+    def _symbol(self, token: str, type_name: str) -> Operand:
+        found = self.symbol(token, TYPE_SIZES[type_name])
+        if found is None:
+            raise Refused(f"the operand {token}")
+        return found
+
+    def literal(self, token: str, type_name: str) -> Constant | None:
+        size = TYPE_SIZES[type_name]
+        prefix = token[:2]
+        if prefix in ("0f", "0F"):
+            return Constant(size, int(token[2:], 16))
+        if prefix in ("0d", "0D"):
+            bits = int(token[2:], 16)
+            if size == 4:
+                value = struct.unpack("<d", struct.pack("<Q", bits))[0]
+                bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            return Constant(size, bits)
+        if token == "WARP_SZ":
+            return Constant(size, 32)
+        if not (token[0].isdigit() or token[0] in "+-."):
+            return None
+        is_float = type_name in ("f32", "f64")
+        try:
+            value = int(token.rstrip("U"), 0)
+        except ValueError:
+            if not _DECIMAL.fullmatch(token):
+                return None
+            if not is_float:
+                raise Refused(f"the decimal {token} for .{type_name}") from None
+            value = float(token)
+        if is_float:
+            return Constant(size, int.from_bytes(struct.pack("<f" if size == 4 else "<d", float(value)), "little"))
+        if size == 0:
+            return Constant(0, 1 if value else 0)
+        return Constant(size, value & ((1 << 8 * size) - 1))
+
+    def address(self, token: str) -> Address:
+        match = _ADDRESS.fullmatch(token)
+        if not match:
+            raise Refused(f"the address {token}")
+        base, sign, digits = match.groups()
+        offset = int(digits, 0) * (-1 if sign == "-" else 1) if digits else 0
+        register = self.register(base)
+        if register is not None:
+            return Address(register, offset)
+        if base in self.parameters:
+            return Address(None, offset, self.parameters[base])
+        if base[0].isdigit():
+            return Address(Constant(8, int(base, 0)), offset)
+        space = self.space_of(base)
+        found = self.symbol(base, 4 if space in ("shared", "local") else 8)
+        if found is None:
+            raise Refused(f"the address of {base}")
+        return Address(found, offset)
+
+
+def _align(offset: int, alignment: int) -> int:
+    return (offset + alignment - 1) // alignment * alignment

@@ -1,0 +1,356 @@
+"""PTX text into typed statements, one kernel at a time.
+
+A module is split first: its entries with their parameters, its variables and its source files. The body of an entry is
+only read when the kernel is decoded, so that a kernel which the machine cannot run does not block its neighbours.
+
+Source: NVIDIA, *Parallel Thread Execution ISA*, sections 4 (syntax), 5 (state spaces) and 11 (directives).
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.errors import WorkbenchError
+
+TYPE_SIZES = {
+    "b8": 1, "s8": 1, "u8": 1, "b16": 2, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "b32": 4, "s32": 4, "u32": 4,
+    "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4, "b64": 8, "s64": 8, "u64": 8, "f64": 8, "b128": 16, "pred": 0,
+    "e4m3x2": 2, "e5m2x2": 2, "s16x2": 4, "u16x2": 4,
+}  # fmt: skip
+
+
+class PtxSyntaxError(WorkbenchError, ValueError):
+    """Text that is not PTX as the parser knows it; names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an entry. ``size`` and ``offset`` are bytes in the parameter space."""
+
+    name: str
+    type: str
+    size: int
+    align: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declared variable. ``size`` is in bytes (0 for ``.extern .shared x[]``), ``initial`` its raw text or None."""
+
+    name: str
+    space: str
+    type: str
+    size: int
+    align: int
+    external: bool = False
+    initial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A ``.loc``: file number and line, and for inlined code where it was called from."""
+
+    file: int
+    line: int
+    caller: Location | None = None
+
+    @property
+    def kernel_site(self) -> Location:
+        """The innermost frame in the file of the kernel itself: for a header's code, the line that uses it."""
+        frames = [self]
+        while frames[-1].caller:
+            frames.append(frames[-1].caller)
+        return next(frame for frame in frames if frame.file == frames[-1].file)
+
+
+@dataclass(slots=True)
+class Statement:
+    """One instruction as written: ``@!%p1 opcode operands;``. ``line`` counts from one in the PTX text."""
+
+    line: int
+    location: Location | None
+    guard: str | None
+    negated: bool
+    opcode: str
+    operands: str
+
+    @property
+    def text(self) -> str:
+        guard = f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {self.operands}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A ``.reg`` line: ``type`` and the raw list of names (``%r<10>`` or plain ones)."""
+
+    type: str
+    names: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``{`` or ``}`` inside a body."""
+
+    opens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """A directive inside a body that neither declares nor executes, such as ``.pragma``."""
+
+    name: str
+    text: str
+    line: int
+
+
+Item = Statement | Label | Declaration | Variable | Scope | Directive
+
+
+@dataclass(slots=True)
+class Entry:
+    """A kernel: header fields, and where its body stands in the module's text."""
+
+    name: str
+    line: int
+    parameters: tuple[Parameter, ...]
+    parameter_bytes: int
+    max_threads: tuple[int, ...] | None
+    body_start: int
+    body_end: int
+
+
+@dataclass(slots=True)
+class Module:
+    """A PTX module. ``text`` is ``source`` with its comments blanked out, so that offsets and line numbers agree."""
+
+    source: str = field(repr=False)
+    text: str
+    version: str
+    target: str
+    files: dict[int, Path]
+    entries: dict[str, Entry]
+    functions: dict[str, int]
+    variables: dict[str, Variable]
+    line_starts: list[int] = field(repr=False)
+
+    def line_of(self, offset: int) -> int:
+        return bisect.bisect_right(self.line_starts, offset)
+
+    def body(self, entry: Entry) -> Iterator[Item]:
+        """The items of the entry's body in order."""
+        return _body_items(self, entry)
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
+_FILE = re.compile(r"^[ \t]*\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"", re.M)
+_SECTION = re.compile(r"\.section\s+[\w.$]+\s*\{[^}]*\}")
+_HEADER = re.compile(r"\.(entry|func)\b")
+_ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)")
+_FUNCTION = re.compile(r"\.func\s*(?:\([^)]*\))?\s*([\w$.]+)\s*(?:\([^)]*\))?[^{;]*")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)((?:\s+\.(?:ptr|align\s+\d+|\w+))*)\s+([\w$%.]+)\s*(?:\[(\d+)\])?"
+)
+_VARIABLE = re.compile(
+    r"(?P<links>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>global|const|shared|local|param)\b"
+    r"(?P<attributes>(?:\s*\.(?:align\s+\d+|attribute\([^)]*\)|managed))*)\s*(?:\.(?P<vector>v[24])\s*)?\.(?P<type>\w+)\s+"
+    r"(?P<name>[\w$%.]+)\s*(?P<dims>(?:\[\s*\d*\s*\])*)\s*(?:=\s*(?P<initial>.*))?$",
+    re.S,
+)
+_MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
+_ITEM = re.compile(
+    r"\s*(?:(?P<brace>[{}])"
+    r"|(?P<label>[\w$%]+)\s*:(?!:)"
+    r"|\.loc\s+(?P<loc>[^\n]*)"
+    r"|(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>[^;]*);"
+    r"|\.reg\s*\.(?P<reg>\w+)\s+(?P<names>[^;]*);"
+    r"|\.(?P<directive>\w+)(?P<rest>[^;]*);)"
+)
+_LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
+_CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
+
+
+def blank_comments(text: str) -> str:
+    """Replaces comments by spaces; offsets, line numbers and quoted strings stay as they are."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        if found[0] == '"':
+            return found
+        return " " * len(found) if "\n" not in found else re.sub(r"[^\n]", " ", found)
+
+    return _COMMENT.sub(blank, text)
+
+
+def parse(text: str) -> Module:
+    """Splits a PTX module. Raises PtxSyntaxError where the text does not hold together."""
+    clean = blank_comments(text)
+    starts = [0]
+    starts.extend(match.end() for match in re.finditer("\n", clean))
+    files = {int(number): Path(name) for number, name in _FILE.findall(clean)}
+    version = re.search(r"^\s*\.version\s+([\d.]+)", clean, re.M)
+    target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
+    if not version or not target:
+        raise PtxSyntaxError("not a PTX module: it has no .version or no .target line. Pass the text of a .ptx file.")
+    module = Module(text, clean, version[1], target[1].strip(), files, {}, {}, {}, starts)
+    _split(module)
+    return module
+
+
+def parse_entries(text: str) -> dict[str, tuple[Parameter, ...]]:
+    """Parameters of every entry of a PTX module, by name: cheap, no instruction is looked at."""
+    return {name: entry.parameters for name, entry in parse(text).entries.items()}
+
+
+def _split(module: Module) -> None:
+    text, position = module.text, 0
+    outside: list[str] = []
+    while header := _HEADER.search(text, position):
+        outside.append(text[position : header.start()])
+        pattern = _ENTRY if header[1] == "entry" else _FUNCTION
+        match = pattern.match(text, header.start())
+        if not match:
+            raise PtxSyntaxError(f"line {module.line_of(header.start())}: .{header[1]} without a name")
+        line = module.line_of(header.start())
+        brace = match.end()
+        is_definition = brace < len(text) and text[brace] == "{"
+        end = _closing_brace(module, brace) if is_definition else brace + 1
+        if header[1] == "func":
+            module.functions[match[1]] = line
+        elif is_definition:
+            parameters, total = _parameters(match[2] or "", line)
+            threads = _MAX_THREADS.search(match[3] or "")
+            shape = tuple(int(n) for n in re.findall(r"\d+", threads[1])) if threads else None
+            module.entries[match[1]] = Entry(match[1], line, parameters, total, shape, brace + 1, end - 1)
+        position = end
+    outside.append(text[position:])
+    for piece in _SECTION.sub(" ", " ".join(outside)).split(";"):
+        variable = parse_variable(piece.strip())
+        if variable:
+            module.variables[variable.name] = variable
+
+
+def _closing_brace(module: Module, start: int) -> int:
+    depth = 0
+    for match in re.finditer(r"[{}]", module.text[start:]):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return start + match.end()
+    raise PtxSyntaxError(f"line {module.line_of(start)}: the brace that opens here is never closed")
+
+
+def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
+    found, offset = [], 0
+    for match in _PARAMETER.finditer(text):
+        align, kind, _, name, count = match.groups()
+        if kind not in TYPE_SIZES:
+            raise PtxSyntaxError(f"line {line}: parameter {name} has the unknown type .{kind}")
+        alignment = int(align or TYPE_SIZES[kind])
+        size = TYPE_SIZES[kind] * int(count or 1)
+        offset = (offset + alignment - 1) // alignment * alignment
+        found.append(Parameter(name, kind, size, alignment, offset))
+        offset += size
+    return tuple(found), offset
+
+
+def parse_variable(text: str) -> Variable | None:
+    """A variable's declaration without its semicolon, or None if the text (which may end in one) declares nothing."""
+    start = re.search(r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const|shared|local|param)\b", text)
+    match = _VARIABLE.match(text, start.start()) if start else None
+    if not match or match["type"] not in TYPE_SIZES:
+        return None
+    element = TYPE_SIZES[match["type"]] * int((match["vector"] or "v1")[1:])
+    align = re.search(r"\.align\s+(\d+)", match["attributes"])
+    size = element
+    for dimension in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):
+        size *= int(dimension or 0)
+    return Variable(
+        match["name"], match["space"], match["type"], size, int(align[1]) if align else element,
+        "extern" in match["links"], match["initial"],
+    )  # fmt: skip
+
+
+def _body_items(module: Module, entry: Entry) -> Iterator[Item]:
+    text, location = module.text, None
+    match_item, starts, locations = _ITEM.match, module.line_starts, {}
+    position, end = entry.body_start, entry.body_end
+    while True:
+        match = match_item(text, position, end)
+        if not match:
+            rest = text[position:end].strip()
+            if not rest:
+                return
+            line = module.line_of(text.index(rest[0], position))
+            raise PtxSyntaxError(f"PTX line {line}: cannot read {rest.splitlines()[0][:80]!r}")
+        position = match.end()
+        kind = match.lastgroup
+        if kind == "operands":
+            guard = match["guard"]
+            at = match.start("negated") - 1 if guard else match.start("opcode")
+            line = bisect.bisect_right(starts, at)
+            yield Statement(line, location, guard, match["negated"] == "!", match["opcode"], match["operands"].strip())
+        elif kind == "loc":
+            location = _location(module, match.start("loc"), locations)
+        elif kind == "label":
+            yield Label(match["label"])
+        elif kind == "brace":
+            yield Scope(match["brace"] == "{")
+        elif kind == "names":
+            yield Declaration(match["reg"], match["names"])
+        else:
+            whole = "." + match["directive"] + match["rest"]
+            variable = parse_variable(whole.strip())
+            yield variable or Directive(match["directive"], whole, module.line_of(match.start("directive")))
+
+
+def _location(module: Module, start: int, last: dict[tuple[int, int], Location]) -> Location | None:
+    """The location of the ``.loc`` whose operands begin at ``start``.
+
+    NVIDIA's compilers name one call site, ``inlined_at``; that site's own is the latest location written for it.
+    Triton names all of them, by file name, in a comment: ``// a.py:263:15 @[ a.py:293:36 @[ b.py:85:23 ] ]``.
+    """
+    match = _LOC.match(module.text, start)
+    if not match:
+        return None
+    file, line, caller_file, caller_line = (int(number or 0) for number in match.groups())
+    caller = None
+    if caller_file:
+        caller = last.get((caller_file, caller_line)) or Location(caller_file, caller_line)
+    else:
+        end = module.source.find("\n", start)
+        numbers = {path.name: number for number, path in module.files.items()}
+        for name, site in reversed(_CALL_SITE.findall(module.source, start, end)):
+            caller = Location(numbers.get(name, 0), int(site), caller)
+    location = last[file, line] = Location(file, line, caller)
+    return location
+
+
+def parse_number(token: str) -> int | float | None:
+    """An integer, ``0f``/``0d`` float or decimal literal; None if the token is none of them."""
+    prefix = token[:2].lower()
+    try:
+        if prefix == "0f":
+            return struct.unpack("<f", int(token[2:], 16).to_bytes(4, "little"))[0]
+        if prefix == "0d":
+            return struct.unpack("<d", int(token[2:], 16).to_bytes(8, "little"))[0]
+        digits = token.rstrip("U")
+        if re.fullmatch(r"[+-]?0[0-7]+", digits):
+            return int(digits, 8)
+        return int(digits, 0)
+    except ValueError:
+        pass
+    try:
+        return float(token)
+    except ValueError:
+        return None
