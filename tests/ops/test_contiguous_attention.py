@@ -1,0 +1,321 @@
+"""Attention over the contiguous cache: every variant against its bound, memory, refusals, and wrong kernels caught."""
+
+import dataclasses
+import itertools
+import math
+import random
+import re
+
+import pytest
+import torch
+from mutation import Mutant, caught, with_text
+
+import workbench
+from workbench import ops
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.ops import contiguous_attention
+from workbench.ops.contiguous_attention import CASES, VARIANTS, Case, case
+from workbench.ops.contiguous_attention.api import _contiguous_attention
+from workbench.ops.paged_attention import Case as Decode
+
+TORCH, CUDA, TRITON = VARIANTS
+KERNELS = (CUDA, TRITON)
+NAME = {"ids": lambda value: getattr(value, "name", str(value))}
+SMALL = case("small")
+
+
+def decode(*sizes, **fields):
+    return Case(Decode("grid", *sizes, **fields))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_home(tmp_path_factory):
+    """No tuned table of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+def default_of(variant, one, **changes):
+    return variant.default_config(one.problem()) | changes
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+@pytest.mark.parametrize("name", CASES)
+def test_every_case(variant, name, judge):
+    verdict = judge(variant, default_of(variant, case(name)), case(name), checks=variant.language == "cuda")
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_head_sizes_and_groups(variant, judge):
+    groups = itertools.cycle((1, 2, 3, 4, 5, 6, 7, 8, 16))
+    dtypes = itertools.cycle(("float32", "float16", "bfloat16"))
+    for head_size in (32, 64, 80, 96, 112, 120, 128, 192, 256):
+        one = decode(2 * next(groups), 2, head_size, (1, 33, 0, 64), dtype=next(dtypes), seed=head_size)
+        verdict = judge(variant, default_of(variant, one), one, checks=variant.language == "cuda")
+        assert verdict.ok, f"{one}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_random_legal_configurations(variant, judge):
+    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
+    while seen < 16:
+        group, size = rng.choice((1, 2, 3, 4, 8)), rng.choice((32, 64, 80, 120, 128))
+        one = decode(2 * group, 2, size, (1, 0, 31, 129), dtype=rng.choice(variant.dtypes), seed=seen % 4)
+        config = rng.choice(space)
+        if variant.broken(config, one.problem()):
+            continue
+        seen += 1
+        verdict = judge(variant, config, one, checks=variant.language == "cuda")
+        assert verdict.ok, f"{one} {config}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_rows_past_2_to_the_31_elements(variant, sim):
+    """Rows 2**30 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
+    one = decode(2, 1, 64, (40, 7, 3))
+    t = one.inputs(one.problem())
+    storage = torch.empty(2**30 * 3 + t.kv_cache[0].numel(), dtype=torch.float16)
+    far = storage.as_strided((4, *t.kv_cache.shape[1:]), (2**30, *t.kv_cache.stride()[1:]))
+    for seq, row in enumerate((3, 0, 2)):
+        far[row].copy_(t.kv_cache[t.cache_rows[seq]])
+    t.kv_cache, t.cache_rows = far, torch.tensor([3, 0, 2], dtype=torch.int32)
+    variant.run(default_of(variant, one), one.problem(), t, sim)
+    assert one.check(t.out).ok
+
+
+def arguments(one=SMALL):
+    t = one.inputs(one.problem())
+    return {name: getattr(t, name) for name in ("query", "kv_cache", "seq_lens", "cache_rows")}
+
+
+@pytest.mark.parametrize("variant", ["auto", "tuned", *(variant.name for variant in VARIANTS)])
+def test_every_choice_computes_the_same(variant):
+    assert SMALL.check(contiguous_attention(**arguments(), variant=variant)).ok
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_rows_are_those_of_the_sequences_unless_said(variant):
+    given = arguments()
+    rows = given.pop("cache_rows").long()
+    given["kv_cache"] = given["kv_cache"][rows]
+    out = torch.full_like(given["query"], torch.nan)
+    assert contiguous_attention(**given, variant=variant.name, out=out) is out
+    assert SMALL.check(out).ok
+    # Beams that share a row, as after a fork.
+    shared = torch.zeros(8, dtype=torch.int32)
+    given |= {"query": given["query"][-1:].expand(8, -1, -1).contiguous(), "kv_cache": given["kv_cache"][-1:]}
+    out = contiguous_attention(**given | {"seq_lens": shared + 129}, cache_rows=shared, variant=variant.name)
+    assert (out.double() - SMALL.reference()[-1]).abs().max() <= SMALL.bound()[-1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_rows_of_the_query_may_be_apart_and_the_batch_empty(variant):
+    given = arguments()
+    fused = torch.randn(8, 20, 64).half()
+    fused[:, :8] = given["query"]
+    out = contiguous_attention(**given | {"query": fused[:, :8]}, variant=variant.name)
+    assert SMALL.check(out).ok
+    empty = {name: tensor if name == "kv_cache" else tensor[:0] for name, tensor in given.items()}
+    assert contiguous_attention(**empty, variant=variant.name).shape == (0, 8, 64)
+    given["seq_lens"] = torch.zeros_like(given["seq_lens"])
+    assert (contiguous_attention(**given, variant=variant.name) == 0).all()
+
+
+def with_entry(tensor, index, value):
+    changed = tensor.clone()
+    changed[index] = value
+    return changed
+
+
+BAD = {
+    "query dtype": ("query", lambda a: {"query": a["query"].double()}, "float16"),
+    "query shape": ("query", lambda a: {"query": a["query"][0]}, "num_seqs, num_heads, head_size"),
+    "query strides": ("query", lambda a: {"query": a["query"].transpose(0, 1)}, "contiguous"),
+    "cache dtype": ("kv_cache", lambda a: {"kv_cache": a["kv_cache"].float()}, "float16"),
+    "cache dimensions": ("kv_cache", lambda a: {"kv_cache": a["kv_cache"][:, 0]}, "max_beam_width"),
+    "cache sides": ("kv_cache", lambda a: {"kv_cache": a["kv_cache"][:, :1]}, "Keys are"),
+    "head size": ("kv_cache", lambda a: {"kv_cache": a["kv_cache"][..., :32].contiguous()}, "64"),
+    "cache strides": ("kv_cache", lambda a: {"kv_cache": a["kv_cache"].transpose(2, 3).contiguous().transpose(2, 3)}, "contiguous"),
+    "heads": ("query", lambda a: {"query": a["query"][:, :7].contiguous()}, "multiple of the cache's 2"),
+    "device": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].to("meta")}, "Move it"),
+    "lengths dtype": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].long()}, "int32"),
+    "lengths shape": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"][1:]}, "One entry per query"),
+    "length": ("seq_lens[3]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 3, 135)}, "0 to 134"),
+    "negative length": ("seq_lens[0]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 0, -1)}, "0 to 134"),
+    "rows dtype": ("cache_rows", lambda a: {"cache_rows": a["cache_rows"].long()}, "int32"),
+    "row": ("cache_rows[2]", lambda a: {"cache_rows": with_entry(a["cache_rows"], 2, 10)}, "10 rows"),
+    "too few rows": ("cache_rows[3]", lambda a: {"kv_cache": a["kv_cache"][:3], "cache_rows": None}, "3 rows"),
+    "scale": ("scale", lambda a: {"scale": math.inf}, "finite"),
+    "out": ("out", lambda a: {"out": torch.empty(8, 8, 32, dtype=torch.float16)}, "empty"),
+    "variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_register_softmax"),
+    "config": (
+        "config of contiguous_attention/cuda_register_softmax",
+        lambda a: {"variant": CUDA.name, "config": default_of(CUDA, SMALL, VEC_SIZE=16)},
+        "16-byte loads",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what):
+    argument, change, message = BAD[what]
+    given = arguments()
+    out = torch.full_like(given["query"], 7.0)
+    given = {"out": out if "query" not in change(given) else None} | given
+    given.update(change(given))
+    with pytest.raises(WorkbenchError) as error:
+        contiguous_attention(**given)
+    assert isinstance(error.value, ArgumentError)
+    assert error.value.argument == argument
+    assert re.search(message, str(error.value)), str(error.value)
+    assert (out == 7.0).all(), "something was written"
+
+
+@pytest.mark.parametrize("variant", ["torch", CUDA.name])
+def test_opcheck_and_compilation(variant):
+    given = arguments()
+    out = torch.empty_like(given["query"])
+    torch.library.opcheck(_contiguous_attention, (out, *given.values(), 0.125), {"variant": variant})
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def layer(query, *cache):
+        return contiguous_attention(query + 0, *cache, variant=variant) * 2
+
+    given["kv_cache"] = given["kv_cache"][given.pop("cache_rows").long()]
+    assert SMALL.check(layer(*given.values()) / 2).ok
+
+
+def report_of(variant, config, one, sim):
+    tensors = one.inputs(one.problem())
+    report = variant.run(config, one.problem(), tensors, sim, statistics=True)
+    assert one.check(tensors.out).ok
+    return report
+
+
+class TestMemory:
+    LONG = case("llama-3-8b", seq_lens=(256, 128))
+
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_every_token_once_from_memory_and_full_sectors(self, variant, sim):
+        report = report_of(variant, default_of(variant, self.LONG), self.LONG, sim)
+        minimum = self.LONG.minimum_bytes(self.LONG.problem())
+        moved = report.unique_bytes_read + report.unique_bytes_written
+        assert 0.99 * minimum <= moved <= 1.01 * minimum
+        wide = [line for line in report.lines if line.space == "global" and line.bytes == 512 * line.requests]
+        assert wide
+        assert {line.sectors / line.requests for line in wide} == {16}
+
+    def test_query_heads_that_share_a_block_share_the_loads(self, sim):
+        minimum = self.LONG.minimum_bytes(self.LONG.problem())
+        for heads in (1, 2, 4):
+            report = report_of(CUDA, default_of(CUDA, self.LONG, HEADS_PER_BLOCK=heads), self.LONG, sim)
+            assert 32 * report.global_load_sectors / minimum == pytest.approx(4 / heads, rel=0.1)
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_static_side(self, variant, arch):
+        for dtype in variant.dtypes:
+            one = self.LONG.override(dtype=dtype)
+            kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
+            assert kernel.spill_bytes == 0
+            assert kernel.occupancy.fraction >= 0.12
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_defaults_are_legal(variant):
+    for dtype, size, group in itertools.product(variant.dtypes, (32, 64, 80, 96, 112, 120, 128, 192, 256), (1, 3, 8, 16)):
+        problem = dataclasses.replace(SMALL.problem(), dtype=dtype, head_size=size, num_heads=2 * group)
+        variant.check(variant.default_config(problem), problem)
+
+
+def test_rules_are_named():
+    good = default_of(CUDA, SMALL)
+    assert not CUDA.broken(good, SMALL.problem())
+    broken = {
+        "heads of one group": ({}, {"num_heads": 6}),
+        "groups divide a warp": ({"THREAD_GROUP_SIZE": 3}, {}),
+        "whole vectors": ({"THREAD_GROUP_SIZE": 16}, {}),
+        "16-byte loads": ({}, {"dtype": "float32"}),
+        "threads per block": ({"NUM_THREADS": 48}, {}),
+        "registers": ({"THREAD_GROUP_SIZE": 1}, {}),
+        "shared memory": ({"HEADS_PER_BLOCK": 8, "NUM_THREADS": 512}, {"head_size": 256}),
+        "grid": ({}, {"num_seqs": 70_000}),
+    }
+    assert set(broken) == {rule.name for rule in CUDA.restrictions}
+    for name, (config, problem) in broken.items():
+        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(SMALL.problem(), **problem))}
+        assert name in found
+
+
+def test_compare_and_restore():
+    assert workbench.compare("contiguous_attention", device="sim").all_correct
+    changed = case("llama-3-8b", context=77, num_seqs=3)
+    assert ops.get("contiguous_attention").restore_case(changed.to_dict()) == changed
+
+
+CUDA_MUTANTS = (
+    Mutant("K ignored", "score[t] += dot(q[h][v], key[t][v]);", "score[t] += 0.f;"),
+    Mutant("wrong KV head", "kv_head = first_head / GROUP", "kv_head = first_head % (num_heads / GROUP)"),
+    Mutant("V of another head", "values = keys + num_kv_heads * head_stride", "values = keys + head_stride"),
+    Mutant("rows ignored", "cache_rows[seq] * row_stride", "seq * row_stride"),
+    Mutant("scale missing", "* (scale * LOG2_E)", "* LOG2_E"),
+    Mutant("base not changed", "* (scale * LOG2_E)", "* scale"),
+    Mutant("last token skipped", "const int seq_len = seq_lens[seq];", "const int seq_len = seq_lens[seq] - 1;"),
+    Mutant("mask missing", "? score[t] : -infinity()", "? score[t] : score[t]"),
+    Mutant("mask one token late", "start + t * NUM_GROUPS < seq_len ?", "start + t * NUM_GROUPS <= seq_len ?"),
+    Mutant("past the end", "min(start + t * NUM_GROUPS, seq_len - 1)", "start + t * NUM_GROUPS"),
+    Mutant("first token in flight only", "t < TOKENS_IN_FLIGHT", "t < 1", count=3, nth=1),
+    Mutant("maximum not subtracted", "exp2f(score[t] - new_max)", "exp2f(score[t])"),
+    Mutant("output not rescaled", "rows[h][v][e] *= rescale;", ";"),
+    Mutant("total not rescaled", "total[h] *= rescale;", ""),
+    Mutant("thread group not added", "score[t] = sum_over_lanes<1, THREAD_GROUP_SIZE>(score[t]);", ""),
+    Mutant("groups not brought together", "exp2f(max_score[h] - highest)", "1.f"),
+    Mutant("warps not brought together", "exp2f(warp_max[w][h] - highest)", "1.f"),
+    Mutant("one warp's sum", "sum += warp_total[w][h] * rescale;", "sum = warp_total[0][h] * rescale;"),
+    Mutant("not divided", "row / sum : 0.f", "row : 0.f"),
+    Mutant("first barrier removed", "__syncthreads();", "", count=2, nth=0),
+    Mutant("second barrier removed", "__syncthreads();", "", count=2, nth=1),
+)
+TRITON_MUTANTS = (
+    Mutant("K ignored", "key.to(tl.float32) * q[None, :]", "key.to(tl.float32) * 0.0"),
+    Mutant("wrong KV head", "(head // GROUP) * head_stride", "(head % (tl.num_programs(0) // GROUP)) * head_stride"),
+    Mutant("V of another head", "(tl.num_programs(0) // GROUP) * head_stride", "head_stride"),
+    Mutant("rows ignored", "tl.load(cache_rows + seq).to(tl.int64) * row_stride", "seq * row_stride"),
+    Mutant("scale missing", "* (scale * LOG2_E)", "* LOG2_E"),
+    Mutant("base not changed", "* (scale * LOG2_E)", "* scale"),
+    Mutant("last token skipped", "seq_len = tl.load(seq_lens + seq)", "seq_len = tl.load(seq_lens + seq) - 1"),
+    Mutant("first tile skipped", "tl.range(0, seq_len", "tl.range(TILE_TOKENS, seq_len"),
+    Mutant("mask missing", 'score = tl.where(valid, score, float("-inf"))', "score = score"),
+    Mutant("values past the end", "value = tl.load(values + offset, mask=mask", "value = tl.load(values + offset, mask=mask | inside[None, :]"),
+    Mutant("maximum not subtracted", "weight = tl.exp2(score - new_max)", "weight = tl.exp2(score)"),
+    Mutant("sums not rescaled", "acc = acc * rescale", "acc = acc"),
+    Mutant("total not rescaled", "total = total * rescale", "total = total"),
+    Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc"),
+)
+
+
+def runs_of(variant):
+    """Lengths on and around tiles, a second kind of configuration, and scores that overflow if not held down."""
+    other = {
+        "cuda": {"HEADS_PER_BLOCK": 2, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 4, "TOKENS_IN_FLIGHT": 2, "NUM_THREADS": 64},
+        "triton": {"TILE_TOKENS": 16, "num_warps": 2, "num_stages": 1},
+    }[variant.language]
+    return [(SMALL, default_of(variant, SMALL)), (case("large-scores"), other)]
+
+
+class TestMutants:
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_the_right_kernel_passes(self, variant, judge, tmp_path):
+        copy = with_text(variant, variant.source.read_text(), tmp_path)
+        for one, config in runs_of(variant):
+            verdict = judge(copy, config, one, checks=variant.language == "cuda")
+            assert verdict.ok, verdict
+
+    @pytest.mark.parametrize(
+        ("variant", "mutant"), [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
+    )
+    def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
+        ok, found = caught(variant, mutant, runs_of(variant), judge, tmp_path, checks=variant.language == "cuda")
+        assert ok, found

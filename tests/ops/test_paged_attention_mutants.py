@@ -1,0 +1,168 @@
+"""Wrong kernels are caught by the very judge that passes the right ones.
+
+A mutant is one change to the text of a kernel, as a slip of the hand would make it. Each must be caught on one of a
+few cases, by its values or by what the machine finds (a race, a fault); the unchanged text must pass them all.
+"""
+
+import dataclasses
+import importlib.util
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from workbench import ops
+from workbench.ops.paged_attention import case
+
+CUDA = ops.variant("paged_attention", "cuda_thread_group")
+TRITON = ops.variant("paged_attention", "triton_online_softmax")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Replace ``old`` (its n-th occurrence of ``count``) by ``new``."""
+
+    name: str
+    old: str
+    new: str
+    count: int = 1
+    nth: int = 0
+
+    def apply(self, text):
+        parts = text.split(self.old)
+        assert len(parts) == self.count + 1, f"{self.name}: {self.old!r} occurs {len(parts) - 1} times"
+        return self.old.join(parts[: self.nth + 1]) + self.new + self.old.join(parts[self.nth + 1 :])
+
+
+EVERY_PAGE = "page = 0; page < num_pages; ++page"
+TABLE = "block = tl.load(table + first // BLOCK_SIZE, mask=first < seq_len, other=0)"
+
+CUDA_MUTANTS = (
+    Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
+    Mutant("wrong KV head", "head / (num_heads / num_kv_heads)", "head % num_kv_heads"),
+    Mutant("scale missing", "* (scale * LOG2_E)", "* LOG2_E"),
+    Mutant("base not changed", "* (scale * LOG2_E)", "* scale"),
+    Mutant("last token skipped", "const int seq_len = seq_lens[seq];", "const int seq_len = seq_lens[seq] - 1;"),
+    Mutant("first token skipped", "token < seq_len ? score", "token < seq_len && token > 0 ? score"),
+    Mutant("mask missing", "score = token < seq_len ? score : -infinity();", ""),
+    Mutant("mask one token late", "token < seq_len ? score", "token <= seq_len ? score"),
+    Mutant("values past the end kept", "if (token + j >= count) value.at[j]", "if (false) value.at[j]"),
+    Mutant("maximum not subtracted", "exp2f(logits[token] - max_score)", "exp2f(logits[token])"),
+    Mutant("each warp its own maximum", "max_score = fmaxf(max_score, warp_max[i]);", ";"),
+    Mutant("one warp's sum", "total += warp_sum[i]", "total = warp_sum[0]"),
+    Mutant("one warp's rows", "value += partial_out[i][row]", "value = partial_out[0][row]"),
+    Mutant("lanes of a row not added", "sum_over_lanes<1, LANES_PER_ROW>(rows[i])", "rows[i]"),
+    Mutant("thread group not added", "score = sum_over_lanes<1, THREAD_GROUP_SIZE>(score);", ""),
+    Mutant("not divided", "from_float<SCALAR>(value * inverse)", "from_float<SCALAR>(value)"),
+    Mutant("table ignored for K", "key_cache + table[page]", "key_cache + page"),
+    Mutant("table ignored for V", "value_cache + table[page]", "value_cache + page"),
+    Mutant("every warp every page", "page = warp; page < num_pages; page += NUM_WARPS", EVERY_PAGE, count=2, nth=1),
+    Mutant("last page dropped", "accumulate_page<true>(rows", "if (count < 0) accumulate_page<true>(rows"),
+    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=4, nth=i) for i in range(4)),
+)
+
+TRITON_MUTANTS = (
+    Mutant("K ignored", "key.to(tl.float32) * q[None, None, :]", "key.to(tl.float32) * 0.0"),
+    Mutant("wrong KV head", "kv_head = head // GROUP", "kv_head = head % (tl.num_programs(0) // GROUP)"),
+    Mutant("scale missing", "* (scale * LOG2_E)", "* LOG2_E"),
+    Mutant("base not changed", "* (scale * LOG2_E)", "* scale"),
+    Mutant("last token skipped", "seq_len = tl.load(seq_lens + seq)", "seq_len = tl.load(seq_lens + seq) - 1"),
+    Mutant("first tile skipped", "tl.range(0, seq_len", "tl.range(TILE_TOKENS, seq_len"),
+    Mutant("mask missing", 'score = tl.where(valid, score, float("-inf"))', "score = score"),
+    Mutant(
+        "values past the end kept", "tl.where(valid[:, None, :], value.to(tl.float32), 0.0)", "value.to(tl.float32)"
+    ),
+    Mutant("maximum not subtracted", "weight = tl.exp2(score - new_max)", "weight = tl.exp2(score)"),
+    Mutant("sums not rescaled", "acc = acc * rescale", "acc = acc"),
+    Mutant("total not rescaled", "total = total * rescale", "total = total"),
+    Mutant("maximum of one tile", "max_score = new_max", "max_score = max_score"),
+    Mutant("table ignored", TABLE, "block = (first // BLOCK_SIZE)"),
+    Mutant("slots of the first part", "tl.multiple_of(start % BLOCK_SIZE, TILE_TOKENS) + slots", "slots"),
+    Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc"),
+)
+
+CUDA_RUNS = (
+    (case("small"), {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 4, "V_VEC_SIZE": 8, "NUM_THREADS": 128}),
+    (
+        case("large-scores"),
+        {"BLOCK_SIZE": 8, "THREAD_GROUP_SIZE": 8, "VEC_SIZE": 4, "V_VEC_SIZE": 2, "NUM_THREADS": 64},
+    ),
+)
+TRITON_RUNS = (
+    (case("small"), {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "num_warps": 4, "num_stages": 2}),
+    (
+        case("large-scores", layout="nhd"),
+        {"BLOCK_SIZE": 64, "TILE_TOKENS": 16, "num_warps": 2, "num_stages": 1},
+    ),
+)
+
+
+def mutated_cuda(text, folder):
+    source = folder / CUDA.source.name
+    source.write_text(text)
+    return dataclasses.replace(CUDA, source=source)
+
+
+def mutated_triton(text, folder, name):
+    source = folder / f"mutant_{name}.py"
+    source.write_text(text)
+    spec = importlib.util.spec_from_file_location(source.stem, source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.VARIANT
+
+
+class TestCuda:
+    def test_the_right_kernel_passes(self, judge, tmp_path):
+        for variant in (CUDA, mutated_cuda(CUDA.source.read_text(), tmp_path)):
+            for one, config in CUDA_RUNS:
+                verdict = judge(variant, config, one, checks=True)
+                assert verdict.ok, verdict
+
+    @pytest.mark.parametrize("mutant", CUDA_MUTANTS, ids=lambda mutant: mutant.name)
+    def test_mutant_is_caught(self, mutant, judge, tmp_path):
+        variant = mutated_cuda(mutant.apply(CUDA.source.read_text()), tmp_path)
+        verdicts = [judge(variant, config, one, checks=True) for one, config in CUDA_RUNS]
+        assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
+
+    def test_the_source_has_no_other_barrier(self):
+        text = "".join(path.read_text() for path in CUDA.source.parent.glob("**/*.cu*"))
+        own = CUDA.source.read_text()
+        assert own.count("__syncthreads") == 4
+        assert text.count("__syncwarp") == 0
+
+
+class TestTriton:
+    def test_the_right_kernel_passes(self, judge, tmp_path):
+        for variant in (TRITON, mutated_triton(TRITON.source.read_text(), tmp_path, "none")):
+            for one, config in TRITON_RUNS:
+                verdict = judge(variant, config, one)
+                assert verdict.ok, verdict
+
+    @pytest.mark.parametrize("mutant", TRITON_MUTANTS, ids=lambda mutant: mutant.name)
+    def test_mutant_is_caught(self, mutant, judge, tmp_path):
+        variant = mutated_triton(mutant.apply(TRITON.source.read_text()), tmp_path, mutant.name.replace(" ", "_"))
+        verdicts = [judge(variant, config, one) for one, config in TRITON_RUNS]
+        assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
+
+    def test_barriers_that_the_compiler_put_in(self, sim):
+        """Each bar.sync and cp.async.wait_group of the PTX, removed alone, is caught, most of them with right values.
+
+        Triton may place one that is redundant for this shape, as it does for the second wait of a pipelined loop.
+        """
+        one, config = TRITON_RUNS[0]
+        problem = one.problem(config)
+        kernel = TRITON.compile(config, problem)
+        synchronisation = list(re.finditer(r"\bbar\.sync\s[^;]*;|\bcp\.async\.wait_group[^;]*;", kernel.ptx))
+        assert len(synchronisation) >= 6
+
+        def caught(ptx):
+            tensors = one.inputs(problem)
+            launch = TRITON.launch(config, problem, tensors)
+            changed = dataclasses.replace(kernel, ptx=ptx)
+            report = sim.launch(changed, launch.grid, launch.block, launch.arguments, checks=True)
+            return bool(report.findings) or not one.check(tensors.out).ok
+
+        assert not caught(kernel.ptx)
+        missed = [m for m in synchronisation if not caught(kernel.ptx[: m.start()] + kernel.ptx[m.end() :])]
+        assert len(missed) <= 1, [kernel.ptx.count("\n", 0, m.start()) + 1 for m in missed]

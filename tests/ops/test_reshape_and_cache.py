@@ -1,0 +1,362 @@
+"""Writing tokens into pages: every variant bit for bit, what it asks of memory, and that wrong kernels are caught."""
+
+import dataclasses
+import itertools
+import random
+
+import pytest
+import torch
+from mutation import Mutant, caught, with_text
+
+import workbench
+from workbench import ops
+from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, x_of
+from workbench.ops import reshape_and_cache
+from workbench.ops.reshape_and_cache import CASES, VARIANTS, Case, case
+
+TORCH, CUDA, TRITON = VARIANTS
+KERNELS = (CUDA, TRITON)
+NAME = {"ids": lambda value: getattr(value, "name", str(value))}
+
+
+def default_of(variant, one, **changes):
+    return variant.default_config(one.problem()) | changes
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+@pytest.mark.parametrize("name", CASES)
+def test_every_case(variant, name, judge):
+    verdict = judge(variant, default_of(variant, case(name)), case(name), checks=variant.language != "torch")
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_sizes_layouts_and_dtypes(variant, judge):
+    sizes = itertools.cycle(itertools.product((64, 80, 112, 120, 256), (1, 3), (8, 16, 32)))
+    for layout, dtype in itertools.product(LAYOUTS, ("float32", "float16", "bfloat16")):
+        size, heads, page = next(sizes)
+        runs = (1, page - 1, page, page + 1, 2 * page + 3)
+        one = Case("grid", heads, size, runs, skipped=2, dtype=dtype, layout=layout, block_size=page, seed=size)
+        verdict = judge(variant, default_of(variant, one), one, checks=variant.language != "torch")
+        assert verdict.ok, f"{one}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_random_legal_configurations(variant, judge):
+    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
+    while seen < 12:
+        layout = rng.choice(LAYOUTS)
+        dtype = rng.choice(variant.dtypes)
+        size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
+        one = Case("sample", 2, size, (1, 19, 8, 0, 33), skipped=3, dtype=dtype, layout=layout, seed=seen)
+        config = rng.choice(space)
+        if variant.broken(config, one.problem()):
+            continue
+        seen += 1
+        verdict = judge(variant, config, one, checks=True)
+        assert verdict.ok, f"{one} {config}: {verdict}"
+
+
+def test_the_answer_itself():
+    """The reference against the layouts' formulas, element by element."""
+    for layout in LAYOUTS:
+        one = Case("formula", 2, 8, (3, 5), skipped=1, dtype="float32", layout=layout, block_size=4)
+        t = one.inputs(one.problem())
+        geometry = PagedGeometry(layout, len(t.value_cache), 4, 2, 8)
+        keys, values = one.reference().view(torch.float32).chunk(2)
+        keys, values = keys.view(geometry.key_shape(torch.float32)), values.view(geometry.value_shape())
+        x, written = x_of(torch.float32), 0
+        for token, slot in enumerate(t.slot_mapping.tolist()):
+            for head, element in itertools.product(range(2), range(8)):
+                page, offset = divmod(slot, 4)
+                if slot < 0:
+                    continue
+                at = {
+                    "x": ((page, head, element // x, offset, element % x), (page, head, element, offset)),
+                    "nhd": ((page, offset, head, element),) * 2,
+                    "hnd": ((page, head, offset, element),) * 2,
+                }[layout]
+                assert keys[at[0]] == t.key[token, head, element]
+                assert values[at[1]] == t.value[token, head, element]
+                written += 1
+        assert int((~keys.isnan()).sum()) == int((~values.isnan()).sum()) == written == 8 * 2 * 8
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_pages_past_2_to_the_31_elements(variant, sim):
+    """Pages 2**30 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
+    one = Case("far", 1, 16, (1, 1, 1), block_size=4, layout="nhd")
+    t = one.inputs(one.problem())
+    apart, pages = 2**30, 3
+    t.slot_mapping = torch.tensor([9, 2, 7])
+    for name in ("key_cache", "value_cache"):
+        storage = torch.empty(apart * (pages - 1) + 4 * 16, dtype=torch.float16)
+        setattr(t, name, storage.as_strided((pages, 4, 1, 16), (apart, 16, 16, 1)))
+    config = variant.default_config(one.problem())
+    variant.run(config, one.problem(), t, sim)
+    for token, slot in enumerate(t.slot_mapping.tolist()):
+        assert torch.equal(t.key_cache[slot // 4, slot % 4], t.key[token])
+        assert torch.equal(t.value_cache[slot // 4, slot % 4], t.value[token])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_tokens_may_be_apart_and_badly_aligned(variant, layout, judge):
+    """Keys and values inside a fused projection, whose rows start on 2 bytes: narrower accesses, not wrong ones."""
+    one = dataclasses.replace(case("small"), layout=layout)
+    t = one.inputs(one.problem())
+    fused = torch.randn(one.num_tokens, 2 * 2 * 64 + 3).half()
+    for name, first in (("key", 1), ("value", 130)):
+        part = fused[:, first : first + 128].unflatten(1, (2, 64))
+        part.copy_(getattr(t, name))
+        setattr(t, name, part)
+    reshape_and_cache(t.key, t.value, t.key_cache, t.value_cache, t.slot_mapping, layout=layout, variant=variant.name)
+    check = one.check(t.out)
+    assert check.ok, check
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_keys_and_values_of_a_page_side_by_side(variant):
+    """[num_blocks, 2, ...], as vLLM allocates them: pages of one cache are two pages apart."""
+    one = case("nhd")
+    t = one.inputs(one.problem())
+    both = torch.full((len(t.key_cache), 2, *t.key_cache.shape[1:]), torch.nan, dtype=t.key_cache.dtype)
+    reshape_and_cache(t.key, t.value, both[:, 0], both[:, 1], t.slot_mapping, layout="nhd", variant=variant.name)
+    out = torch.cat([both[:, i].flatten() for i in range(2)])
+    expected = one.reference().view(torch.bfloat16)
+    assert torch.equal(out.nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_nothing_to_write(variant):
+    one = case("small")
+    t = one.inputs(one.problem())
+    before = t.out.clone()
+    caches = (t.key_cache, t.value_cache)
+    reshape_and_cache(t.key, t.value, *caches, torch.full_like(t.slot_mapping, -1), variant=variant.name)
+    reshape_and_cache(t.key[:0], t.value[:0], *caches, t.slot_mapping[:0], variant=variant.name)
+    assert torch.equal(t.out, before)
+
+
+class TestQuantized:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("kind", ["int8", "fp8_e4m3", "fp8_e5m2"])
+    @pytest.mark.parametrize("how", ["default", "number", "tensor", "head", "token"])
+    def test_round_trip(self, kind, how, layout):
+        from workbench.kvcache.layouts import canonical_keys, canonical_values
+        from workbench.ops.paged_attention.problem import CACHE_DTYPES
+
+        dtype = CACHE_DTYPES[kind]
+        key, value = torch.randn(2, 9, 2, 32, generator=torch.Generator().manual_seed(0)).clamp(-3, 3)
+        slots = torch.tensor([5, 3, -1, 0, 1, 2, 15, 8, 4])
+        geometry = PagedGeometry(layout, 4, 4, 2, 32)
+        caches = [
+            torch.zeros(shape, dtype=torch.uint8).view(dtype)
+            for shape in (geometry.key_shape(dtype), geometry.value_shape())
+        ]
+        scales = {
+            "default": None,
+            "number": 0.05,
+            "tensor": torch.tensor([0.05]),
+            "head": torch.tensor([0.05, 0.03]),
+            "token": 0.03 + 0.02 * torch.rand(4, 4, 2),
+        }[how]
+        reshape_and_cache(
+            key, value, *caches, slots, kv_cache_dtype=kind, k_scale=scales, v_scale=scales, layout=layout
+        )
+        kept = slots >= 0
+        per_slot = torch.ones(16, 2, 1)
+        if scales is not None:
+            per_slot = per_slot * (scales.view(16, 2, 1) if how == "token" else torch.as_tensor(scales).view(-1, 1))
+        for cache, canonical, tokens in zip(caches, (canonical_keys, canonical_values), (key, value), strict=True):
+            found = canonical(cache.view(torch.uint8), layout).reshape(16, 2, 32).view(dtype).float()
+            expected = tokens[kept] / per_slot[slots[kept]]
+            step = {"int8": 0.5 + 1e-3, "fp8_e4m3": 0.0, "fp8_e5m2": 0.0}[kind]
+            relative = {"int8": 0.0, "fp8_e4m3": 2**-4, "fp8_e5m2": 2**-3}[kind]
+            error = (found[slots[kept]] - expected).abs()
+            assert (error <= step + relative * expected.abs() + 2**-10).all()
+            unwritten = torch.ones(16, dtype=torch.bool)
+            unwritten[slots[kept]] = False
+            assert (found[unwritten] == 0).all()
+
+    def test_saturation(self):
+        key = torch.tensor([1e6, -1e6, 1.0, 0.0]).view(1, 1, 4)
+        for kind, dtype in (("int8", torch.int8), ("fp8_e4m3", torch.float8_e4m3fn)):
+            caches = [torch.zeros(1, 16, 1, 4, dtype=torch.uint8).view(dtype) for _ in range(2)]
+            reshape_and_cache(
+                key, key, *caches, torch.tensor([2]), kv_cache_dtype=kind, layout="nhd", k_scale=0.5, v_scale=1.0
+            )
+            limit = 127.0 if kind == "int8" else 448.0
+            assert caches[0].float()[0, 2, 0].tolist() == [limit, -limit, 2.0, 0.0]
+            assert caches[1].float()[0, 2, 0].tolist() == [limit, -limit, 1.0, 0.0]
+
+    def test_kernels_refuse_and_name_what_is_possible(self):
+        caches = [torch.zeros(1, 16, 1, 16, dtype=torch.int8) for _ in range(2)]
+        key = torch.zeros(1, 1, 16)
+        with pytest.raises(workbench.WorkbenchError, match=r"int8.*allowed: torch"):
+            reshape_and_cache(
+                key, key, *caches, torch.tensor([2]), kv_cache_dtype="int8", layout="nhd", variant="cuda_tiled"
+            )
+
+
+@pytest.fixture(scope="module")
+def report_of(sim):
+    def run(variant, one, **changes):
+        config = default_of(variant, one, **changes)
+        tensors = one.inputs(one.problem())
+        report = variant.run(config, one.problem(), tensors, sim, statistics=True)
+        assert one.check(tensors.out).ok
+        return report
+
+    return run
+
+
+class TestMemory:
+    @staticmethod
+    def value_stores(report):
+        """Sectors per request of the stores that are not 16 bytes wide: in layout x those of values."""
+        stores = [line for line in report.lines if line.space == "global" and line.is_store and line.requests]
+        narrow = [line for line in stores if line.bytes / line.requests <= 64]
+        return sum(line.sectors for line in narrow) / sum(line.requests for line in narrow)
+
+    def test_a_turned_tile_fills_its_sectors(self, report_of):
+        """A prefill of whole pages: two bytes per sector when each token is written alone, full sectors by tiles."""
+        one = Case("pages", 2, 128, (64,))
+        assert self.value_stores(report_of(CUDA, one, TILE_TOKENS=1, V_VEC_SIZE=1)) == 32
+        assert self.value_stores(report_of(CUDA, one, V_VEC_SIZE=1)) == 2
+        assert self.value_stores(report_of(TRITON, one, TURN_VALUES=0)) == 32
+        assert self.value_stores(report_of(TRITON, one)) == 2
+        wide = report_of(CUDA, one)
+        assert {
+            line.sectors / line.requests for line in wide.lines if "v4" in line.text and line.space == "global"
+        } == {16}
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_bytes_of_a_prefill(self, variant, layout, report_of):
+        one = dataclasses.replace(case("llama-3-8b-prefill"), layout=layout)
+        report = report_of(variant, one)
+        minimum = one.minimum_bytes(one.problem())
+        assert report.unique_bytes_read + report.unique_bytes_written <= 1.03 * minimum
+        assert 32 * (report.global_load_sectors + report.global_store_sectors) <= 1.2 * minimum
+
+    def test_a_decode_step_in_layout_x_touches_five_times_the_minimum(self, report_of):
+        """The price of that layout when each token goes to a page of its own: 2 bytes of every 32 in V, 16 in K."""
+        one = case("llama-3-8b-decode")
+        report = report_of(CUDA, one)
+        assert 4.5 < (report.unique_bytes_read + report.unique_bytes_written) / one.minimum_bytes(one.problem()) < 5.5
+        nhd = dataclasses.replace(one, layout="nhd")
+        report = report_of(CUDA, nhd)
+        assert (report.unique_bytes_read + report.unique_bytes_written) / one.minimum_bytes(one.problem()) < 1.01
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_static_side(self, variant, arch):
+        for layout in LAYOUTS:
+            one = dataclasses.replace(case("llama-3-8b-prefill"), layout=layout)
+            kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
+            assert kernel.spill_bytes == 0
+            assert kernel.occupancy.fraction >= 0.5
+            assert "st.global.wb.v4" in kernel.ptx or "st.global.v4" in kernel.ptx
+
+
+def test_rules_are_named():
+    one = case("small")
+    good = CUDA.default_config(one.problem())
+    assert not CUDA.broken(good, one.problem())
+    broken = {
+        "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
+        "aligned vectors": ({}, {"alignment": 2}),
+        "16-byte value stores": ({}, {"dtype": "float32"}),
+        "a run of tokens stays in its page": ({}, {"block_size": 4}),
+        "value rows are those of layout x": ({}, {"layout": "hnd"}),
+        "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
+        "threads per block": ({"NUM_THREADS": 48}, {}),
+        "shared memory": ({"TILE_TOKENS": 64}, {"head_size": 256}),
+        "grid": ({}, {"num_kv_heads": 70_000}),
+    }
+    assert set(broken) == {rule.name for rule in CUDA.restrictions}
+    for name, (config, problem) in broken.items():
+        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(one.problem(), **problem))}
+        assert name in found
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_defaults_are_legal(variant):
+    for dtype, size, layout, page, alignment in itertools.product(
+        ("float32", "float16", "bfloat16"), (32, 80, 120, 256, 5), LAYOUTS, (1, 8, 12, 16, 128), (2, 4, 8, 16)
+    ):
+        problem = dataclasses.replace(
+            case("small").problem(),
+            dtype=dtype,
+            head_size=size,
+            layout=layout,
+            block_size=page,
+            alignment=max(alignment, 4) if dtype == "float32" else alignment,
+        )
+        rules = {rule.name for rule in variant.broken(variant.default_config(problem), problem)}
+        assert rules <= ({"whole x groups"} if size == 5 else set())
+
+
+def test_compare_and_tune_need_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    assert workbench.compare("reshape_and_cache", device="sim").all_correct
+    record = case("small").to_dict()
+    assert ops.get("reshape_and_cache").restore_case(record) == case("small")
+
+
+CUDA_MUTANTS = (
+    Mutant("slot off by one", "slot % BLOCK_SIZE * X", "(slot + 1) % BLOCK_SIZE * X"),
+    Mutant("wrong head", "key += first * key_stride + head * HEAD_SIZE;", "key += first * key_stride;"),
+    Mutant("wrong head of V", "value += first * value_stride + head * HEAD_SIZE;", "value += first * value_stride;"),
+    Mutant("wrong head of the cache", "key_cache += (long long)head * HEAD_STRIDE;", ""),
+    Mutant("V into K's page", "value_cache += (long long)head * HEAD_STRIDE;", ""),
+    Mutant("K twice", "v.load(value + token * value_stride + element);", "v = k;", count=2, nth=1),
+    Mutant("K twice in nhd", "v.load(value + token * value_stride + element);", "v = k;", count=2, nth=0),
+    Mutant("skipped tokens written", "if (slot < 0) continue;", "", count=2, nth=0),
+    Mutant("skipped keys written", "if (slot < 0) continue;", "", count=2, nth=1),
+    Mutant("skipped values written", "slot < 0 || run_start", "run_start"),
+    Mutant("past the last token", "i < count ? slot_mapping[first + i] : -1", "slot_mapping[first + i]"),
+    Mutant("runs not checked", "together = together && slots[run * V_VEC_SIZE + j] == start + j;", ""),
+    Mutant("runs not aligned", "start >= 0 && start % V_VEC_SIZE == 0", "start >= 0"),
+    Mutant("loose tokens dropped", "if (!loose) return;", "return;"),
+    Mutant("each thread its own loose", "loose = __syncthreads_or(loose);", "__syncthreads();"),
+    Mutant("first barrier removed", "__syncthreads();", ""),
+    Mutant("second barrier removed", "loose = __syncthreads_or(loose);", "loose = true;"),
+    Mutant("last vectors dropped", "i < TILE_TOKENS * VECS", "i < TILE_TOKENS * (VECS - 1)"),
+)
+TRITON_MUTANTS = (
+    Mutant("slot off by one", "slot % BLOCK_SIZE\n", "(slot + 1) % BLOCK_SIZE\n"),
+    Mutant(
+        "wrong head", "k = tl.load(key + token * key_stride + head * HEAD_SIZE", "k = tl.load(key + token * key_stride"
+    ),
+    Mutant("wrong head of the cache", "head * HEAD_STRIDE + offset * KEY_TOKEN", "offset * KEY_TOKEN"),
+    Mutant("skipped tokens written", "(slot >= 0)[:, None] & inside", "(slot >= -1)[:, None] & inside"),
+    Mutant("past the last token", "mask=token < num_tokens, other=-1", "mask=token <= num_tokens, other=-1"),
+    Mutant("K twice", "v = tl.load(value +", "v = tl.load(key +"),
+    Mutant(
+        "not turned",
+        "tl.store(turned, tl.trans(v), mask",
+        "tl.store(turned, tl.reshape(v, HEAD_PADDED, TILE_TOKENS), mask",
+    ),
+    Mutant("padding written", "inside = elements < HEAD_SIZE", "inside = elements < HEAD_PADDED"),
+)
+# 83 and 46 tokens do not fill their last tile; the head of 80 does not fill a power of two.
+RUNS = (case("small"), case("nhd"))
+
+
+class TestMutants:
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_the_right_kernel_passes(self, variant, judge, tmp_path):
+        copy = with_text(variant, variant.source.read_text(), tmp_path)
+        for one in RUNS:
+            verdict = judge(copy, default_of(copy, one), one, checks=True)
+            assert verdict.ok, verdict
+
+    @pytest.mark.parametrize(
+        "variant, mutant", [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
+    )
+    def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
+        runs = [(one, default_of(variant, one)) for one in RUNS]
+        ok, found = caught(variant, mutant, runs, judge, tmp_path)
+        assert ok, found

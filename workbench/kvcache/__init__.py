@@ -1,0 +1,42 @@
+"""The cache of keys and values of past tokens: its layouts in memory, and who owns which part of it.
+
+The names below are loaded when first used: importing `BlockManager` imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+_LAZY = {
+    "BlockManager": "workbench.kvcache.block_manager",
+    "ContiguousKVCache": "workbench.kvcache.contiguous",
+    "MemoryUse": "workbench.kvcache.memory_use",
+    "OutOfBlocksError": "workbench.kvcache.errors",
+    "PagedKVCache": "workbench.kvcache.paged",
+    "SequenceStateError": "workbench.kvcache.errors",
+    "UnknownSequenceError": "workbench.kvcache.errors",
+}
+
+__all__ = list(_LAZY)
+
+if TYPE_CHECKING:
+    from workbench.kvcache.block_manager import BlockManager as BlockManager
+    from workbench.kvcache.contiguous import ContiguousKVCache as ContiguousKVCache
+    from workbench.kvcache.errors import OutOfBlocksError as OutOfBlocksError
+    from workbench.kvcache.errors import SequenceStateError as SequenceStateError
+    from workbench.kvcache.errors import UnknownSequenceError as UnknownSequenceError
+    from workbench.kvcache.memory_use import MemoryUse as MemoryUse
+    from workbench.kvcache.paged import PagedKVCache as PagedKVCache
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'workbench.kvcache' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))

@@ -1,0 +1,101 @@
+"""The operations that users import, each implemented several ways.
+
+``from workbench.ops import paged_attention`` gives the function; its folder is the module of the same name, reached
+with ``from workbench.ops.paged_attention import ...``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from workbench.errors import UnknownNameError
+from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
+from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
+from workbench.ops.copy_blocks import OP as COPY_BLOCKS
+from workbench.ops.paged_attention import OP as PAGED_ATTENTION
+from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
+from workbench.ops.variant import Case, Config, Op, Variant
+
+if TYPE_CHECKING:
+    from workbench.toolchain import CompiledKernel
+
+OPS = MappingProxyType(
+    {
+        op.name: op
+        for op in (CAUSAL_ATTENTION, CONTIGUOUS_ATTENTION, PAGED_ATTENTION, RESHAPE_AND_CACHE, COPY_BLOCKS)
+    }
+)
+
+# Importing an op's folder binds its module to the op's name here; users want the function under that name.
+causal_attention = CAUSAL_ATTENTION.function
+contiguous_attention = CONTIGUOUS_ATTENTION.function
+copy_blocks = COPY_BLOCKS.function
+paged_attention = PAGED_ATTENTION.function
+reshape_and_cache = RESHAPE_AND_CACHE.function
+
+__all__ = [
+    "OPS",
+    "causal_attention",
+    "compile",
+    "contiguous_attention",
+    "copy_blocks",
+    "get",
+    "paged_attention",
+    "reshape_and_cache",
+    "variant",
+    "variants",
+]
+
+
+def get(op: str) -> Op:
+    """The op of that name.
+
+    Raises:
+        UnknownNameError: there is none; lists the ones there are.
+    """
+    if op not in OPS:
+        raise UnknownNameError("op", repr(op), ", ".join(OPS), "An op is a folder in workbench/ops.")
+    return OPS[op]
+
+
+def variants(op: str) -> tuple[Variant, ...]:
+    """Every implementation of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
+    return get(op).variants
+
+
+def variant(op: str, name: str) -> Variant:
+    """The implementation of that name; `UnknownNameError` lists the ones there are."""
+    return get(op).variant(name)
+
+
+def compile(
+    op: str,
+    *,
+    variant: str | Variant,
+    config: Config | None = None,
+    case: str | Case | None = None,
+    arch: str = "sm_80",
+) -> CompiledKernel:
+    """Compile one variant of an op, without running it.
+
+    Args:
+        op: its name.
+        variant: name or value of a variant in CUDA C++ or Triton.
+        config: one value per tunable; default: the untuned rule.
+        case: name or value of the case to compile for; default: the op's quick one.
+        arch: the architecture, e.g. ``"sm_90"``.
+
+    Returns:
+        `workbench.toolchain.CompiledKernel`: .ptx .sass .registers .spill_bytes .shared_bytes .occupancy
+
+    Raises:
+        UnknownNameError: no such op, variant or case.
+        ConfigurationError: an illegal configuration; names the rule.
+        CompileError: the compiler refused the source.
+    """
+    found = get(op)
+    chosen = found.variant(variant) if isinstance(variant, str) else variant
+    case = found.case(case or next(iter(found.cases))) if case is None or isinstance(case, str) else case
+    config = chosen.default_config(case.problem(arch=arch)) if config is None else dict(config)
+    return chosen.compile(config, case.problem(config, arch=arch), arch)

@@ -1,0 +1,80 @@
+"""Checks of tensor arguments that several ops share; each raises `ArgumentError` before anything is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import torch
+
+from workbench.errors import ArgumentError
+
+ALIGNMENT = 16
+"""Bytes: caches start on such a boundary, and so does every page."""
+
+
+def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype], why: str = "") -> None:
+    """Check that a tensor has one of the dtypes."""
+    if tensor.dtype not in (allowed := list(allowed)):
+        raise ArgumentError(
+            name,
+            f"dtype {tensor.dtype}",
+            " or ".join(map(str, allowed)),
+            f"{why} Convert it with .to({allowed[0]}).".lstrip(),
+        )
+
+
+def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | None) -> None:
+    """Check that every tensor lives where the first does; torch itself would pick the implementation by any of them."""
+    for name, other in others.items():
+        if other is not None and other.device != tensor.device:
+            raise ArgumentError(
+                name,
+                f"device {other.device}",
+                f"{tensor.device}, that of {first}",
+                f"Move it with .to({str(tensor.device)!r}).",
+            )
+
+
+def check_pages(name: str, cache: torch.Tensor) -> None:
+    """Check that each page of a cache ``[num_blocks, ...]`` is contiguous and starts on `ALIGNMENT` bytes."""
+    dense = 1
+    for size, stride in zip(reversed(cache.shape[1:]), reversed(cache.stride()[1:]), strict=True):
+        if size != 1 and stride != dense:
+            raise ArgumentError(name, f"strides {cache.stride()}", "each page contiguous", f"Call {name}.contiguous().")
+        dense *= size
+    apart = cache.stride(0) * cache.element_size()
+    if cache.shape[0] > 1 and (apart % ALIGNMENT or cache.stride(0) < dense):
+        raise ArgumentError(
+            name,
+            f"pages {apart} bytes apart",
+            f"a multiple of {ALIGNMENT}, at least {dense * cache.element_size()}",
+            f"Call {name}.contiguous(); pages of a multiple of {ALIGNMENT} bytes keep the rule.",
+        )
+    if cache.data_ptr() % ALIGNMENT:
+        raise ArgumentError(
+            name,
+            f"address {cache.data_ptr():#x}",
+            f"a multiple of {ALIGNMENT} bytes, for 16-byte accesses",
+            f"Call {name}.clone().",
+        )
+
+
+def alignment_of(*tensors: torch.Tensor) -> int:
+    """The largest power of two, at most `ALIGNMENT` bytes, that divides the address and every row's start of each.
+
+    A row is the innermost contiguous part: all strides but the last count.
+    """
+    bits = ALIGNMENT
+    for tensor in tensors:
+        bits |= tensor.data_ptr()
+        for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True):
+            if size > 1:
+                bits |= stride * tensor.element_size()
+    return bits & -bits
+
+
+def look_at_values(tensor: torch.Tensor) -> bool:
+    """Whether to look at the values of an index tensor: on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, as that waits
+    for the GPU and cannot be captured in a CUDA graph."""
+    return not tensor.is_cuda or os.environ.get("WORKBENCH_CHECK_INDICES") == "1"

@@ -1,0 +1,78 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.arguments import check_devices
+from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
+from workbench.ops.copy_blocks.validate import check_pairs, problem_of
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+
+
+def copy_blocks(
+    key_caches: Sequence[torch.Tensor],
+    value_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    *,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> None:
+    """Copy pages inside the caches of every layer, in place: what copy-on-write does when sequences diverge.
+
+    For each cache and each pair: ``cache[destination] = cache[source]``, bit for bit. After vLLM's kernel of this name.
+
+    Args:
+        key_caches, value_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor
+            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them. On a GPU
+            they may be separate allocations; in the simulator each allocation is a launch of its own.
+        pairs: ``[num_pairs, 2] int64``, (source page, destination page). A page may be the source of several pairs; no
+            destination may be another pair's source or destination, because pairs are copied in no order.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
+            which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
+            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
+    for name, caches in lists.items():
+        if not caches:
+            raise ArgumentError(name, "no cache", "one cache per layer", "Leave the call out where there is no layer.")
+    named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
+    check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
+    _copy_blocks(*lists.values(), pairs, variant, config_text(config))
+
+
+@torch.library.custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
+def _copy_blocks(
+    key_caches: Sequence[torch.Tensor],
+    value_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    from workbench.ops.copy_blocks import OP
+
+    first = key_caches[0]
+    problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
+    check_pairs(pairs, first.shape[0])
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=first.is_cuda)
+    if problem.num_pairs == 0:
+        return
+    caches = [*key_caches, *value_caches]
+    device = device_of(chosen, first)
+    groups = by_allocation(caches) if device is not None and device.name == "sim" else [caches]
+    for group in groups:
+        part = problem.of_caches(len(group))
+        chosen.run(chosen_config, part, tensors_of(group, pairs), device)
+
+
+@_copy_blocks.register_fake
+def _(key_caches, value_caches, pairs, *options, **more) -> None:
+    return None

@@ -1,0 +1,90 @@
+"""What a kernel that copies pages is compiled and launched for, and the tensors of one run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+STEP = 16
+"""Bytes: the unit of all distances between caches and pages."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
+
+    A page is ``page_bytes`` bytes, whatever its dtype and layout; ``layout`` and ``dtype`` say so in every op's terms.
+    """
+
+    num_pairs: int
+    num_caches: int
+    page_bytes: int
+    layout: str = "any"
+    dtype: str = "any"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+    def of_caches(self, num_caches: int) -> Problem:
+        """The same copy in fewer caches."""
+        return replace(self, num_caches=num_caches)
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or a table of tuned configurations."""
+        return asdict(self) | {"features": list(self.features)}
+
+
+@dataclass
+class Tensors:
+    """The tensors of one run; every one of ``caches [num_blocks, ...]`` is written in place.
+
+    ``base`` is the memory that holds the caches, as bytes, ``places [num_caches] int64`` where each of them starts in
+    it and ``page_steps`` how far its pages are apart, both in `STEP`. ``out`` is what whoever judges looks at.
+    """
+
+    caches: tuple[torch.Tensor, ...]
+    pairs: torch.Tensor
+    base: torch.Tensor
+    places: torch.Tensor
+    page_steps: int
+    out: torch.Tensor | None = None
+
+
+def tensors_of(caches: Sequence[torch.Tensor], pairs: torch.Tensor, out: torch.Tensor | None = None) -> Tensors:
+    """The tensors of a run on caches whose pages start on `STEP` bytes and are equally far apart.
+
+    On a GPU the caches may lie anywhere in its memory. The simulator gives every allocation an address of its own, so
+    there they must be parts of one: see `by_allocation`.
+    """
+    lowest = min(caches, key=torch.Tensor.data_ptr)
+    start = lowest.data_ptr()
+    end = max(cache.data_ptr() + _extent(cache) for cache in caches)
+    storage = lowest.untyped_storage()
+    first = start - storage.data_ptr()
+    room = min(end - start, storage.nbytes() - first)  # of this allocation, if there are several
+    base = torch.empty(0, dtype=torch.uint8, device=lowest.device).set_(storage, first, (room,), (1,))
+    steps = tuple((cache.data_ptr() - start) // STEP for cache in caches)
+    apart = caches[0].stride(0) * caches[0].element_size() // STEP
+    return Tensors(tuple(caches), pairs, base, _places(steps, lowest.device), apart, out)
+
+
+def by_allocation(caches: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The caches, those of one allocation together, in their order."""
+    groups: dict[int, list[torch.Tensor]] = {}
+    for cache in caches:
+        groups.setdefault(cache.untyped_storage().data_ptr(), []).append(cache)
+    return list(groups.values())
+
+
+@functools.lru_cache(maxsize=256)
+def _places(steps: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    # Remembered, because a copy to a GPU waits and cannot be captured in a CUDA graph.
+    return torch.tensor(steps, dtype=torch.int64, device=device)
+
+
+def _extent(cache: torch.Tensor) -> int:
+    """Bytes from the first element of a cache to behind its last."""
+    last = sum((size - 1) * stride for size, stride in zip(cache.shape, cache.stride(), strict=True))
+    return (last + 1) * cache.element_size() if cache.numel() else 0

@@ -1,0 +1,32 @@
+"""Copying pages by one indexed assignment per cache, in plain torch: the default on a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from workbench.ops.copy_blocks.problem import Problem, Tensors
+from workbench.ops.variant import TorchVariant
+
+
+def compute(problem: Problem, tensors: Tensors) -> None:
+    """Copy every pair's source page to its destination, in every cache."""
+    sources, destinations = tensors.pairs.unbind(1)
+    for cache in tensors.caches:
+        pages = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
+        pages[destinations] = pages[sources]
+
+
+VARIANT = TorchVariant(
+    op="copy_blocks",
+    name="torch",
+    idea="one indexed assignment per cache: plain torch, through a copy of the source pages",
+    source=Path(__file__),
+    space={},
+    restrictions=(),
+    layouts=("any",),
+    dtypes=("any",),
+    defaults=lambda problem: {},
+    compute=compute,
+)

@@ -1,0 +1,89 @@
+"""What every op's function does alike: choose a variant and its configuration, and the device that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.errors import ArgumentError, ConfigurationError
+from workbench.ops.variant import Op, Variant
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+
+
+def choose(
+    op: Op, problem: Any, variant: str, config: Mapping[str, Any] | None, *, on_gpu: bool
+) -> tuple[Variant, dict[str, Any]]:
+    """The variant and configuration that an op runs for a problem.
+
+    Args:
+        op: the op.
+        problem: what is to be solved, in the op's own terms.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one, or the torch variant for what no kernel can
+            do), "tuned" (the winner in the tuned table, on a CPU the simulator's), or a name.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+        on_gpu: whether the tensors are on a GPU.
+
+    Raises:
+        UnknownNameError: no such variant.
+        ArgumentError: the variant lacks a feature, layout or dtype that was asked for; names those that have it.
+        ConfigurationError: the configuration breaks a rule; names it.
+    """
+    from workbench.ops.tuned import lookup
+
+    able = ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
+    device = "cuda" if on_gpu else "sim"
+    if variant in ("auto", "tuned"):
+        if config is not None:
+            raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
+        found = None if variant == "auto" and not on_gpu else lookup(op.name, None, problem, device)
+        if found is not None:
+            return op.variant(found.variant), dict(found.config)
+        if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
+            return op.variant("torch"), {}
+        raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
+    chosen = op.variant(variant)
+    lacking = "; ".join(str(rule) for rule in chosen.unsupported(problem))
+    if lacking:
+        raise ArgumentError("variant", f"{variant!r}, which lacks {lacking}", able, "Name one of them as variant=.")
+    if config is None:
+        found = lookup(op.name, variant, problem, device)
+        config = chosen.default_config(problem) if found is None else found.config
+    chosen.check(config, problem)
+    return chosen, dict(config)
+
+
+def device_of(variant: Variant, tensor: torch.Tensor) -> Device | None:
+    """Where a variant runs on this tensor: its GPU, or the simulator for host memory; None for a torch variant."""
+    if variant.language == "torch":
+        return None
+    from workbench import devices
+
+    return devices.get("cuda" if tensor.is_cuda else "sim")
+
+
+def arch_of(tensor: torch.Tensor) -> str:
+    """The architecture of the tensor's GPU; the simulator's for host memory."""
+    if not tensor.is_cuda:
+        return "sm_80"
+    major, minor = torch.cuda.get_device_capability(tensor.device)
+    return f"sm_{major}{minor}"
+
+
+def config_text(config: Mapping[str, Any] | None) -> str | None:
+    """A configuration as the text in which it passes through a custom op, e.g. ``VEC_SIZE=8,NUM_THREADS=128``."""
+    return None if config is None else ",".join(f"{name}={value}" for name, value in config.items())
+
+
+def parse_config(text: str | None) -> dict[str, int] | None:
+    """The configuration of a `config_text`; ConfigurationError if a value is no whole number."""
+    if text is None:
+        return None
+    pairs = (item.partition("=") for item in text.split(",") if item)
+    try:
+        return {name: int(value) for name, _, value in pairs}
+    except ValueError as error:
+        raise ConfigurationError("config", text, "whole numbers", "Each tunable takes an int.") from error

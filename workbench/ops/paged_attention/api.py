@@ -1,0 +1,215 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError, ConfigurationError
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.validate import check_devices, check_values, problem_of
+from workbench.ops.variant import Variant
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    scale: float | None = None,
+    layout: str | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sliding_window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of the newest token of every sequence over its paged cache of keys and values.
+
+    ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, the newest (already in the cache)
+    included; the formula with all features stands in ``workbench/ops/paged_attention/reference.py``. A sequence of no
+    tokens gives zeros. Method: Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023.
+
+    Args:
+        query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
+        key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
+        block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
+        seq_lens: ``[num_seqs] int32`` in tokens.
+        scale: of the scores; default ``head_size ** -0.5``.
+        layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
+        alibi_slopes, sinks: ``[num_heads] float32``.
+        sliding_window: tokens that are seen, the newest included.
+        soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``.
+        kv_cache_dtype: "auto" (the query's dtype), "fp8_e4m3", "fp8_e5m2" or "int8".
+        k_scale, v_scale: dequantization scales of a quantized cache: a number, or float32 per tensor ``[1]``, per KV
+            head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``; default 1.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant for what
+            no kernel of ours can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in
+            the simulator), or a variant's name, which on a CPU runs in the simulator, with its tuned configuration for
+            this page size if there is one, else its default.
+        config: the configuration to use instead; needs a named variant.
+        out: where to write, like query and contiguous; default a new tensor.
+
+    Returns:
+        ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Lengths and table entries on a GPU
+            are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    k_scale, v_scale = _as_scale(k_scale, query), _as_scale(v_scale, query)
+    check_devices(
+        query,
+        key_cache=key_cache,
+        value_cache=value_cache,
+        block_tables=block_tables,
+        seq_lens=seq_lens,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        out=out,
+    )
+    result = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
+    _paged_attention(
+        result,
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        float(query.shape[-1] ** -0.5 if scale is None else scale),
+        layout,
+        alibi_slopes,
+        sliding_window,
+        soft_cap,
+        sinks,
+        kv_cache_dtype,
+        k_scale,
+        v_scale,
+        variant,
+        None if config is None else ",".join(f"{name}={value}" for name, value in config.items()),
+    )
+    return result
+
+
+def _as_scale(scale: torch.Tensor | float | None, query: torch.Tensor) -> torch.Tensor | None:
+    if scale is None or isinstance(scale, torch.Tensor):
+        return scale
+    return torch.full((1,), float(scale), dtype=torch.float32, device=query.device)
+
+
+@torch.library.custom_op("workbench::paged_attention", mutates_args=("out",))
+def _paged_attention(
+    out: torch.Tensor,
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    scale: float,
+    layout: str | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sliding_window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    tensors = Tensors(
+        query=query,
+        key_cache=key_cache,
+        value_cache=value_cache,
+        block_tables=block_tables,
+        seq_lens=seq_lens,
+        scale=scale,
+        out=out,
+        alibi_slopes=alibi_slopes,
+        sliding_window=sliding_window,
+        soft_cap=soft_cap,
+        sinks=sinks,
+        k_scale=k_scale,
+        v_scale=v_scale,
+    )
+    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=_arch(query))
+    check_values(tensors, key_cache.shape[0], problem.page)
+    chosen, chosen_config = choose(problem, variant, _parse(config), on_gpu=query.is_cuda)
+    if problem.num_seqs == 0:
+        return
+    device = None
+    if chosen.language != "torch":
+        from workbench import devices
+
+        device = devices.get("cuda" if query.is_cuda else "sim")
+    chosen.run(chosen_config, problem, tensors, device)
+
+
+@_paged_attention.register_fake
+def _(out, query, *rest, **options) -> None:
+    return None
+
+
+def choose(
+    problem: Problem, variant: str, config: Mapping[str, Any] | None, *, on_gpu: bool
+) -> tuple[Variant, dict[str, Any]]:
+    """The variant and configuration that `paged_attention` would run; arguments as there.
+
+    Raises:
+        UnknownNameError: no such variant.
+        ArgumentError: the variant lacks a feature, layout or dtype that was asked for; names those that have it.
+        ConfigurationError: the configuration breaks a rule; names it.
+    """
+    from workbench.ops.paged_attention import OP
+    from workbench.ops.tuned import lookup
+
+    able = ", ".join(one.name for one in OP.variants if not one.unsupported(problem)) or "none"
+    device = "cuda" if on_gpu else "sim"
+    if variant in ("auto", "tuned"):
+        if config is not None:
+            raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
+        found = None if variant == "auto" and not on_gpu else lookup(OP.name, None, problem, device)
+        if found is not None:
+            return OP.variant(found.variant), dict(found.config)
+        if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
+            return OP.variant("torch"), {}
+        raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
+    chosen = OP.variant(variant)
+    lacking = "; ".join(str(rule) for rule in chosen.unsupported(problem))
+    if lacking:
+        raise ArgumentError("variant", f"{variant!r}, which lacks {lacking}", able, "Name one of them as variant=.")
+    if config is None:
+        found = lookup(OP.name, variant, problem, device)
+        config = chosen.default_config(problem) if found is None else found.config
+    chosen.check(config, problem)
+    return chosen, dict(config)
+
+
+def _arch(query: torch.Tensor) -> str:
+    if not query.is_cuda:
+        return "sm_80"
+    major, minor = torch.cuda.get_device_capability(query.device)
+    return f"sm_{major}{minor}"
+
+
+def _parse(config: str | None) -> dict[str, int] | None:
+    """A configuration from the text form in which it passes through the custom op."""
+    if config is None:
+        return None
+    pairs = (item.partition("=") for item in config.split(",") if item)
+    try:
+        return {name: int(value) for name, _, value in pairs}
+    except ValueError as error:
+        raise ConfigurationError("config", config, "whole numbers", "Each tunable takes an int.") from error

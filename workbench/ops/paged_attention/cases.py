@@ -1,0 +1,372 @@
+"""Named inputs with a known answer, after the geometries of real models.
+
+Inputs that tell kernels apart (uniform ones in ±1/sqrt(head_size) do not: a kernel that ignores K passes on them):
+
+* query, keys and values are N(0, 1);
+* *needles*: in each sequence and KV head, one key points along the query of one of its query heads, strongly enough
+  to take most of that head's weight; the needles stand on the last token, the first one and in between, so that
+  skipping any token, or reading another head, shows however long the sequence is;
+* lengths are unequal and lie on, before and after page boundaries;
+* pages are shuffled over the cache, with free pages in between; every slot that no token owns holds NaN, and unused
+  entries of the block table are -1.
+
+The *logical* content depends on the case alone, never on page size or layout.
+
+**Error bound.** Per sequence, in the maximum norm over ``[num_heads, head_size]``:
+
+    max |out - reference| <= factor * max |same_precision - reference| + 1e-5
+
+where the reference is float64, ``same_precision`` is torch's own softmax(QK)V in the case's dtype on the same tokens,
+and factor is 2 (4 for a quantized cache). One norm per sequence, because the outputs of a long sequence are smaller
+than those of a short one and would hide behind them. (The rule is that of FlashAttention's tests.) The reference and
+the bound take the cache's quantized values as given: they judge the kernel, not the quantization.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import to_paged
+from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.reference import attend_all, dequantize
+from workbench.ops.variant import Check
+
+FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")
+_LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless the maximum is subtracted
+_FREE_PAGES = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One decode step with all its inputs. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
+
+    ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
+    unit vector t mod head_size, so that the output shows the weights) or "large_scores" (exp would overflow).
+    """
+
+    name: str
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    seq_lens: tuple[int, ...]
+    dtype: str = "float16"
+    layout: str = "x"
+    family: str = "needles"
+    seed: int = 0
+    kv_cache_dtype: str = "auto"
+    alibi: bool = False
+    sliding_window: int | None = None
+    soft_cap: float | None = None
+    sinks: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
+        if self.num_heads % self.num_kv_heads:
+            raise ArgumentError(
+                "num_heads", self.num_heads, f"a multiple of num_kv_heads = {self.num_kv_heads}", "Change either."
+            )
+        for name, allowed in (
+            ("dtype", DTYPES),
+            ("family", FAMILIES),
+            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+
+    @property
+    def label(self) -> str:
+        """The name with what distinguishes it, e.g. ``llama-3-8b 4x512 float16``."""
+        extra = [self.kv_cache_dtype] if self.kv_cache_dtype != "auto" else []
+        extra += [feature for feature in self._features if feature not in CACHE_DTYPES]
+        return " ".join([self.name, f"{len(self.seq_lens)}x{max(self.seq_lens, default=0)}", self.dtype, *extra])
+
+    @property
+    def _features(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, wanted in (
+                ("alibi", self.alibi),
+                ("sliding_window", self.sliding_window is not None),
+                ("soft_cap", self.soft_cap is not None),
+                ("sinks", self.sinks),
+                (self.kv_cache_dtype, self.kv_cache_dtype != "auto"),
+            )
+            if wanted
+        )
+
+    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
+        """The case with fields changed.
+
+        Args:
+            context: tokens of the longest sequence; the others get uneven lengths of at least half of it.
+            num_seqs: sequences in the batch.
+            **changes: any field of `Case`.
+
+        Raises:
+            ArgumentError: a name that is no field.
+        """
+        known = [item.name for item in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        if context is not None or num_seqs is not None:
+            changes["seq_lens"] = _uneven(
+                num_seqs or len(self.seq_lens), context or max(self.seq_lens), changes.get("seed", self.seed)
+            )
+        return replace(self, **changes)
+
+    # -- sizes --------------------------------------------------------------------------------------------------
+
+    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
+        """The problem that a configuration is to solve: its BLOCK_SIZE becomes the page size."""
+        return Problem(
+            num_seqs=len(self.seq_lens),
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            max_seq_len=max(self.seq_lens, default=0),
+            total_tokens=sum(self.seq_lens),
+            dtype=self.dtype,
+            layout=self.layout,
+            block_size=(config or {}).get("BLOCK_SIZE"),
+            kv_cache_dtype=self.kv_cache_dtype,
+            features=self._features,
+            arch=arch,
+        )
+
+    def minimum_bytes(self, problem: Problem) -> int:
+        """Bytes that must cross memory once: K and V of every token, query, output, lengths and used table entries."""
+        vectors = 2 * len(self.seq_lens) * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
+        cache = 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
+        entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
+        return cache + vectors + 4 * (entries + len(self.seq_lens))
+
+    # -- tensors ------------------------------------------------------------------------------------------------
+
+    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+        """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
+        content = _content(self)
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        counts = [math.ceil(length / problem.page) for length in self.seq_lens]
+        num_blocks = sum(counts) + _FREE_PAGES
+        pages = torch.randperm(num_blocks, generator=generator).int()
+        tables = torch.full((len(counts), max([1, *counts])), -1, dtype=torch.int32)
+        for row, table in zip(tables, pages[: sum(counts)].split(counts), strict=True):
+            row[: len(table)] = table
+        key_cache, value_cache = to_paged(
+            content.keys,
+            content.values,
+            tables,
+            num_blocks=num_blocks,
+            block_size=problem.page,
+            layout=problem.layout,
+        )
+        quantized = self.kv_cache_dtype != "auto"
+
+        def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.to(device, copy=True)
+
+        return Tensors(
+            query=place(content.query),
+            key_cache=place(key_cache),
+            value_cache=place(value_cache),
+            block_tables=place(tables),
+            seq_lens=place(torch.tensor(self.seq_lens, dtype=torch.int32)),
+            scale=self.head_size**-0.5,
+            out=torch.full_like(content.query, float("nan"), device=device),
+            alibi_slopes=place(content.alibi_slopes),
+            sliding_window=self.sliding_window,
+            soft_cap=self.soft_cap,
+            sinks=place(content.sinks),
+            k_scale=place(content.k_scale) if quantized else None,
+            v_scale=place(content.v_scale) if quantized else None,
+        )
+
+    # -- the answer ---------------------------------------------------------------------------------------------
+
+    def reference(self) -> torch.Tensor:
+        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
+        return _answers(self)[0]
+
+    def bound(self) -> torch.Tensor:
+        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
+        return _answers(self)[1]
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
+        reference, bound = _answers(self)
+        if out.shape != reference.shape:
+            raise ArgumentError("out", f"shape {tuple(out.shape)}", str(tuple(reference.shape)), "Pass tensors.out.")
+        error = (out.detach().cpu().double() - reference).abs().flatten(1).amax(1)
+        error = torch.where(error.isnan(), torch.inf, error)
+        worst = int((error / bound).argmax())
+        return Check(float(error[worst]), float(bound[worst]), bool((error <= bound).all()))
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict:
+        """Plain values; `from_dict` makes the case again."""
+        return asdict(self) | {"seq_lens": list(self.seq_lens)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Case:
+        """The case of a record made by `to_dict`."""
+        return cls(**{**record, "seq_lens": tuple(record["seq_lens"])})
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a case says, free of pages and layout. keys, values: one ``[tokens, num_kv_heads, head_size]`` each."""
+
+    query: torch.Tensor
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+    alibi_slopes: torch.Tensor | None
+    sinks: torch.Tensor | None
+    k_scale: torch.Tensor
+    v_scale: torch.Tensor
+
+
+@functools.lru_cache(maxsize=4)
+def _content(case: Case) -> _Content:
+    generator = torch.Generator().manual_seed(case.seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    dtype = DTYPES[case.dtype]
+    query = normal(len(case.seq_lens), case.num_heads, case.head_size)
+    keys, values = [], []
+    for q, length in zip(query, case.seq_lens, strict=True):
+        key, value = normal(2, length, case.num_kv_heads, case.head_size)
+        if case.family == "one_hot_value":
+            tokens = torch.arange(length)
+            value = torch.nn.functional.one_hot(tokens % case.head_size, case.head_size).float()
+            value = value[:, None].expand(-1, case.num_kv_heads, -1)
+        _plant_needles(q, key, generator)
+        keys.append(key)
+        values.append(value)
+    if case.family == "zero_query":
+        query = torch.zeros_like(query)
+    elif case.family == "large_scores":
+        query = query * _LARGE
+    heads = torch.arange(1, case.num_heads + 1)
+    scales = (0.02 + 0.01 * torch.rand(2, case.num_kv_heads, generator=generator)).float()
+    return _Content(
+        query=query.to(dtype),
+        keys=tuple(_stored(key, scales[0], case) for key in keys),
+        values=tuple(_stored(value, scales[1], case) for value in values),
+        alibi_slopes=2.0 ** (-8.0 * heads / case.num_heads) if case.alibi else None,
+        sinks=normal(case.num_heads) if case.sinks else None,
+        k_scale=scales[0],
+        v_scale=scales[1],
+    )
+
+
+def _stored(tokens: torch.Tensor, scale: torch.Tensor, case: Case) -> torch.Tensor:
+    """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized per KV head if the case says so."""
+    if case.kv_cache_dtype == "auto":
+        return tokens.to(DTYPES[case.dtype])
+    scaled = tokens / scale[:, None]
+    if case.kv_cache_dtype == "int8":
+        return scaled.round().clamp(-127, 127).to(torch.int8)
+    dtype = CACHE_DTYPES[case.kv_cache_dtype]
+    limit = torch.finfo(dtype).max
+    return scaled.clamp(-limit, limit).to(dtype)
+
+
+def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
+    """Point one key per KV head along a query head of its group, on the last, first, an inner or the one before last
+    token in turn, with a score of about 2 above all others together. query ``[num_heads, head_size]``, key
+    ``[tokens, num_kv_heads, head_size]``."""
+    length, num_kv_heads, head_size = key.shape
+    if length == 0:
+        return
+    group = query.shape[0] // num_kv_heads
+    score = math.log(length) + 2.5  # the others sum to about length * exp(1/2)
+    for kv_head in range(num_kv_heads):
+        inner = int(torch.randint(length, (1,), generator=generator))
+        token = (length - 1, 0, inner, max(length - 2, 0))[kv_head % 4]
+        direction = query[kv_head * group + int(torch.randint(group, (1,), generator=generator))]
+        key[token, kv_head] = direction * (score * math.sqrt(head_size) / direction.square().sum())
+
+
+@functools.lru_cache(maxsize=64)
+def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    content = _content(case)
+    quantized = case.kv_cache_dtype != "auto"
+    keys = [dequantize(key, content.k_scale if quantized else 1.0) for key in content.keys]
+    values = [dequantize(value, content.v_scale if quantized else 1.0) for value in content.values]
+    options = {
+        "scale": case.head_size**-0.5,
+        "alibi_slopes": content.alibi_slopes,
+        "sliding_window": case.sliding_window,
+        "soft_cap": case.soft_cap,
+        "sinks": content.sinks,
+    }
+    exact = attend_all(content.query, keys, values, **options)
+    same_precision = attend_all(content.query, keys, values, dtype=DTYPES[case.dtype], **options)
+    error = (same_precision.double() - exact).abs().flatten(1).amax(1)
+    return exact, (4 if quantized else 2) * error + 1e-5
+
+
+def _uneven(num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
+    """Lengths between half the context and all of it, the first of them all of it."""
+    generator = torch.Generator().manual_seed(seed + 2)
+    low = max(1, context // 2)
+    others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
+    return (context, *others)
+
+
+_PAGE_EDGES = (1, 15, 16, 17, 63, 64, 65, 129)
+
+CASES = {
+    item.name: item
+    for item in (
+        Case("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=_PAGE_EDGES),
+        Case("llama-2-7b", num_heads=32, num_kv_heads=32, head_size=128, seq_lens=(300, 1, 127, 65)),
+        Case("llama-3-8b", num_heads=32, num_kv_heads=8, head_size=128, seq_lens=(300, 1, 127, 65)),
+        Case("llama-3-70b", num_heads=64, num_kv_heads=8, head_size=128, seq_lens=(257, 33)),
+        Case(
+            "zero-query",
+            num_heads=8,
+            num_kv_heads=4,
+            head_size=64,
+            seq_lens=(0, 1, 32, 33, 128),
+            dtype="float32",
+            family="zero_query",
+        ),
+        Case(
+            "one-hot-value",
+            num_heads=8,
+            num_kv_heads=8,
+            head_size=64,
+            seq_lens=(1, 0, 64, 63, 97),
+            dtype="bfloat16",
+            family="one_hot_value",
+        ),
+        Case(
+            "large-scores",
+            num_heads=8,
+            num_kv_heads=2,
+            head_size=64,
+            seq_lens=(100, 1, 64, 31),
+            dtype="float32",
+            family="large_scores",
+        ),
+    )
+}
+
+
+def case(name: str, **overrides) -> Case:
+    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
+    from workbench.ops.paged_attention import OP
+
+    return OP.case(name, **overrides)

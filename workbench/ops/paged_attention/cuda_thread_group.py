@@ -1,0 +1,158 @@
+"""One thread group per token, one warp per page, one block per query head: the design of vLLM's first kernel.
+
+The kernel is ``cuda_src/paged_attention_thread_group.cu``. vLLM derives THREAD_GROUP_SIZE and VEC_SIZE from page size
+and dtype; here they are tuned independently, under the rules that the derivation keeps silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.home import cuda_sources
+from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
+from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+
+_CPP_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}
+_OTHER_REGISTERS = 64
+"""What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
+
+
+def _itemsize(problem: Problem) -> int:
+    return DTYPES[problem.dtype].itemsize
+
+
+def _row_sums(config: Config, problem: Problem) -> int:
+    """Rows of V whose sums one thread keeps in registers."""
+    lanes_per_row = max(config["BLOCK_SIZE"] // config["V_VEC_SIZE"], 1)
+    return -(-problem.head_size * lanes_per_row // 32)
+
+
+def _shared_bytes(config: Config, problem: Problem) -> tuple[int, int]:
+    """Static and dynamic shared memory in bytes: query and per-warp partial results; one logit per token."""
+    warps = config["NUM_THREADS"] // 32
+    pages = -(-problem.max_seq_len // config["BLOCK_SIZE"])
+    return 4 * (problem.head_size * (warps + 1) + 2 * warps), 4 * pages * config["BLOCK_SIZE"]
+
+
+RESTRICTIONS = (
+    PAGE_SIZE,
+    Restriction(
+        "groups divide a warp",
+        "32 % THREAD_GROUP_SIZE == 0",
+        lambda c, p: 32 % c["THREAD_GROUP_SIZE"] == 0,
+    ),
+    Restriction(
+        "a warp stays in its page",
+        "BLOCK_SIZE % (32 / THREAD_GROUP_SIZE) == 0",
+        lambda c, p: c["BLOCK_SIZE"] * c["THREAD_GROUP_SIZE"] % 32 == 0,
+    ),
+    Restriction(
+        "whole key vectors",
+        "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0",
+        lambda c, p: p.head_size % (c["THREAD_GROUP_SIZE"] * c["VEC_SIZE"]) == 0,
+    ),
+    Restriction(
+        "a vector keeps to its x group",
+        "x % VEC_SIZE == 0 and head_size % x == 0 with x = 16 / sizeof(cache element)",
+        lambda c, p: p.x % c["VEC_SIZE"] == 0 and p.head_size % p.x == 0,
+    ),
+    Restriction(
+        "16-byte key loads",
+        "VEC_SIZE * sizeof(cache element) <= 16",
+        lambda c, p: c["VEC_SIZE"] * _itemsize(p) <= 16,
+    ),
+    Restriction(
+        "16-byte value loads",
+        "V_VEC_SIZE * sizeof(cache element) <= 16",
+        lambda c, p: c["V_VEC_SIZE"] * _itemsize(p) <= 16,
+    ),
+    Restriction(
+        "a warp reads whole value rows",
+        "BLOCK_SIZE % V_VEC_SIZE == 0 and 32 % (BLOCK_SIZE / V_VEC_SIZE) == 0",
+        lambda c, p: c["BLOCK_SIZE"] % c["V_VEC_SIZE"] == 0 and 32 % (c["BLOCK_SIZE"] // c["V_VEC_SIZE"]) == 0,
+    ),
+    Restriction(
+        "threads per block",
+        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
+        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
+    ),
+    Restriction(
+        "registers",
+        f"head_size * BLOCK_SIZE / V_VEC_SIZE / 32 row sums + {_OTHER_REGISTERS} <= min(255, 65536 / NUM_THREADS)",
+        lambda c, p: _row_sums(c, p) + _OTHER_REGISTERS <= min(255, 65536 // c["NUM_THREADS"]),
+    ),
+    Restriction(
+        "shared memory",
+        "4 * (max_seq_len in whole pages + head_size * (warps + 1) + 2 * warps) bytes <= what a block of arch may take",
+        lambda c, p: sum(_shared_bytes(c, p)) <= shared_limit(p),
+    ),
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load."""
+    block_size, itemsize = problem.page, _itemsize(problem)
+    group = max(32 // block_size, 1)
+    vec = max(16 // (group * itemsize), 1)
+    while vec > 1 and problem.head_size % (group * vec):
+        vec //= 2
+    return {
+        "BLOCK_SIZE": block_size,
+        "THREAD_GROUP_SIZE": group,
+        "VEC_SIZE": vec,
+        "V_VEC_SIZE": min(16 // itemsize, block_size),
+        "NUM_THREADS": 128,
+    }
+
+
+def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {"SCALAR": _CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.out,
+            t.query,
+            t.key_cache,
+            t.value_cache,
+            t.block_tables,
+            t.seq_lens,
+            t.scale,
+            problem.num_kv_heads,
+            t.block_tables.stride(0),
+            t.query.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+        shared_bytes=_shared_bytes(config, problem)[1],
+    )
+
+
+VARIANT = CudaVariant(
+    op="paged_attention",
+    name="cuda_thread_group",
+    idea="a thread group per token, a warp per page, a block per query head (vLLM v1)",
+    source=cuda_sources() / "paged_attention_thread_group.cu",
+    kernel="paged_attention_thread_group",
+    space={
+        "BLOCK_SIZE": (8, 16, 32, 64, 128),
+        "THREAD_GROUP_SIZE": (1, 2, 4, 8, 16, 32),
+        "VEC_SIZE": (1, 2, 4, 8),
+        "V_VEC_SIZE": (1, 2, 4, 8),
+        "NUM_THREADS": (32, 64, 128, 256, 512),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x",),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    macros=_macros,
+    resources=lambda config, problem: (config["NUM_THREADS"], _shared_bytes(config, problem)[1]),
+    launcher=_launch,
+)

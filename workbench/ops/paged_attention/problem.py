@@ -1,0 +1,81 @@
+"""What a paged-attention kernel is compiled and launched for, and the tensors of one run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+"""The dtypes of query and output by name."""
+
+CACHE_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
+"""The quantized cache element types by name; ``"auto"`` means the query's own dtype."""
+
+DEFAULT_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of one decode step. Lengths are in tokens.
+
+    ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
+    BLOCK_SIZE, else 16). ``features`` names what is asked for beyond plain attention: "alibi", "sliding_window",
+    "soft_cap", "sinks", and "fp8_e4m3", "fp8_e5m2" or "int8" for a quantized cache. ``arch`` is what it runs on.
+    """
+
+    num_seqs: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    max_seq_len: int
+    total_tokens: int
+    dtype: str
+    layout: str = "x"
+    block_size: int | None = None
+    kv_cache_dtype: str = "auto"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """The dtype of a cache element."""
+        return DTYPES[self.dtype] if self.kv_cache_dtype == "auto" else CACHE_DTYPES[self.kv_cache_dtype]
+
+    @property
+    def x(self) -> int:
+        """Cache elements per 16 bytes."""
+        return 16 // self.cache_dtype.itemsize
+
+    @property
+    def page(self) -> int:
+        """The page size in tokens, with the default where it is free."""
+        return self.block_size or DEFAULT_BLOCK_SIZE
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or a table of tuned configurations."""
+        return asdict(self) | {"features": list(self.features)}
+
+
+@dataclass
+class Tensors:
+    """The tensors and numbers of one run; ``out`` is what a variant fills. Shapes as in `workbench.ops`."""
+
+    query: torch.Tensor
+    key_cache: torch.Tensor
+    value_cache: torch.Tensor
+    block_tables: torch.Tensor
+    seq_lens: torch.Tensor
+    scale: float
+    out: torch.Tensor
+    alibi_slopes: torch.Tensor | None = None
+    sliding_window: int | None = None
+    soft_cap: float | None = None
+    sinks: torch.Tensor | None = None
+    k_scale: torch.Tensor | None = None
+    v_scale: torch.Tensor | None = None

@@ -1,0 +1,227 @@
+"""One program per query head, a tile of tokens at a time, softmax kept up to date on the way: in Triton.
+
+The steps are those of ``cuda_src/paged_attention_thread_group.cu`` (load, score, rescale, accumulate, reduce), but
+scores never leave the program: the *online softmax* (Milakov and Gimelshein, 2018; FlashAttention) rescales what it
+has summed whenever a tile brings a new maximum, so that no memory is needed per token and one pass is enough.
+A tile covers several pages or a part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
+from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def paged_attention_online_softmax(
+    out,  # [num_seqs, num_heads, HEAD_SIZE]
+    query,  # [num_seqs, num_heads, HEAD_SIZE], rows query_stride apart
+    key_cache,  # any layout: its strides inside a page are constexprs
+    value_cache,
+    block_tables,  # [num_seqs, max_blocks]
+    seq_lens,  # [num_seqs]
+    scale,
+    query_stride,
+    table_stride,
+    key_page_stride,
+    value_page_stride,
+    GROUP: tl.constexpr,  # query heads per KV head
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,  # the next power of two
+    X: tl.constexpr,  # elements of a key that lie side by side
+    KEY_HEAD: tl.constexpr,  # strides inside a page, in elements
+    KEY_TOKEN: tl.constexpr,
+    KEY_X: tl.constexpr,  # from one group of X elements to the next
+    VALUE_HEAD: tl.constexpr,
+    VALUE_TOKEN: tl.constexpr,
+    VALUE_ELEMENT: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,  # tokens per page
+    TILE_TOKENS: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+):
+    head, seq = tl.program_id(0), tl.program_id(1)
+    kv_head = head // GROUP
+    seq_len = tl.load(seq_lens + seq)
+    PAGES: tl.constexpr = TILE_TOKENS // BLOCK_SIZE if TILE_TOKENS > BLOCK_SIZE else 1
+    SLOTS: tl.constexpr = TILE_TOKENS // PAGES
+    pages = tl.arange(0, PAGES)
+    slots = tl.arange(0, SLOTS)
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+
+    # 1. Load the query once, in fp32, with the softmax scale and the change to base 2 folded in.
+    row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
+    q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
+
+    table = block_tables + seq.to(tl.int64) * table_stride
+    max_score = float("-inf")
+    total = 0.0
+    acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    for start in tl.range(0, seq_len, TILE_TOKENS, num_stages=NUM_STAGES):
+        first = start + pages * BLOCK_SIZE
+        block = tl.load(table + first // BLOCK_SIZE, mask=first < seq_len, other=0).to(tl.int64)
+        slot = slots if TILE_TOKENS >= BLOCK_SIZE else tl.multiple_of(start % BLOCK_SIZE, TILE_TOKENS) + slots
+        token = start + (pages * BLOCK_SIZE)[:, None] + slots[None, :]
+        valid = token < seq_len
+
+        # 2. Score: [PAGES, SLOTS], minus infinity past the end.
+        offset = block[:, None] * key_page_stride + kv_head * KEY_HEAD + slot[None, :] * KEY_TOKEN
+        element = elements // X * KEY_X + elements % X
+        key = tl.load(
+            key_cache + offset[:, :, None] + element[None, None, :],
+            mask=valid[:, :, None] & inside[None, None, :],
+            other=0.0,
+        )
+        score = tl.sum(key.to(tl.float32) * q[None, None, :], axis=2)
+        score = tl.where(valid, score, float("-inf"))
+
+        # 3. Rescale what was summed under the old maximum.
+        new_max = tl.maximum(max_score, tl.max(tl.max(score, axis=1), axis=0))
+        rescale = tl.exp2(max_score - new_max)
+        weight = tl.exp2(score - new_max)
+        total = total * rescale + tl.sum(tl.sum(weight, axis=1), axis=0)
+        max_score = new_max
+
+        # 4. Accumulate: [PAGES, HEAD_PADDED, SLOTS]. Zero values past the end too: an unused slot may hold NaN.
+        offset = block[:, None] * value_page_stride + kv_head * VALUE_HEAD + elements[None, :] * VALUE_ELEMENT
+        value = tl.load(
+            value_cache + offset[:, :, None] + (slot * VALUE_TOKEN)[None, None, :],
+            mask=(first < seq_len)[:, None, None] & inside[None, :, None],
+            other=0.0,
+        )
+        value = tl.where(valid[:, None, :], value.to(tl.float32), 0.0)
+        acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
+
+    # 5. Reduce: divide once per row; a sequence of no tokens has a total of zero.
+    acc = acc / tl.where(seq_len > 0, total, 1.0)
+    place = out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE
+    tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
+
+
+_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def _signature(problem: Problem) -> Mapping[str, str]:
+    scalar = f"*{_TYPES[problem.dtype]}"
+    return {
+        "out": scalar,
+        "query": f"{scalar}:1",
+        "key_cache": scalar,
+        "value_cache": scalar,
+        "block_tables": "*i32:1",
+        "seq_lens": "*i32:1",
+        "scale": "fp32",
+        "query_stride": "i64",
+        "table_stride": "i64",
+        "key_page_stride": "i64:16",
+        "value_page_stride": "i64:16",
+    }
+
+
+def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    heads, size, page = problem.num_kv_heads, problem.head_size, config["BLOCK_SIZE"]
+    padded = triton.next_power_of_2(size)
+    if problem.layout == "x":
+        x = problem.x
+        strides = {"X": x, "KEY_HEAD": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
+        strides |= {"VALUE_HEAD": page * size, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
+    else:
+        head, token = (size, heads * size) if problem.layout == "nhd" else (page * size, size)
+        strides = {"X": padded, "KEY_HEAD": head, "KEY_TOKEN": token, "KEY_X": 0}
+        strides |= {"VALUE_HEAD": head, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
+    return {
+        "GROUP": problem.group,
+        "HEAD_SIZE": size,
+        "HEAD_PADDED": padded,
+        **strides,
+        "BLOCK_SIZE": page,
+        "TILE_TOKENS": config["TILE_TOKENS"],
+        "NUM_STAGES": config["num_stages"],
+    }
+
+
+def default_config(problem: Problem) -> dict:
+    """A tile of 64 tokens, or fewer where a head is large, on four warps."""
+    tile = max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
+    return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(32 * config["num_warps"],),
+        arguments=(
+            t.out,
+            t.query,
+            t.key_cache,
+            t.value_cache,
+            t.block_tables,
+            t.seq_lens,
+            t.scale,
+            t.query.stride(0),
+            t.block_tables.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+    )
+
+
+def _tile_bytes(config: Config, problem: Problem) -> int:
+    return config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * problem.cache_dtype.itemsize
+
+
+RESTRICTIONS = (
+    PAGE_SIZE,
+    Restriction(
+        "powers of two",
+        "BLOCK_SIZE, TILE_TOKENS and num_warps are powers of two, num_warps <= 32",
+        lambda c, p: (
+            c["num_warps"] <= 32
+            and all(c[name].bit_count() == 1 for name in ("BLOCK_SIZE", "TILE_TOKENS", "num_warps"))
+        ),
+    ),
+    Restriction(
+        "a tile fits in registers",
+        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
+        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
+    ),
+    Restriction(
+        "shared memory",
+        "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps"
+        " bytes <= what a block of arch may take",
+        lambda c, p: (c["num_stages"] - 1) * 2 * _tile_bytes(c, p) + 2048 * c["num_warps"] <= shared_limit(p),
+    ),
+    GRID,
+)
+
+VARIANT = TritonVariant(
+    op="paged_attention",
+    name="triton_online_softmax",
+    idea="a program per query head, tiles of tokens, online softmax: one pass, nothing kept per token",
+    source=Path(__file__),
+    function=paged_attention_online_softmax,
+    space={
+        "BLOCK_SIZE": (8, 16, 32, 64, 128),
+        "TILE_TOKENS": (16, 32, 64, 128),
+        "num_warps": (1, 2, 4, 8),
+        "num_stages": (1, 2, 3),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x", "nhd", "hnd"),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    signature=_signature,
+    constexprs=_constexprs,
+    launcher=_launch,
+)

@@ -1,0 +1,197 @@
+"""Named writes with a known answer: every byte of both caches.
+
+* keys and values are N(0, 1), so that no two tokens, heads or halves agree by accident;
+* each *run* is a number of tokens that follow each other in one sequence, from some offset in a page on: a long one is
+  a prefill, runs of one are a decode step. Pages are shuffled over the cache, with free pages in between;
+* some tokens in between are skipped (slot -1), as the padding of a batch is;
+* both caches hold NaN before. ``Tensors.out`` is the bytes of both caches, and the answer is exact: every written
+  element bit for bit, every other byte untouched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
+from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.variant import Check
+
+_FREE_PAGES = 3
+_UNWRITTEN = 0xFF
+"""Every byte of an empty cache: all ones is NaN in every floating-point type."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
+
+    name: str
+    num_kv_heads: int
+    head_size: int
+    runs: tuple[int, ...]
+    skipped: int = 0
+    dtype: str = "float16"
+    layout: str = "x"
+    block_size: int = 16
+    seed: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "runs", tuple(self.runs))
+        for name, allowed in (("dtype", tuple(DTYPES)), ("layout", LAYOUTS)):
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+
+    @property
+    def num_tokens(self) -> int:
+        """All tokens, the skipped ones included."""
+        return sum(self.runs) + self.skipped
+
+    @property
+    def label(self) -> str:
+        """The name with what distinguishes it, e.g. ``prefill 346 tokens float16 x/16``."""
+        return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.layout}/{self.block_size}"
+
+    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
+        """The case with fields changed; ``context`` tokens in each of ``num_seqs`` runs.
+
+        Raises:
+            ArgumentError: a name that is no field.
+        """
+        known = [item.name for item in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        if context is not None or num_seqs is not None:
+            changes["runs"] = (context or max(self.runs),) * (num_seqs or len(self.runs))
+        return replace(self, **changes)
+
+    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
+        """The problem to solve; no configuration changes it, as the page size is that of the cache."""
+        return Problem(
+            num_tokens=self.num_tokens,
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            dtype=self.dtype,
+            layout=self.layout,
+            block_size=self.block_size,
+            alignment=_row_alignment(self.num_kv_heads, self.head_size, DTYPES[self.dtype].itemsize),
+            arch=arch,
+        )
+
+    def minimum_bytes(self, problem: Problem) -> int:
+        """Bytes that must cross memory once: written tokens read and stored, K and V, and every slot."""
+        token = self.num_kv_heads * self.head_size * DTYPES[self.dtype].itemsize
+        return 4 * sum(self.runs) * token + 8 * self.num_tokens
+
+    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+        """Fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
+        key, value, slots, num_blocks = _content(self)
+        geometry = PagedGeometry(self.layout, num_blocks, self.block_size, self.num_kv_heads, self.head_size)
+        out = torch.full_like(_answer(self), _UNWRITTEN, device=device)
+        key_cache, value_cache = out.view(DTYPES[self.dtype]).chunk(2)
+        return Tensors(
+            key=key.to(device, copy=True),
+            value=value.to(device, copy=True),
+            key_cache=key_cache.view(geometry.key_shape(DTYPES[self.dtype])),
+            value_cache=value_cache.view(geometry.value_shape()),
+            slot_mapping=slots.to(device, copy=True),
+            out=out,
+        )
+
+    def reference(self) -> torch.Tensor:
+        """The bytes of both caches after the write, keys first."""
+        return _answer(self)
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output, by its bits; ``max_error`` is the largest difference of two elements, inf beside a NaN."""
+        expected = _answer(self)
+        if out.shape != expected.shape or out.dtype != expected.dtype:
+            raise ArgumentError(
+                "out", f"{out.dtype} {tuple(out.shape)}", f"torch.uint8 {tuple(expected.shape)}", "Pass tensors.out."
+            )
+        got = out.detach().cpu()
+        if torch.equal(got, expected):
+            return Check(0.0, 0.0, True)
+        got, expected = (side.view(DTYPES[self.dtype]).double() for side in (got, expected))
+        error = (got - expected).abs().nan_to_num(torch.inf)
+        error[got.isnan() & expected.isnan()] = 0.0
+        return Check(float(error.max()), 0.0, False)
+
+    def to_dict(self) -> dict:
+        """Plain values; `from_dict` makes the case again."""
+        return asdict(self) | {"runs": list(self.runs)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Case:
+        """The case of a record made by `to_dict`."""
+        return cls(**{**record, "runs": tuple(record["runs"])})
+
+
+def _row_alignment(num_kv_heads: int, head_size: int, itemsize: int) -> int:
+    """Bytes that every row of contiguous ``[num_tokens, num_kv_heads, head_size]`` starts on, at most 16."""
+    bits = 16 | head_size * itemsize
+    return bits & -bits
+
+
+@functools.lru_cache(maxsize=4)
+def _content(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """key, value ``[num_tokens, num_kv_heads, head_size]``, slots ``[num_tokens] int64``, num_blocks."""
+    generator = torch.Generator().manual_seed(case.seed)
+    shape = (2, case.num_tokens, case.num_kv_heads, case.head_size)
+    key, value = torch.randn(shape, generator=generator).to(DTYPES[case.dtype])
+    # The longest run starts its page, as a prefill does; the others start anywhere.
+    starts = [int(torch.randint(case.block_size, (1,), generator=generator)) for _ in case.runs]
+    if starts:
+        starts[case.runs.index(max(case.runs))] = 0
+    counts = [-(-(start + length) // case.block_size) for start, length in zip(starts, case.runs, strict=True)]
+    num_blocks = sum(counts) + _FREE_PAGES
+    pages = torch.randperm(num_blocks, generator=generator)[: sum(counts)]
+    slots = []
+    for start, length, table in zip(starts, case.runs, pages.split(counts), strict=True):
+        position = start + torch.arange(length)
+        slots.append(table[position // case.block_size] * case.block_size + position % case.block_size)
+    slots = torch.cat([*slots, torch.full((case.skipped,), -1)]).long()
+    if case.skipped:  # somewhere in between, but no run is torn into single tokens
+        at = torch.randint(case.num_tokens - case.skipped + 1, (1,), generator=generator)
+        slots = slots.roll(int(at))
+    return key, value, slots, num_blocks
+
+
+@functools.lru_cache(maxsize=8)
+def _answer(case: Case) -> torch.Tensor:
+    key, value, slots, num_blocks = _content(case)
+    sides = []
+    for tokens in (key, value):
+        empty = torch.full((tokens.element_size() * num_blocks * case.block_size * tokens[0].numel(),), _UNWRITTEN)
+        cache = empty.to(torch.uint8).view(tokens.dtype).view(num_blocks * case.block_size, *tokens.shape[1:])
+        for token, slot in zip(tokens, slots.tolist(), strict=True):
+            if slot >= 0:
+                cache[slot] = token
+        sides.append(cache.unflatten(0, (num_blocks, case.block_size)))
+    return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(*sides, case.layout)])
+
+
+CASES = {
+    item.name: item
+    for item in (
+        Case("small", num_kv_heads=2, head_size=64, runs=(1, 17, 1, 16, 5, 40), skipped=3),
+        Case("llama-3-8b-prefill", num_kv_heads=8, head_size=128, runs=(300, 45)),
+        Case("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
+        Case("nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"),
+        Case("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
+    )
+}
+
+
+def case(name: str, **overrides) -> Case:
+    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
+    from workbench.ops.reshape_and_cache import OP
+
+    return OP.case(name, **overrides)

@@ -1,0 +1,136 @@
+"""A tile of tokens per block; where the layout turns them, the tile turns in shared memory.
+
+The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.home import cuda_sources
+from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.reshape_and_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+
+_STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a block may declare."""
+
+
+def _tile_bytes(config: Config, problem: Problem) -> int:
+    """Shared memory: the slots, and in layout "x" both tiles and the starts of runs."""
+    tokens = config["TILE_TOKENS"]
+    if problem.layout != "x":
+        return 8 * tokens
+    return tokens * (8 + 2 * (problem.head_size * problem.itemsize + 16)) + 8 * tokens // config["V_VEC_SIZE"]
+
+
+RESTRICTIONS = (
+    Restriction(
+        "whole vectors",
+        "head_size % VEC_SIZE == 0",
+        lambda c, p: p.head_size % c["VEC_SIZE"] == 0,
+    ),
+    Restriction(
+        "aligned vectors",
+        "VEC_SIZE * sizeof(element) <= alignment, the bytes that rows of key and value start on (at most 16)",
+        lambda c, p: c["VEC_SIZE"] * p.itemsize <= p.alignment,
+    ),
+    Restriction(
+        "16-byte value stores",
+        "V_VEC_SIZE * sizeof(element) <= 16",
+        lambda c, p: c["V_VEC_SIZE"] * p.itemsize <= 16,
+    ),
+    Restriction(
+        "a run of tokens stays in its page",
+        "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0",
+        lambda c, p: c["TILE_TOKENS"] % c["V_VEC_SIZE"] == 0 and p.block_size % c["V_VEC_SIZE"] == 0,
+    ),
+    Restriction(
+        "value rows are those of layout x",
+        "V_VEC_SIZE == 1 unless layout is 'x'",
+        lambda c, p: p.layout == "x" or c["V_VEC_SIZE"] == 1,
+    ),
+    WHOLE_X_GROUPS,
+    Restriction(
+        "threads per block",
+        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
+        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
+    ),
+    Restriction(
+        "shared memory",
+        "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(element) + 16) + slots) <= 48 KiB",
+        lambda c, p: _tile_bytes(c, p) <= _STATIC_SHARED,
+    ),
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """Accesses as wide as alignment and head allow, tiles of a page (at most 16 tokens) where the layout turns them."""
+    vec = max(problem.alignment // problem.itemsize, 1)
+    while problem.head_size % vec:
+        vec //= 2
+    tile, wide = 4, 1
+    if problem.layout == "x":
+        tile = 16 if problem.head_size * problem.itemsize <= 1024 else 4
+        wide = min(16 // problem.itemsize, tile)
+        while problem.block_size % wide:
+            wide //= 2
+    return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
+
+
+def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
+    size, page = problem.head_size, problem.block_size
+    head, token = (size, problem.num_kv_heads * size) if problem.layout == "nhd" else (page * size, size)
+    return {
+        "ELEMENT_BYTES": problem.itemsize,
+        "HEAD_SIZE": size,
+        "BLOCK_SIZE": page,
+        "LAYOUT_X": int(problem.layout == "x"),
+        "HEAD_STRIDE": head,
+        "TOKEN_STRIDE": token,
+        **config,
+    }
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(-(-problem.num_tokens // config["TILE_TOKENS"]), problem.num_kv_heads),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.key,
+            t.value,
+            t.key_cache,
+            t.value_cache,
+            t.slot_mapping,
+            problem.num_tokens,
+            t.key.stride(0),
+            t.value.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+    )
+
+
+VARIANT = CudaVariant(
+    op="reshape_and_cache",
+    name="cuda_tiled",
+    idea="a block per tile of tokens and KV head; layout x is turned in shared memory, so that sectors fill",
+    source=cuda_sources() / "reshape_and_cache_tiled.cu",
+    kernel="reshape_and_cache_tiled",
+    space={
+        "NUM_THREADS": (32, 64, 128, 256),
+        "TILE_TOKENS": (1, 4, 8, 16, 32),
+        "VEC_SIZE": (1, 2, 4, 8),
+        "V_VEC_SIZE": (1, 2, 4, 8),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x", "nhd", "hnd"),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    macros=_macros,
+    resources=lambda config, problem: (config["NUM_THREADS"], 0),
+    launcher=_launch,
+)

@@ -1,0 +1,75 @@
+"""Writing tokens to their slots by one indexed assignment per cache: the default on a CPU, and the only variant that
+quantizes.
+
+A stored element is ``round(element / scale)`` in the cache's dtype, saturated: the scale is the one to multiply by
+when reading (`k_scale`, `v_scale`; "kv_quant_orig_scale" in TensorRT-LLM).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from workbench.kvcache.layouts import LAYOUTS, canonical_values
+from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.variant import TorchVariant
+
+
+def compute(problem: Problem, tensors: Tensors) -> None:
+    """Write key and value ``[num_tokens, num_kv_heads, head_size]`` into the caches."""
+    t = tensors
+    # 1. Load: the tokens that have a slot.
+    kept = t.slot_mapping >= 0
+    slots = t.slot_mapping[kept]
+    page, offset = slots // problem.block_size, slots % problem.block_size
+
+    # 2. Place: each token's elements as the cache holds them, [kept, num_kv_heads, head_size].
+    key = _stored(t.key[kept], t.k_scale, slots, problem)
+    value = _stored(t.value[kept], t.v_scale, slots, problem)
+
+    # 3. Store.
+    key_cache, value_cache = _bits(t.key_cache), _bits(t.value_cache)
+    if problem.layout == "x":
+        # [num_blocks, num_kv_heads, head_size/x, block_size, x]: the indexed dimensions come first in the result.
+        key_cache[page, :, :, offset, :] = key.unflatten(2, (-1, problem.x))
+    else:
+        canonical_values(key_cache, problem.layout)[page, offset] = key
+    canonical_values(value_cache, problem.layout)[page, offset] = value
+
+
+def _stored(tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tensor, problem: Problem) -> torch.Tensor:
+    """Tokens ``[n, num_kv_heads, head_size]`` as cache elements, by their bits where those are bytes."""
+    if problem.kv_cache_dtype == "auto":
+        return tokens
+    scaled = tokens.float()
+    if scale is not None:
+        # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].
+        per_token = scale.dim() == 3
+        scaled = scaled / (scale.flatten(0, 1)[slots][..., None] if per_token else scale.view(-1, 1))
+    dtype = problem.cache_dtype
+    if dtype == torch.int8:
+        return _bits(scaled.round().clamp(-127, 127).to(dtype))
+    limit = torch.finfo(dtype).max
+    return _bits(scaled.clamp(-limit, limit).to(dtype))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """float8 tensors as bytes (torch does not index them on every device), others as they are."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+
+
+VARIANT = TorchVariant(
+    op="reshape_and_cache",
+    name="torch",
+    idea="one indexed assignment per cache: plain torch, every layout, quantized or not",
+    source=Path(__file__),
+    space={},
+    restrictions=(),
+    layouts=LAYOUTS,
+    dtypes=tuple(DTYPES),
+    features=tuple(CACHE_DTYPES),
+    defaults=lambda problem: {},
+    compute=compute,
+)

@@ -1,0 +1,181 @@
+"""A tile of tokens per program, in Triton: the steps of ``cuda_src/reshape_and_cache_tiled.cu``.
+
+TURN_VALUES turns the tile of values before it is stored, so that the compiler lets neighbouring lanes write
+neighbouring tokens. Without it, layout "x" gets one 2-byte write per sector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.reshape_and_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+
+
+@triton.jit
+def reshape_and_cache_tiled(
+    key,  # [num_tokens, num_kv_heads, HEAD_SIZE], tokens key_stride apart
+    value,
+    key_cache,  # any layout: its strides inside a page are constexprs
+    value_cache,
+    slot_mapping,  # [num_tokens], below 0 to skip the token
+    num_tokens,
+    key_stride,
+    value_stride,
+    key_page_stride,
+    value_page_stride,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,  # the next power of two
+    BLOCK_SIZE: tl.constexpr,  # tokens per page
+    X: tl.constexpr,  # elements of a key that lie side by side
+    HEAD_STRIDE: tl.constexpr,  # strides inside a page, in elements
+    KEY_TOKEN: tl.constexpr,
+    KEY_X: tl.constexpr,  # from one group of X elements to the next
+    VALUE_TOKEN: tl.constexpr,
+    VALUE_ELEMENT: tl.constexpr,
+    TILE_TOKENS: tl.constexpr,
+    TURN_VALUES: tl.constexpr,
+):
+    head = tl.program_id(1)
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+
+    # 1. Load the slots.
+    token = tl.program_id(0) * TILE_TOKENS + tl.arange(0, TILE_TOKENS)
+    slot = tl.load(slot_mapping + token, mask=token < num_tokens, other=-1)
+    mask = (slot >= 0)[:, None] & inside[None, :]
+    page, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
+
+    # 2. Load the tile: [TILE_TOKENS, HEAD_PADDED].
+    token = token.to(tl.int64)[:, None]
+    k = tl.load(key + token * key_stride + head * HEAD_SIZE + elements[None, :], mask=mask)
+    v = tl.load(value + token * value_stride + head * HEAD_SIZE + elements[None, :], mask=mask)
+
+    # 3. Store the keys.
+    place = page * key_page_stride + head * HEAD_STRIDE + offset * KEY_TOKEN
+    tl.store(key_cache + place[:, None] + (elements // X * KEY_X + elements % X)[None, :], k, mask=mask)
+
+    # 4. Store the values.
+    place = page * value_page_stride + head * HEAD_STRIDE + offset * VALUE_TOKEN
+    if TURN_VALUES:
+        turned = value_cache + place[None, :] + (elements * VALUE_ELEMENT)[:, None]
+        tl.store(turned, tl.trans(v), mask=tl.trans(mask))
+    else:
+        tl.store(value_cache + place[:, None] + (elements * VALUE_ELEMENT)[None, :], v, mask=mask)
+
+
+_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def _signature(problem: Problem) -> Mapping[str, str]:
+    kind = _TYPES[problem.dtype]
+    row = problem.alignment // problem.itemsize
+    return {
+        "key": f"*{kind}:{problem.alignment}",
+        "value": f"*{kind}:{problem.alignment}",
+        "key_cache": f"*{kind}",
+        "value_cache": f"*{kind}",
+        "slot_mapping": "*i64:8",
+        "num_tokens": "i32",
+        "key_stride": f"i64:{row}",
+        "value_stride": f"i64:{row}",
+        "key_page_stride": f"i64:{16 // problem.itemsize}",
+        "value_page_stride": f"i64:{16 // problem.itemsize}",
+    }
+
+
+def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    size, page = problem.head_size, problem.block_size
+    padded = triton.next_power_of_2(size)
+    if problem.layout == "x":
+        x = problem.x
+        strides = {"X": x, "HEAD_STRIDE": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
+        strides |= {"VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
+    else:
+        head, token = (size, problem.num_kv_heads * size) if problem.layout == "nhd" else (page * size, size)
+        strides = {"X": padded, "HEAD_STRIDE": head, "KEY_TOKEN": token, "KEY_X": 0}
+        strides |= {"VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
+    return {
+        "HEAD_SIZE": size,
+        "HEAD_PADDED": padded,
+        "BLOCK_SIZE": page,
+        **strides,
+        "TILE_TOKENS": config["TILE_TOKENS"],
+        "TURN_VALUES": config["TURN_VALUES"],
+    }
+
+
+def default_config(problem: Problem) -> dict:
+    """16 tokens on four warps, turned, where the layout turns values; else enough tokens for 16 bytes per thread."""
+    padded = triton.next_power_of_2(problem.head_size)
+    turn = int(problem.layout == "x")
+    tile = min(16, 8192 // padded) if turn else min(32, 128 * 16 // problem.itemsize // padded)
+    return {"TILE_TOKENS": max(tile, 1), "TURN_VALUES": turn, "num_warps": 4, "num_stages": 1}
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(-(-problem.num_tokens // config["TILE_TOKENS"]), problem.num_kv_heads),
+        block=(32 * config["num_warps"],),
+        arguments=(
+            t.key,
+            t.value,
+            t.key_cache,
+            t.value_cache,
+            t.slot_mapping,
+            problem.num_tokens,
+            t.key.stride(0),
+            t.value.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+    )
+
+
+RESTRICTIONS = (
+    Restriction(
+        "powers of two",
+        "TILE_TOKENS is a power of two",
+        lambda c, p: c["TILE_TOKENS"] > 0 and c["TILE_TOKENS"] & (c["TILE_TOKENS"] - 1) == 0,
+    ),
+    Restriction(
+        "only layout x turns values",
+        "TURN_VALUES == 0 unless layout is 'x'",
+        lambda c, p: p.layout == "x" or not c["TURN_VALUES"],
+    ),
+    Restriction(
+        "a tile fits in registers",
+        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 64 elements per thread",
+        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 64 * 32 * c["num_warps"],
+    ),
+    WHOLE_X_GROUPS,
+    GRID,
+)
+
+VARIANT = TritonVariant(
+    op="reshape_and_cache",
+    name="triton_tiled",
+    idea="a program per tile of tokens and KV head; the compiler turns the tile",
+    source=Path(__file__),
+    function=reshape_and_cache_tiled,
+    space={
+        "TILE_TOKENS": (1, 4, 8, 16, 32),
+        "TURN_VALUES": (0, 1),
+        "num_warps": (1, 2, 4, 8),
+        "num_stages": (1,),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x", "nhd", "hnd"),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    signature=_signature,
+    constexprs=_constexprs,
+    launcher=_launch,
+)

@@ -1,0 +1,142 @@
+"""Refusing what a kernel would write to the wrong place, before anything is written."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import PagedGeometry, detect
+from workbench.ops.arguments import alignment_of, check_dtype, check_pages, look_at_values
+from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+
+
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    _check_tokens(t)
+    geometry = _check_caches(t, layout, kv_cache_dtype)
+    _check_scales(t, geometry, kv_cache_dtype)
+    return Problem(
+        num_tokens=t.key.shape[0],
+        num_kv_heads=geometry.num_kv_heads,
+        head_size=geometry.head_size,
+        dtype=next(name for name, dtype in DTYPES.items() if dtype == t.key.dtype),
+        layout=geometry.layout,
+        block_size=geometry.block_size,
+        kv_cache_dtype=kv_cache_dtype,
+        alignment=alignment_of(t.key, t.value),
+        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
+        arch=arch,
+    )
+
+
+def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
+    """Check that every slot is -1 or one of the cache's, and that no two tokens go to the same one.
+
+    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
+
+    Raises:
+        ArgumentError: names the first token whose slot cannot be used.
+    """
+    if not look_at_values(slot_mapping):
+        return
+    wrong = (slot_mapping < -1) | (slot_mapping >= num_slots)
+    if wrong.any():
+        token = int(wrong.nonzero()[0])
+        raise ArgumentError(
+            f"slot_mapping[{token}]",
+            int(slot_mapping[token]),
+            f"-1 (skip) or 0 to {num_slots - 1}, the slots of the cache",
+            "A slot is page * block_size + offset.",
+        )
+    slots, order = slot_mapping.sort(stable=True)
+    twice = (slots[1:] == slots[:-1]) & (slots[1:] >= 0)
+    if twice.any():
+        at = int(twice.nonzero()[0])
+        raise ArgumentError(
+            f"slot_mapping[{int(order[at + 1])}]",
+            f"{int(slots[at])}, as slot_mapping[{int(order[at])}] has",
+            "each slot once",
+            "Two tokens in one slot would overwrite each other in no order.",
+        )
+
+
+def _check_tokens(t: Tensors) -> None:
+    for name in ("key", "value"):
+        tensor = getattr(t, name)
+        check_dtype(name, tensor, DTYPES.values() if name == "key" else [t.key.dtype])
+        if tensor.dim() != 3 or tensor.shape[1] == 0 or tensor.shape[2] == 0:
+            raise ArgumentError(
+                name, f"shape {tuple(tensor.shape)}", "[num_tokens, num_kv_heads, head_size]", "Reshape it."
+            )
+        if tensor.stride(2) != 1 or tensor.stride(1) != tensor.shape[2]:
+            raise ArgumentError(
+                name,
+                f"strides {tensor.stride()}",
+                f"(any, {tensor.shape[2]}, 1): the heads of a token side by side",
+                f"Call {name}.contiguous().",
+            )
+    if t.value.shape != t.key.shape:
+        raise ArgumentError("value", f"shape {tuple(t.value.shape)}", f"{tuple(t.key.shape)}, as key", "Reshape it.")
+    check_dtype("slot_mapping", t.slot_mapping, [torch.int64])
+    if tuple(t.slot_mapping.shape) != (t.key.shape[0],):
+        raise ArgumentError(
+            "slot_mapping",
+            f"shape {tuple(t.slot_mapping.shape)}",
+            f"({t.key.shape[0]},): one slot per token of key",
+            "Give -1 to a token that is to be skipped.",
+        )
+    if not t.slot_mapping.is_contiguous():
+        raise ArgumentError(
+            "slot_mapping", f"strides {t.slot_mapping.stride()}", "(1,)", "Call slot_mapping.contiguous()."
+        )
+
+
+def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+    if kv_cache_dtype not in ("auto", *CACHE_DTYPES):
+        raise ArgumentError(
+            "kv_cache_dtype", repr(kv_cache_dtype), ", ".join(["auto", *CACHE_DTYPES]), '"auto" is the dtype of key.'
+        )
+    wanted = t.key.dtype if kv_cache_dtype == "auto" else CACHE_DTYPES[kv_cache_dtype]
+    for name in ("key_cache", "value_cache"):
+        check_dtype(name, getattr(t, name), [wanted], f"kv_cache_dtype is {kv_cache_dtype!r} and key is {t.key.dtype}.")
+    geometry = detect(t.key_cache, t.value_cache, layout)
+    if (geometry.num_kv_heads, geometry.head_size) != tuple(t.key.shape[1:]):
+        raise ArgumentError(
+            "key_cache",
+            f"{geometry.num_kv_heads} heads of {geometry.head_size}",
+            f"{t.key.shape[1]} of {t.key.shape[2]}, those of key",
+            f"Check layout={geometry.layout!r}.",
+        )
+    for name in ("key_cache", "value_cache"):
+        check_pages(name, getattr(t, name))
+    return geometry
+
+
+def _check_scales(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    shapes = (
+        (1,),
+        (geometry.num_kv_heads,),
+        (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
+    )
+    for name in ("k_scale", "v_scale"):
+        scale = getattr(t, name)
+        if scale is None:
+            continue
+        if kv_cache_dtype == "auto":
+            raise ArgumentError(
+                name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well."
+            )
+        check_dtype(name, scale, [torch.float32])
+        if tuple(scale.shape) not in ((), *shapes):
+            raise ArgumentError(
+                name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."
+            )
+        if look_at_values(scale) and not bool((scale > 0).all() & scale.isfinite().all()):
+            raise ArgumentError(
+                name, "a value that is not above 0", "positive finite scales", "Elements are divided by it."
+            )

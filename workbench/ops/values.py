@@ -1,0 +1,65 @@
+"""The small values around a variant: a rule, a launch, a verdict, and what every op's case offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+Config = Mapping[str, Any]
+"""A configuration: one value per tunable."""
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """A named rule that a legal configuration keeps, so that a rejected one can say which rule it broke."""
+
+    name: str
+    rule: str
+    """The rule as a formula, e.g. ``32 % THREAD_GROUP_SIZE == 0``."""
+    holds: Callable[[Config, Any], bool] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.rule}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: what to run on how many threads, on either device."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple
+    """Tensors (pointers) and Python numbers in the kernel's own order; for Triton without the constexprs."""
+    shared_bytes: int = 0
+    """Dynamic shared memory that the caller provides, in bytes (Triton's is part of the compiled kernel)."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed."""
+
+    max_error: float
+    bound: float
+    ok: bool
+
+    def __str__(self) -> str:
+        return f"{'ok' if self.ok else 'WRONG'}: error {self.max_error:.2e}, bound {self.bound:.2e}"
+
+
+class Case(Protocol):
+    """What tuning, comparison and tracing may ask of any op's case: named inputs with a known answer."""
+
+    name: str
+
+    @property
+    def label(self) -> str: ...
+    def override(self, **changes) -> Self: ...
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any: ...
+    def inputs(self, problem: Any, device: str = "cpu") -> Any: ...
+    def reference(self) -> Any: ...
+    def check(self, out: Any) -> Check: ...
+    def minimum_bytes(self, problem: Any) -> int: ...
+    def to_dict(self) -> dict: ...
+    @classmethod
+    def from_dict(cls, record: Mapping) -> Self: ...
