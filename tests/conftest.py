@@ -1,10 +1,21 @@
-"""What all tests share: gpu tests are skipped, with the device's own reason, where there is no GPU."""
+"""What all tests share: a home of their own, and gpu tests skipped, with the device's own reason, without a GPU."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One empty home for the whole run: it neither reads nor changes what the user compiled and tuned."""
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers and nbval's kernels inherit it
+        home = tempfile.mkdtemp(prefix="workbench-tests-")
+        os.environ["WORKBENCH_HOME"] = home
+        config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

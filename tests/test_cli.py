@@ -26,7 +26,7 @@ def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(work
     first = workbench(*command)
     assert first.exit_code == 0, first.output
     with Store(fresh_home / "tuning.sqlite") as store:
-        rows = [trial for trial in store.trials()]
+        rows = store.trials()
     by_language = {language: [t for t in rows if t.language == language] for language in ("cuda", "triton")}
     assert all(len(trials) >= 12 for trials in by_language.values())
     assert all(trial.outcome for trial in rows)
@@ -60,7 +60,8 @@ def test_compare_prints_the_table(workbench):
 def test_trace_prints_source_lines(workbench):
     done = workbench("trace", "paged_attention", "--variant", "cuda_thread_group")
     assert done.exit_code == 0
-    assert re.search(r"paged_attention_thread_group\.cu:\d+|attention_thread_group\.cu:\d+", done.output)
+    assert "lines of paged_attention_thread_group.cu" in done.output
+    assert "key[j].load" in done.output
 
 
 def test_doctor_in_words_and_json(workbench):

@@ -81,13 +81,18 @@ class Trace:
             share = f"{line.share:.1%}"
             yield line, (share, f"{line.active_lanes:.0f}", requests, sectors, shared, conflicts)
 
+    def _place(self, line: TracedLine) -> str:
+        """The line's number, with its file where there are several."""
+        return str(line.line) if len({one.file for one in self.lines}) == 1 else f"{line.file}:{line.line}"
+
     def __str__(self) -> str:
-        head = f"{'line':>28} {'instr':>6} {'lanes':>5} {'gl.req':>8} {'sec/req':>8} {'wavefr':>8} {'confl':>7}  source"
-        rows = [self.title, str(self.report).splitlines()[0], head]
+        width = max(len(self._place(line)) for line in self.lines) if self.lines else 4
+        head = f"{'line':>{width}} {'instr':>6} {'lanes':>5} {'gl.req':>8} {'sec/req':>8} {'wavefr':>8} {'confl':>7}  source"
+        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
+        rows = [self.title, str(self.report).splitlines()[0], f"lines of {files}", head]
         for line, (share, lanes, requests, sectors, shared, conflicts) in self._rows():
-            place = f"{line.file}:{line.line}"[-28:]
             rows.append(
-                f"{place:>28} {share:>6} {lanes:>5} {requests:>8} {sectors:>8} {shared:>8} {conflicts:>7}  "
+                f"{self._place(line):>{width}} {share:>6} {lanes:>5} {requests:>8} {sectors:>8} {shared:>8} {conflicts:>7}  "
                 f"{line.text.strip()[:70]}".rstrip()
             )
         return "\n".join(rows)
@@ -105,7 +110,7 @@ class Trace:
             cells = "".join(number(heat if at == 0 else "", text) for at, text in enumerate(texts))
             text = html.escape(line.text.strip())
             source = f'<td style="text-align:left;font:11px monospace;white-space:nowrap">{text}</td>'
-            body.append(f"<tr>{number('', f'{html.escape(line.file)}:{line.line}')}{cells}{source}</tr>")
+            body.append(f"<tr>{number('', html.escape(self._place(line)))}{cells}{source}</tr>")
         caption = f"<caption>{html.escape(self.title)}: {self.report.instructions:,} warp instructions</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
@@ -146,10 +151,13 @@ def trace(
 
 
 def lines_of(report: LaunchReport) -> tuple[TracedLine, ...]:
-    """The facts of a report (with statistics) per source line, in the order of files and lines."""
+    """The facts of a report (with statistics) per line of the kernel's own file, in order.
+
+    What a line takes from headers is counted there. Line 0 holds what the compiler attributes to none.
+    """
     grouped: dict[tuple[str, int], list[LineFacts]] = {}
     for fact in report.lines:
-        grouped.setdefault((fact.source, fact.source_line), []).append(fact)
+        grouped.setdefault((fact.kernel_source, fact.kernel_line), []).append(fact)
     return tuple(_line(source, number, facts, report) for (source, number), facts in sorted(grouped.items()))
 
 
@@ -174,5 +182,7 @@ def _line(source: str, number: int, facts: list[LineFacts], report: LaunchReport
 
 @functools.lru_cache(maxsize=4096)
 def _source_text(source: str, number: int) -> str:
+    if number == 0:
+        return "(the compiler names no line)"
     # linecache also knows the cells of a notebook.
     return linecache.getline(source, number).rstrip("\n")
