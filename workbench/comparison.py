@@ -204,11 +204,11 @@ def _sectors(trial: Trial, least: int) -> str:
     return _NONE if value is None else f"{value:.2f}"
 
 
-def _conflicts(trial: Trial, least: int) -> str:
+def _wavefronts(trial: Trial, least: int) -> str:
     counts = trial.counts
     if not counts.get("shared_requests"):
         return _NONE
-    return f"{counts['shared_conflicts']:,} of {counts['shared_wavefronts']:,} wavefronts"
+    return f"{counts['shared_wavefronts']:,}, ideal {counts['shared_ideal_wavefronts']:,}"
 
 
 def _requested(trial: Trial, least: int) -> str:
@@ -244,6 +244,6 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("global sectors per request", _sectors),
     ("bytes requested from L2", _requested),
     ("distinct bytes touched", _touched),
-    ("shared-memory conflicts", _conflicts),
+    ("shared-memory wavefronts", _wavefronts),
     ("time", _time),
 )

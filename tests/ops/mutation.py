@@ -38,7 +38,11 @@ def with_text(variant, text, folder, name="none"):
 
 
 def caught(variant, mutant, runs, judge, folder, checks=True):
-    """Whether some run of the mutated kernel is wrong, or the machine finds something; and what was found."""
+    """Whether some run of the mutated kernel is wrong, or the machine finds something; and what else was seen."""
     wrong = with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
-    verdicts = [judge(wrong, config, one, checks=checks) for one, config in runs]
-    return not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
+    verdicts = []
+    for one, config in runs:
+        verdicts.append(judge(wrong, config, one, checks=checks))
+        if not verdicts[-1].ok:
+            return True, ""
+    return False, "\n".join(map(str, verdicts))

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 OPS = MappingProxyType(
-    {
-        op.name: op
-        for op in (CAUSAL_ATTENTION, CONTIGUOUS_ATTENTION, PAGED_ATTENTION, RESHAPE_AND_CACHE, COPY_BLOCKS)
-    }
+    {op.name: op for op in (CAUSAL_ATTENTION, CONTIGUOUS_ATTENTION, PAGED_ATTENTION, RESHAPE_AND_CACHE, COPY_BLOCKS)}
 )
 
 # Importing an op's folder binds its module to the op's name here; users want the function under that name.

@@ -1,8 +1,9 @@
 """Named copies with a known answer: every byte of every page that a copy may write.
 
 Sources are even pages, destinations odd ones, both in shuffled order, and some sources have several destinations.
-All layers lie in one allocation. Source pages hold random bytes, so that no two pages, caches or halves of a page agree;
-odd pages hold ones, those without a pair too. ``Tensors.out`` is the odd pages of all caches, and the answer is exact.
+All layers lie in one allocation. Source pages hold random bytes, so that no two pages, caches or halves of a page
+agree; odd pages hold ones, those without a pair too. ``Tensors.out`` is the odd pages of all caches, and the answer is
+exact.
 """
 
 from __future__ import annotations
