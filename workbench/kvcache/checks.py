@@ -1,0 +1,40 @@
+"""What both caches check of the tensors that they are given."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.errors import ArgumentError
+
+
+def check_layer(layer: int, num_layers: int) -> int:
+    """The index of a layer; ArgumentError if there is no such layer."""
+    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < num_layers:
+        raise ArgumentError("layer", repr(layer), f"0 to {num_layers - 1}", "Layers are counted from 0.")
+    return layer
+
+
+def check_tokens(
+    key: torch.Tensor, value: torch.Tensor, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Check that new keys and values are ``[num_tokens, num_kv_heads, head_size]`` of the cache's dtype and device.
+
+    Raises:
+        ArgumentError: names the tensor and what differs.
+    """
+    for name, tensor in (("key", key), ("value", value)):
+        if tuple(tensor.shape) != shape:
+            raise ArgumentError(
+                name, f"shape {tuple(tensor.shape)}", f"[num_tokens, num_kv_heads, head_size] = {shape}", "Reshape it."
+            )
+        if tensor.dtype != dtype:
+            raise ArgumentError(name, tensor.dtype, f"{dtype}, that of the cache", f"Convert it with .to({dtype}).")
+        if tensor.device != device:
+            raise ArgumentError(name, f"device {tensor.device}", f"{device}, that of the cache", "Move it with .to().")
+
+
+def check_cache_dtype(dtype: torch.dtype) -> torch.dtype:
+    """A dtype that a cache can hold; ArgumentError otherwise."""
+    if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ArgumentError("dtype", repr(dtype), "torch.float32, float16 or bfloat16", "Choose that of the model.")
+    return dtype

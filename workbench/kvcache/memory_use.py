@@ -1,0 +1,37 @@
+"""How much of a cache's memory holds tokens; one value for both kinds of cache, so that they can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes of device memory over all layers, keys and values.
+
+    Attributes:
+        pool_bytes: the whole cache.
+        reserved_bytes: what the live sequences hold: whole rows (contiguous) or whole blocks (paged).
+        used_bytes: what holds a token; a token that several sequences share counts once.
+    """
+
+    pool_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Held by a sequence and holding no token."""
+        return self.reserved_bytes - self.used_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Held by no sequence."""
+        return self.pool_bytes - self.reserved_bytes
+
+    def __str__(self) -> str:
+        share = self.used_bytes / self.reserved_bytes if self.reserved_bytes else 1.0
+        return (
+            f"{self.used_bytes} of {self.reserved_bytes} reserved bytes hold tokens ({share:.1%}); "
+            f"{self.wasted_bytes} wasted, {self.free_bytes} of {self.pool_bytes} free"
+        )

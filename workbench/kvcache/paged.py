@@ -1,0 +1,248 @@
+"""The paged KV cache: the tensors of several layers over one `BlockManager`.
+
+A block number means the same in every layer, so one block table per sequence serves them all. The layouts of the
+tensors are those of `workbench.kvcache.layouts`; `workbench.ops.paged_attention` reads them in place::
+
+    step = cache.append_batch({"a": [token_a], "b": [token_b]})
+    for layer in range(num_layers):
+        cache.write(layer, key, value, step.slot_mapping)
+        out = paged_attention(query, *cache.layers[layer], cache.block_tables(seqs), cache.seq_lens(seqs),
+                              layout=cache.layout, sliding_window=cache.manager.sliding_window)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.kvcache.block_manager import BlockManager
+from workbench.kvcache.checks import check_cache_dtype, check_layer
+from workbench.kvcache.errors import check_count
+from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_paged
+from workbench.kvcache.memory_use import MemoryUse
+from workbench.kvcache.sequence import FREED, Placement, Tokens
+from workbench.ops.copy_blocks import copy_blocks
+from workbench.ops.reshape_and_cache import reshape_and_cache
+
+Layers = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class PagedStep:
+    """Where new tokens go.
+
+    Attributes:
+        slot_mapping: ``[num_tokens] int64`` on the cache's device, sequence after sequence, for `write`.
+        num_cached_tokens: tokens at the front of a new sequence that the prefix cache has; they get no slot.
+    """
+
+    slot_mapping: torch.Tensor
+    num_cached_tokens: int = 0
+
+
+class PagedKVCache:
+    """Keys and values in blocks. Making room, sharing and freeing are the manager's; see `BlockManager`.
+
+    Every method that takes sequences does all that it says or raises an error of the manager and changes nothing.
+
+    Args:
+        num_layers: layers, each with a (key_cache, value_cache) in ``.layers``.
+        num_blocks: device blocks of each layer; see `blocks_that_fit`. num_host_blocks: swap space.
+        block_size: tokens per block.
+        num_kv_heads, head_size: of the model.
+        dtype: of the cache; what is written must have it.
+        layout: "x", "nhd" or "hnd".
+        device: where the cache lives; the swap space is in host memory, pinned if the device is a GPU.
+        prefix_caching, sliding_window: see `BlockManager`.
+
+    Raises:
+        ArgumentError: a size, layer or tensor that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_size: int,
+        dtype: torch.dtype = torch.float16,
+        layout: str = "nhd",
+        device: torch.device | str = "cpu",
+        num_host_blocks: int = 0,
+        prefix_caching: bool = False,
+        sliding_window: int | None = None,
+    ):
+        if layout not in LAYOUTS:
+            raise UnknownNameError("layout", repr(layout), ", ".join(LAYOUTS), "See workbench.kvcache.layouts.")
+        self.num_layers = check_count("num_layers", num_layers, 1, "Layers of the model.")
+        self.num_kv_heads = check_count("num_kv_heads", num_kv_heads, 1, "KV heads of the model.")
+        self.head_size = check_count("head_size", head_size, 1, "Elements of a head.")
+        self.dtype = check_cache_dtype(dtype)
+        self.layout = layout
+        self.manager = BlockManager(
+            num_blocks,
+            block_size,
+            num_host_blocks=num_host_blocks,
+            prefix_caching=prefix_caching,
+            sliding_window=sliding_window,
+        )
+        self.block_size = self.manager.block_size
+        self.layers = [self._new_pair(self.manager.num_blocks, device) for _ in range(self.num_layers)]
+        self.device = self.layers[0][0].device
+        num_host, pinned = self.manager.num_host_blocks, self.device.type == "cuda"
+        self._host_layers = [self._new_pair(num_host, "cpu", pinned=pinned) for _ in range(self.num_layers)]
+
+    # -- the life of a sequence ---------------------------------------------------------------------------------
+
+    def allocate(self, seq: Hashable, tokens: Tokens, *, salt: Hashable = None) -> PagedStep:
+        """Begin a sequence with its prompt: room for those of its tokens that the prefix cache does not have."""
+        return self._step(self.manager.allocate(seq, tokens, salt=salt))
+
+    def append(self, seq: Hashable, tokens: Tokens = 1) -> PagedStep:
+        """Make room for new tokens of one sequence."""
+        return self.append_batch({seq: tokens})
+
+    def append_batch(self, batch: Mapping[Hashable, Tokens]) -> PagedStep:
+        """Make room for new tokens of several sequences; copies the blocks that they stop sharing."""
+        return self._step(self.manager.append_batch(batch))
+
+    def write(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Store the keys and values of new tokens in one layer.
+
+        Args:
+            key, value: ``[num_tokens, num_kv_heads, head_size]`` in the dtype of the cache.
+            slot_mapping: ``[num_tokens] int64``; -1 skips a token.
+        """
+        caches = self.layers[check_layer(layer, self.num_layers)]
+        reshape_and_cache(key, value, *caches, slot_mapping, layout=self.layout)
+
+    def fork(self, parent: Hashable, child: Hashable) -> None:
+        """Begin ``child`` with the history of ``parent``, over the same blocks."""
+        self.manager.fork(parent, child)
+
+    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+        """Give every sequence the history that another one has now: a step of beam search that copies nothing."""
+        self.manager.reorder(parents)
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence, running or swapped out."""
+        self.manager.free(seq)
+
+    def swap_out(self, *seqs: Hashable) -> int:
+        """Move sequences to host memory; returns how many blocks moved."""
+        return self._move(self.manager.swap_out(*seqs), self.layers, self._host_layers)
+
+    def swap_in(self, *seqs: Hashable) -> int:
+        """Move sequences back to the device; returns how many blocks moved."""
+        return self._move(self.manager.swap_in(*seqs), self._host_layers, self.layers)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def block_tables(self, seqs: Iterable[Hashable]) -> torch.Tensor:
+        """``[num_seqs, max_blocks] int32`` tables of running sequences, for `workbench.ops.paged_attention`.
+
+        Entries behind the sliding window name the sequence's first live block, so that a kernel which reads and masks
+        them reads nobody else's memory; entries past the end are 0 and not looked at.
+        """
+        tables = []
+        for seq in self._check_running(seqs):
+            table = self.manager.block_table(seq)
+            live = next((block for block in table if block != FREED), 0)
+            tables.append([live if block == FREED else block for block in table])
+        widest = max(map(len, tables), default=0)
+        rows = [table + [0] * (widest - len(table)) for table in tables]
+        return torch.tensor(rows, dtype=torch.int32, device=self.device).view(len(rows), widest)
+
+    def seq_lens(self, seqs: Iterable[Hashable]) -> torch.Tensor:
+        """``[num_seqs] int32`` lengths in tokens."""
+        lengths = [self.manager.num_tokens(seq) for seq in self._check_running(seqs)]
+        return torch.tensor(lengths, dtype=torch.int32, device=self.device)
+
+    def slot_mapping(self, seq: Hashable, start: int = 0, stop: int | None = None) -> torch.Tensor:
+        """``[num_tokens] int64`` slots of tokens ``start`` to ``stop``; -1 for those behind the sliding window."""
+        return self._slots(self.manager.slots(seq, start, stop))
+
+    def gather(self, layer: int, seq: Hashable) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a running sequence side by side, ``[num_tokens, num_kv_heads, head_size]`` each.
+
+        Tokens whose block was freed behind the sliding window are left out, at the front.
+        """
+        caches = self.layers[check_layer(layer, self.num_layers)]
+        (seq,) = self._check_running([seq])
+        table = [block for block in self.manager.block_table(seq) if block != FREED]
+        gone = len(self.manager.block_table(seq)) - len(table)
+        length = self.manager.num_tokens(seq) - gone * self.block_size
+        tables = torch.tensor([table], dtype=torch.int32, device=self.device)
+        keys, values = from_paged(*caches, tables, [length], layout=self.layout)
+        return keys[0], values[0]
+
+    def memory(self) -> MemoryUse:
+        """Bytes of the device cache, of the blocks in use, and of the tokens in them."""
+        counts = self.manager.statistics()
+        slot_bytes = self.num_layers * 2 * self.num_kv_heads * self.head_size * self.dtype.itemsize
+        return MemoryUse(
+            pool_bytes=counts.num_blocks * self.block_size * slot_bytes,
+            reserved_bytes=counts.num_slots * slot_bytes,
+            used_bytes=counts.filled_slots * slot_bytes,
+        )
+
+    # -- steps of the above -------------------------------------------------------------------------------------
+
+    def _new_pair(
+        self, num_blocks: int, device: torch.device | str, *, pinned: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        geometry = PagedGeometry(self.layout, num_blocks, self.manager.block_size, self.num_kv_heads, self.head_size)
+        shapes = geometry.key_shape(self.dtype), geometry.value_shape()
+        key_cache, value_cache = (
+            torch.zeros(shape, dtype=self.dtype, device=device, pin_memory=pinned) for shape in shapes
+        )
+        return key_cache, value_cache
+
+    @staticmethod
+    def _move(pairs: list[tuple[int, int]], source_layers: Layers, target_layers: Layers) -> int:
+        """Copy blocks from one memory to the other and wait for it."""
+        if pairs:
+            sources, targets = torch.tensor(pairs, dtype=torch.int64).unbind(1)
+            for source_pair, target_pair in zip(source_layers, target_layers, strict=True):
+                for source, target in zip(source_pair, target_pair, strict=True):
+                    target[targets.to(target.device)] = source[sources.to(source.device)].to(target.device)
+        return len(pairs)
+
+    def _slots(self, slots: list[int]) -> torch.Tensor:
+        return torch.tensor(slots, dtype=torch.int64, device=self.device)
+
+    def _step(self, placement: Placement) -> PagedStep:
+        if placement.copies:
+            pairs = torch.tensor(placement.copies, dtype=torch.int64, device=self.device)
+            copy_blocks([key for key, _ in self.layers], [value for _, value in self.layers], pairs)
+        return PagedStep(self._slots(placement.slots), placement.num_cached_tokens)
+
+    def _check_running(self, seqs: Iterable[Hashable]) -> list[Hashable]:
+        seqs = list(seqs)
+        for seq in seqs:
+            self.manager.slots(seq, 0, 0)  # raises unless it is known and on the device
+        return seqs
+
+
+def blocks_that_fit(
+    memory_bytes: int, *, num_layers: int, block_size: int, num_kv_heads: int, head_size: int, dtype: torch.dtype
+) -> int:
+    """How many blocks a `PagedKVCache` of these sizes can have in so much memory.
+
+    Raises:
+        ArgumentError: not even one block fits.
+    """
+    block_bytes = num_layers * 2 * block_size * num_kv_heads * head_size * dtype.itemsize
+    if memory_bytes < block_bytes:
+        raise ArgumentError(
+            "block_size",
+            f"{block_size}, {block_bytes} bytes a block",
+            f"a block of at most memory_bytes = {memory_bytes}",
+            "Take smaller blocks or give the cache more memory.",
+        )
+    return memory_bytes // block_bytes
