@@ -39,13 +39,12 @@ def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(work
     assert winner in again.output
 
     from workbench import ops
-    from workbench.ops.paged_attention.api import choose
+    from workbench.ops.dispatch import choose
 
     name, config = winner.split(": predicted")[0].split(" ", 1)
-    problem = next(iter(ops.get("paged_attention").cases.values())).problem(
-        {"BLOCK_SIZE": int(re.search(r"BLOCK_SIZE=(\d+)", config)[1])}
-    )
-    variant, chosen = choose(problem, "tuned", None, on_gpu=False)
+    op = ops.get("paged_attention")
+    problem = next(iter(op.cases.values())).problem({"BLOCK_SIZE": int(re.search(r"BLOCK_SIZE=(\d+)", config)[1])})
+    variant, chosen = choose(op, problem, "tuned", None, on_gpu=False)
     assert variant.name == name
     assert " ".join(f"{key}={value}" for key, value in chosen.items()) == config
 

@@ -15,6 +15,7 @@ from workbench.ops.variant import Case, Config, Variant
 from workbench.ptx.report import LaunchReport, LineFacts
 
 _SHOWN_SHARE = 0.01
+_COLUMNS = ("line", "instructions", "lanes", "global requests", "sectors/request", "wavefronts", "conflicts")
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed beside it too
 
 
@@ -86,23 +87,21 @@ class Trace:
         return str(line.line) if len({one.file for one in self.lines}) == 1 else f"{line.file}:{line.line}"
 
     def __str__(self) -> str:
-        width = max(len(self._place(line)) for line in self.lines) if self.lines else 4
-        head = f"{'line':>{width}} {'instr':>6} {'lanes':>5} {'gl.req':>8} {'sec/req':>8} {'wavefr':>8} {'confl':>7}  source"
+        table = [_COLUMNS, *((self._place(line), *texts) for line, texts in self._rows())]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        sources = ["source", *(line.text.strip()[:70] for line, _ in self._rows())]
         files = ", ".join(dict.fromkeys(line.file for line in self.lines))
-        rows = [self.title, str(self.report).splitlines()[0], f"lines of {files}", head]
-        for line, (share, lanes, requests, sectors, shared, conflicts) in self._rows():
-            rows.append(
-                f"{self._place(line):>{width}} {share:>6} {lanes:>5} {requests:>8} {sectors:>8} {shared:>8} {conflicts:>7}  "
-                f"{line.text.strip()[:70]}".rstrip()
-            )
+        rows = [self.title, str(self.report).splitlines()[0], f"lines of {files}"]
+        for texts, source in zip(table, sources, strict=True):
+            aligned = (text.rjust(width) for text, width in zip(texts, widths, strict=True))
+            rows.append(f"{'  '.join(aligned)}  {source}".rstrip())
         return "\n".join(rows)
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
 
     def _repr_html_(self) -> str:
-        names = ("line", "instructions", "lanes", "global requests", "sectors/request", "wavefronts", "conflicts", "")
-        head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
+        head = "".join(f'<th style="text-align:right">{name}</th>' for name in (*_COLUMNS, "source"))
         number = '<td style="text-align:right;{}">{}</td>'.format
         body, largest = [], max((line.share for line in self.lines), default=1.0)
         for line, texts in self._rows():

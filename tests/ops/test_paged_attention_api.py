@@ -10,8 +10,9 @@ import torch
 from workbench import WorkbenchError, ops
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops import paged_attention
-from workbench.ops.paged_attention import case
-from workbench.ops.paged_attention.api import _paged_attention, choose
+from workbench.ops.dispatch import choose
+from workbench.ops.paged_attention import OP, case
+from workbench.ops.paged_attention.api import _paged_attention
 
 ONE = case("small", dtype="float16")
 GOOD = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 128}
@@ -234,17 +235,17 @@ def test_a_given_configuration_is_the_one_that_runs(monkeypatch):
 
 def test_choices():
     problem = dataclasses.replace(ONE.problem(), block_size=16)
-    assert choose(problem, "auto", None, on_gpu=False)[0].name == "torch"
-    variant, config = choose(problem, "cuda_thread_group", None, on_gpu=False)
+    assert choose(OP, problem, "auto", None, on_gpu=False)[0].name == "torch"
+    variant, config = choose(OP, problem, "cuda_thread_group", None, on_gpu=False)
     assert config == variant.default_config(problem)
-    variant, config = choose(problem, "tuned", None, on_gpu=False)
+    variant, config = choose(OP, problem, "tuned", None, on_gpu=False)
     assert variant.language != "torch"
     with pytest.raises(UnknownNameError, match="triton_online_softmax"):
-        choose(problem, "triton", None, on_gpu=False)
+        choose(OP, problem, "triton", None, on_gpu=False)
     with pytest.raises(ConfigurationError, match="exactly the tunables"):
-        choose(problem, "triton_online_softmax", {"BLOCK_SIZE": 16}, on_gpu=False)
+        choose(OP, problem, "triton_online_softmax", {"BLOCK_SIZE": 16}, on_gpu=False)
     with pytest.raises(ArgumentError, match="allowed: torch"):
-        choose(dataclasses.replace(problem, features=("sinks",)), "tuned", None, on_gpu=False)
+        choose(OP, dataclasses.replace(problem, features=("sinks",)), "tuned", None, on_gpu=False)
 
 
 def test_opcheck():

@@ -35,7 +35,7 @@ class SideBySide:
 
     def _repr_html_(self) -> str:
         pane = (
-            '<td style="text-align:left;vertical-align:top;border-left:2px solid #999;max-width:560px">'
+            '<td style="text-align:left;vertical-align:top;border-left:2px solid #999;max-width:470px">'
             '<pre style="font:10px/1.3 monospace;white-space:pre;overflow-x:auto;margin:0;background:transparent">'
             "{}</pre></td>"
         ).format

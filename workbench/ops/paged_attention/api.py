@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from workbench.errors import ArgumentError, ConfigurationError
-from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.validate import check_devices, check_values, problem_of
-from workbench.ops.variant import Variant
+from workbench.ops.arguments import check_devices
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.paged_attention.problem import Tensors
+from workbench.ops.paged_attention.validate import check_values, problem_of
 
 
 def paged_attention(
@@ -69,6 +68,7 @@ def paged_attention(
     """
     k_scale, v_scale = _as_scale(k_scale, query), _as_scale(v_scale, query)
     check_devices(
+        "query",
         query,
         key_cache=key_cache,
         value_cache=value_cache,
@@ -98,7 +98,7 @@ def paged_attention(
         k_scale,
         v_scale,
         variant,
-        None if config is None else ",".join(f"{name}={value}" for name, value in config.items()),
+        config_text(config),
     )
     return result
 
@@ -129,6 +129,8 @@ def _paged_attention(
     variant: str = "auto",
     config: str | None = None,
 ) -> None:
+    from workbench.ops.paged_attention import OP
+
     tensors = Tensors(
         query=query,
         key_cache=key_cache,
@@ -144,72 +146,14 @@ def _paged_attention(
         k_scale=k_scale,
         v_scale=v_scale,
     )
-    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=_arch(query))
+    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(query))
     check_values(tensors, key_cache.shape[0], problem.page)
-    chosen, chosen_config = choose(problem, variant, _parse(config), on_gpu=query.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=query.is_cuda)
     if problem.num_seqs == 0:
         return
-    device = None
-    if chosen.language != "torch":
-        from workbench import devices
-
-        device = devices.get("cuda" if query.is_cuda else "sim")
-    chosen.run(chosen_config, problem, tensors, device)
+    chosen.run(chosen_config, problem, tensors, device_of(chosen, query))
 
 
 @_paged_attention.register_fake
 def _(out, query, *rest, **options) -> None:
     return None
-
-
-def choose(
-    problem: Problem, variant: str, config: Mapping[str, Any] | None, *, on_gpu: bool
-) -> tuple[Variant, dict[str, Any]]:
-    """The variant and configuration that `paged_attention` would run; arguments as there.
-
-    Raises:
-        UnknownNameError: no such variant.
-        ArgumentError: the variant lacks a feature, layout or dtype that was asked for; names those that have it.
-        ConfigurationError: the configuration breaks a rule; names it.
-    """
-    from workbench.ops.paged_attention import OP
-    from workbench.ops.tuned import lookup
-
-    able = ", ".join(one.name for one in OP.variants if not one.unsupported(problem)) or "none"
-    device = "cuda" if on_gpu else "sim"
-    if variant in ("auto", "tuned"):
-        if config is not None:
-            raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
-        found = None if variant == "auto" and not on_gpu else lookup(OP.name, None, problem, device)
-        if found is not None:
-            return OP.variant(found.variant), dict(found.config)
-        if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
-            return OP.variant("torch"), {}
-        raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
-    chosen = OP.variant(variant)
-    lacking = "; ".join(str(rule) for rule in chosen.unsupported(problem))
-    if lacking:
-        raise ArgumentError("variant", f"{variant!r}, which lacks {lacking}", able, "Name one of them as variant=.")
-    if config is None:
-        found = lookup(OP.name, variant, problem, device)
-        config = chosen.default_config(problem) if found is None else found.config
-    chosen.check(config, problem)
-    return chosen, dict(config)
-
-
-def _arch(query: torch.Tensor) -> str:
-    if not query.is_cuda:
-        return "sm_80"
-    major, minor = torch.cuda.get_device_capability(query.device)
-    return f"sm_{major}{minor}"
-
-
-def _parse(config: str | None) -> dict[str, int] | None:
-    """A configuration from the text form in which it passes through the custom op."""
-    if config is None:
-        return None
-    pairs = (item.partition("=") for item in config.split(",") if item)
-    try:
-        return {name: int(value) for name, _, value in pairs}
-    except ValueError as error:
-        raise ConfigurationError("config", config, "whole numbers", "Each tunable takes an int.") from error

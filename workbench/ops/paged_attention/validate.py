@@ -6,16 +6,13 @@ Every refusal is an `ArgumentError` that names the argument, what came, what is 
 from __future__ import annotations
 
 import math
-import os
 
 import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
+from workbench.ops.arguments import ALIGNMENT, check_dtype, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
-
-_ALIGNMENT = 16
-"""Bytes: caches start on such a boundary, and so does every page."""
 
 
 def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
@@ -54,19 +51,6 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
     )
 
 
-def check_devices(query: torch.Tensor, **others: torch.Tensor | None) -> None:
-    """Check that every tensor lives where the query does; torch itself would pick the implementation by any of them.
-
-    Raises:
-        ArgumentError: names the first that does not.
-    """
-    for name, tensor in others.items():
-        if tensor is not None and tensor.device != query.device:
-            raise ArgumentError(
-                name, f"device {tensor.device}", f"{query.device}, that of query", f"Move it with .to({query.device})."
-            )
-
-
 def check_values(t: Tensors, num_blocks: int, block_size: int) -> None:
     """Check lengths and block-table entries, which a kernel would follow out of the cache.
 
@@ -75,7 +59,7 @@ def check_values(t: Tensors, num_blocks: int, block_size: int) -> None:
     Raises:
         ArgumentError: a negative length, one beyond the table, or an entry in use that is no page of the cache.
     """
-    if t.query.is_cuda and os.environ.get("WORKBENCH_CHECK_INDICES") != "1":
+    if not look_at_values(t.seq_lens):
         return
     lengths, tables = t.seq_lens.long(), t.block_tables.long()
     capacity = tables.shape[1] * block_size
@@ -100,7 +84,7 @@ def check_values(t: Tensors, num_blocks: int, block_size: int) -> None:
 
 def _check_query(t: Tensors) -> None:
     query = t.query
-    _dtype("query", query, DTYPES.values())
+    check_dtype("query", query, DTYPES.values())
     if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
         raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
     if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
@@ -122,7 +106,7 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
     wanted = t.query.dtype if kv_cache_dtype == "auto" else CACHE_DTYPES[kv_cache_dtype]
     for name in ("key_cache", "value_cache"):
         cache = getattr(t, name)
-        _dtype(name, cache, [wanted], f"kv_cache_dtype is {kv_cache_dtype!r} and query is {t.query.dtype}.")
+        check_dtype(name, cache, [wanted], f"kv_cache_dtype is {kv_cache_dtype!r} and query is {t.query.dtype}.")
     geometry = detect(t.key_cache, t.value_cache, layout)
     if geometry.head_size != t.query.shape[2]:
         raise ArgumentError(
@@ -149,18 +133,18 @@ def _check_pages(name: str, cache: torch.Tensor) -> None:
         if size != 1 and stride != dense:
             raise ArgumentError(name, f"strides {cache.stride()}", "each page contiguous", f"Call {name}.contiguous().")
         dense *= size
-    if cache.shape[0] > 1 and (cache.stride(0) % _ALIGNMENT or cache.stride(0) < dense):
+    if cache.shape[0] > 1 and (cache.stride(0) % ALIGNMENT or cache.stride(0) < dense):
         raise ArgumentError(
             name,
             f"pages {cache.stride(0)} elements apart",
-            f"a multiple of {_ALIGNMENT}, at least {dense}",
+            f"a multiple of {ALIGNMENT}, at least {dense}",
             f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
         )
-    if cache.data_ptr() % _ALIGNMENT:
+    if cache.data_ptr() % ALIGNMENT:
         raise ArgumentError(
             name,
             f"address {cache.data_ptr():#x}",
-            f"a multiple of {_ALIGNMENT} bytes, for 16-byte loads",
+            f"a multiple of {ALIGNMENT} bytes, for 16-byte loads",
             f"Call {name}.clone().",
         )
 
@@ -169,7 +153,7 @@ def _check_tables(t: Tensors) -> None:
     num_seqs = t.query.shape[0]
     for name, shape, dim in (("block_tables", "[num_seqs, max_blocks]", 2), ("seq_lens", "[num_seqs]", 1)):
         tensor = getattr(t, name)
-        _dtype(name, tensor, [torch.int32])
+        check_dtype(name, tensor, [torch.int32])
         if tensor.dim() != dim or tensor.shape[0] != num_seqs:
             raise ArgumentError(
                 name, f"shape {tuple(tensor.shape)}", f"{shape} with num_seqs = {num_seqs}", "One row per query."
@@ -184,7 +168,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
         tensor = getattr(t, name)
         if tensor is None:
             continue
-        _dtype(name, tensor, [torch.float32])
+        check_dtype(name, tensor, [torch.float32])
         if tuple(tensor.shape) != (num_heads,):
             raise ArgumentError(name, f"shape {tuple(tensor.shape)}", f"({num_heads},): one per head", "Reshape it.")
     if t.sliding_window is not None and t.sliding_window < 1:
@@ -201,7 +185,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
             raise ArgumentError(
                 name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well."
             )
-        _dtype(name, scale, [torch.float32])
+        check_dtype(name, scale, [torch.float32])
         shapes = (
             (1,),
             (geometry.num_kv_heads,),
@@ -214,7 +198,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
 
 
 def _check_out(t: Tensors) -> None:
-    _dtype("out", t.out, [t.query.dtype])
+    check_dtype("out", t.out, [t.query.dtype])
     if t.out.shape != t.query.shape or not t.out.is_contiguous():
         raise ArgumentError(
             "out",
@@ -222,9 +206,9 @@ def _check_out(t: Tensors) -> None:
             f"shape {tuple(t.query.shape)}, contiguous",
             "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
         )
-    if t.out.data_ptr() % _ALIGNMENT:
+    if t.out.data_ptr() % ALIGNMENT:
         raise ArgumentError(
-            "out", f"address {t.out.data_ptr():#x}", f"a multiple of {_ALIGNMENT} bytes", "Pass None, or a new tensor."
+            "out", f"address {t.out.data_ptr():#x}", f"a multiple of {ALIGNMENT} bytes", "Pass None, or a new tensor."
         )
 
 
@@ -241,13 +225,3 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
 
 def _name_of(dtype: torch.dtype, names: dict[str, torch.dtype]) -> str:
     return next(name for name, candidate in names.items() if candidate == dtype)
-
-
-def _dtype(name: str, tensor: torch.Tensor, allowed, why: str = "") -> None:
-    if tensor.dtype not in (allowed := list(allowed)):
-        raise ArgumentError(
-            name,
-            f"dtype {tensor.dtype}",
-            " or ".join(map(str, allowed)),
-            f"{why} Convert it with .to({allowed[0]}).".lstrip(),
-        )
