@@ -1,4 +1,4 @@
-"""reshape_and_cache and copy_blocks as imported: what they refuse (writing nothing), and that torch can compile them."""
+"""reshape_and_cache and copy_blocks as imported: what they refuse, writing nothing, and that torch compiles them."""
 
 import re
 
@@ -42,10 +42,6 @@ def writing():
     t = one.inputs(one.problem())
     names = ("key", "value", "key_cache", "value_cache", "slot_mapping")
     return {name: getattr(t, name) for name in names}, t.out
-
-
-def small_scale(given):
-    return {"kv_cache_dtype": "int8", **{n: given[n].view(torch.int8) for n in ("key_cache", "value_cache")}}
 
 
 BAD_WRITES = {
@@ -211,7 +207,7 @@ def test_compiles_without_a_graph_break():
         copy_blocks([key_cache], [value_cache], pairs)
         return key * 2
 
-    given, out = writing()
+    given, _ = writing()
     given["key_cache"], given["value_cache"] = given["key_cache"].clone(), given["value_cache"].clone()
     free = sorted(set(range(len(given["key_cache"]))) - set((given["slot_mapping"] // 16).tolist()))
     used = int(given["slot_mapping"].max() // 16)

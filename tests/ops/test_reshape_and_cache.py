@@ -355,7 +355,7 @@ class TestMutants:
             assert verdict.ok, verdict
 
     @pytest.mark.parametrize(
-        "variant, mutant", [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
+        ("variant", "mutant"), [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
     )
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         runs = [(one, default_of(variant, one)) for one in RUNS]

@@ -1,0 +1,79 @@
+"""The ops around the caches on a GPU: every variant on every case, the op's own choice, CUDA graphs."""
+
+import pytest
+import torch
+
+from workbench import ops
+from workbench.errors import ArgumentError
+from workbench.ops import contiguous_attention, copy_blocks, reshape_and_cache
+
+pytestmark = pytest.mark.gpu
+NAMES = ("causal_attention", "contiguous_attention", "copy_blocks", "reshape_and_cache")
+ALL = [(variant, name) for op in NAMES for variant in ops.variants(op) for name in ops.get(op).cases]
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    from workbench import devices
+
+    return devices.get("cuda")
+
+
+@pytest.mark.parametrize(("variant", "name"), ALL, ids=str)
+def test_every_case(variant, name, cuda):
+    one = ops.get(variant.op).case(name)
+    config = variant.default_config(one.problem(arch=cuda.arch))
+    problem = one.problem(config, arch=cuda.arch)
+    tensors = one.inputs(problem, "cuda")
+    variant.run(config, problem, tensors, cuda)
+    check = one.check(tensors.out)
+    assert check.ok, check
+
+
+def test_auto_and_a_graph():
+    """A decode step's write and a copy-on-write, captured and replayed."""
+    one = ops.get("reshape_and_cache").case("small")
+    t = one.inputs(one.problem(), "cuda")
+    given = (t.key, t.value, t.key_cache, t.value_cache, t.slot_mapping)
+    free = sorted(set(range(len(t.key_cache))) - set((t.slot_mapping // 16).tolist()))
+    used = int(t.slot_mapping.max() // 16)
+    pairs = torch.tensor([[used, free[0]]], device="cuda")
+
+    def step():
+        reshape_and_cache(*given)
+        copy_blocks([t.key_cache], [t.value_cache], pairs)
+
+    step()
+    torch.cuda.synchronize()
+    t.out.fill_(0xFF)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(t.key_cache[free[0]], t.key_cache[used])
+    t.key_cache[free[0]], t.value_cache[free[0]] = torch.nan, torch.nan
+    out, expected = (side.cpu().view(torch.float16).nan_to_num(7.0) for side in (t.out, one.reference()))
+    assert torch.equal(out, expected)
+
+
+def test_separate_allocations_in_one_launch():
+    keys = [torch.randn(6, 4, 16, device="cuda") for _ in range(3)]
+    values = [torch.randn(6, 4, 16, device="cuda") for _ in range(3)]
+    for variant in ("auto", "cuda_vectors", "triton_vectors"):
+        before = [cache.clone() for cache in keys + values]
+        copy_blocks(keys, values, torch.tensor([[0, 1], [4, 3]], device="cuda"), variant=variant)
+        for cache, old in zip(keys + values, before, strict=True):
+            old[[1, 3]] = old[[0, 4]]
+            assert torch.equal(cache, old)
+
+
+def test_indices_are_looked_at_on_request(monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CHECK_INDICES", "1")
+    caches = torch.randn(2, 6, 4, 16, device="cuda")
+    with pytest.raises(ArgumentError, match="0 to 5"):
+        copy_blocks(caches[:1], caches[1:], torch.tensor([[0, 6]], device="cuda"))
+    one = ops.get("contiguous_attention").case("small")
+    t = one.inputs(one.problem(), "cuda")
+    with pytest.raises(ArgumentError, match="cache_rows"):
+        contiguous_attention(t.query, t.kv_cache, t.seq_lens, cache_rows=t.cache_rows + 100)

@@ -1,0 +1,35 @@
+"""Causal attention without a cache: the mathematics that everything else is to be equal to, in plain torch."""
+
+from workbench.ops.causal_attention.api import causal_attention
+from workbench.ops.causal_attention.cases import CASES, Case, case
+from workbench.ops.causal_attention.decode import append, decode_step
+from workbench.ops.causal_attention.problem import Problem, Tensors
+from workbench.ops.causal_attention.torch_blockwise import VARIANT as TORCH_BLOCKWISE
+from workbench.ops.causal_attention.torch_blockwise import attend_to_blocks, into_blocks
+from workbench.ops.causal_attention.torch_naive import VARIANT as TORCH_NAIVE
+from workbench.ops.causal_attention.torch_naive import causal_mask, multi_head, repeat_kv, single_head
+from workbench.ops.causal_attention.torch_sdpa import VARIANT as TORCH_SDPA
+from workbench.ops.variant import Op
+
+VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA)
+
+OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
+
+__all__ = [
+    "CASES",
+    "OP",
+    "VARIANTS",
+    "Case",
+    "Problem",
+    "Tensors",
+    "append",
+    "attend_to_blocks",
+    "case",
+    "causal_attention",
+    "causal_mask",
+    "decode_step",
+    "into_blocks",
+    "multi_head",
+    "repeat_kv",
+    "single_head",
+]

@@ -1,0 +1,101 @@
+"""Causal attention block by block with an online softmax: equation (4) of the PagedAttention paper, done right.
+
+Keys and values come in blocks of B tokens, K_j and V_j. With 1 for the vector of ones, the paper means
+
+    A_ij = exp(q_i K_j / sqrt(d)) / sum_t exp(q_i K_t / sqrt(d)) 1,        o_i = sum_j V_j A_ij
+
+and prints the 1 inside exp, where it would add up scores instead of their exponentials. The denominator needs all
+blocks before the first weight; the *online softmax* (Milakov and Gimelshein, 2018) does without: it keeps a running
+maximum m, a running sum l and an unnormalised output o, and rescales both by exp(m_old - m_new) at each block.
+
+Slots of the last block that hold no token are masked to a weight of exactly zero (exp of minus infinity, not of a large
+negative number) *and* their values are set to zero: such a slot may hold anything, and 0 * NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.causal_attention.torch_naive import repeat_kv
+from workbench.ops.variant import Restriction, TorchVariant
+
+
+def into_blocks(tokens: torch.Tensor, block_size: int) -> torch.Tensor:
+    """Blocks ``[num_blocks, ..., block_size, head_size]`` of ``[..., num_tokens, head_size]``; unused slots are NaN."""
+    missing = -tokens.shape[-2] % block_size
+    padded = torch.nn.functional.pad(tokens, (0, 0, 0, missing), value=torch.nan)
+    return padded.unflatten(-2, (-1, block_size)).movedim(-3, 0)
+
+
+def attend_to_blocks(
+    query: torch.Tensor,
+    key_blocks: torch.Tensor,
+    value_blocks: torch.Tensor,
+    num_tokens: int,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Causal attention of the last tokens, one block of keys and values at a time.
+
+    Args:
+        query: ``[..., num_queries, head_size]``, the last of the ``num_tokens`` tokens. One query is a decode step.
+        key_blocks, value_blocks: ``[num_blocks, ..., block_size, head_size]``; slots from ``num_tokens`` on are not
+            looked at.
+        num_tokens: tokens that the blocks hold.
+        scale: of the scores; default ``head_size ** -0.5``.
+
+    Returns:
+        ``[..., num_queries, head_size]``.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    num_queries, block_size = query.shape[-2], key_blocks.shape[-2]
+    position = torch.arange(num_tokens - num_queries, num_tokens, device=query.device)[:, None]  # [num_queries, 1]
+    highest = query.new_full((*query.shape[:-1], 1), -torch.inf)  # m: [..., num_queries, 1]
+    total = torch.zeros_like(highest)  # l
+    out = torch.zeros_like(query)  # o, not yet divided by l
+    for j, (key, value) in enumerate(zip(key_blocks, value_blocks, strict=True)):
+        token = j * block_size + torch.arange(block_size, device=query.device)  # [block_size]
+        # 1. Load: no slot without a token takes part, in V because of 0 * NaN, in K because of its gradient.
+        key, value = (side.masked_fill((token >= num_tokens)[:, None], 0.0) for side in (key, value))
+        # 2. Score: minus infinity for later tokens, and so past the end.
+        scores = (query @ key.transpose(-1, -2) * scale).masked_fill(token > position, -torch.inf)
+        # 3. Rescale what was summed under the old maximum; a query that has seen no token yet has none.
+        new_highest = torch.maximum(highest, scores.amax(-1, keepdim=True))
+        safe = new_highest.masked_fill(new_highest == -torch.inf, 0.0)
+        rescale, weights = torch.exp(highest - safe), torch.exp(scores - safe)
+        # 4. Accumulate.
+        total = total * rescale + weights.sum(-1, keepdim=True)
+        out = out * rescale + weights @ value
+        highest = new_highest
+    # 5. Reduce: one division at the end.
+    return out / total
+
+
+def compute(problem: Problem, tensors: Tensors) -> None:
+    """Fill ``tensors.out``."""
+    t = tensors
+    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (t.key, t.value)]
+    t.out.copy_(attend_to_blocks(t.query, *blocks, problem.num_tokens, t.scale))
+
+
+VARIANT = TorchVariant(
+    op="causal_attention",
+    name="torch_blockwise",
+    idea="a block of keys and values at a time, online softmax: no more scores in memory than one block's",
+    source=Path(__file__),
+    space={"BLOCK_SIZE": (8, 16, 32, 64, 128)},
+    restrictions=(
+        Restriction("block size", "BLOCK_SIZE >= 1", lambda config, problem: config["BLOCK_SIZE"] >= 1),
+        Restriction(
+            "the problem's blocks",
+            "BLOCK_SIZE == block_size",
+            lambda config, problem: config["BLOCK_SIZE"] == problem.block_size,
+        ),
+    ),
+    layouts=("heads first",),
+    dtypes=tuple(DTYPES),
+    defaults=lambda problem: {"BLOCK_SIZE": problem.block_size},
+    compute=compute,
+)

@@ -1,0 +1,97 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import torch
+
+from workbench.ops.arguments import check_devices
+from workbench.ops.contiguous_attention.problem import Tensors
+from workbench.ops.contiguous_attention.validate import check_values, problem_of
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+
+
+def contiguous_attention(
+    query: torch.Tensor,
+    kv_cache: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    cache_rows: torch.Tensor | None = None,
+    scale: float | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of the newest token of every sequence over a contiguous cache of keys and values, read in place.
+
+    ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, the newest (already in the cache)
+    included. A sequence of no tokens gives zeros. The cache is that of TensorRT-LLM (contiguous KV cache).
+
+    Args:
+        query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
+        kv_cache: ``[max_batch_size * max_beam_width, 2, num_kv_heads, max_seqlen, head_size]`` in the query's dtype,
+            keys ``[:, 0]``, values ``[:, 1]``; each row contiguous, starting on 16 bytes.
+        seq_lens: ``[num_seqs] int32`` in tokens, at most max_seqlen.
+        cache_rows: ``[num_seqs] int32``, the row of each sequence (or beam); default sequence i has row i.
+        scale: of the scores; default ``head_size ** -0.5``.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
+            which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+        out: where to write, like query and contiguous; default a new tensor.
+
+    Returns:
+        ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Lengths and rows on a GPU are only
+            looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    if cache_rows is None:
+        cache_rows = _first_rows(query.shape[0], query.device)
+    check_devices("query", query, kv_cache=kv_cache, seq_lens=seq_lens, cache_rows=cache_rows, out=out)
+    result = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
+    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    _contiguous_attention(result, query, kv_cache, seq_lens, cache_rows, scale, variant, config_text(config))
+    return result
+
+
+def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
+    if torch.compiler.is_compiling():
+        return torch.arange(num_seqs, dtype=torch.int32, device=device)
+    return _remembered_rows(num_seqs, device)
+
+
+@functools.lru_cache(maxsize=256)
+def _remembered_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
+    # Remembered, because making it takes a kernel of its own on a GPU.
+    return torch.arange(num_seqs, dtype=torch.int32, device=device)
+
+
+@torch.library.custom_op("workbench::contiguous_attention", mutates_args=("out",))
+def _contiguous_attention(
+    out: torch.Tensor,
+    query: torch.Tensor,
+    kv_cache: torch.Tensor,
+    seq_lens: torch.Tensor,
+    cache_rows: torch.Tensor,
+    scale: float,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    from workbench.ops.contiguous_attention import OP
+
+    tensors = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
+    problem = problem_of(tensors, arch_of(query))
+    check_values(tensors)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=query.is_cuda)
+    if problem.num_seqs == 0:
+        return
+    chosen.run(chosen_config, problem, tensors, device_of(chosen, query))
+
+
+@_contiguous_attention.register_fake
+def _(out, query, *rest, **options) -> None:
+    return None

@@ -1,0 +1,50 @@
+"""What a kernel for the contiguous cache is compiled and launched for, and the tensors of one run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
+    cache has room for, ``max_seq_len`` the longest sequence in it."""
+
+    num_seqs: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    max_seqlen: int
+    max_seq_len: int
+    total_tokens: int
+    dtype: str
+    layout: str = "contiguous"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or a table of tuned configurations."""
+        return asdict(self) | {"features": list(self.features)}
+
+
+@dataclass
+class Tensors:
+    """The tensors and numbers of one run; ``out`` is what a variant fills.
+
+    query, out ``[num_seqs, num_heads, head_size]``; kv_cache ``[rows, 2, num_kv_heads, max_seqlen, head_size]``;
+    seq_lens, cache_rows ``[num_seqs] int32``.
+    """
+
+    query: torch.Tensor
+    kv_cache: torch.Tensor
+    seq_lens: torch.Tensor
+    cache_rows: torch.Tensor
+    scale: float
+    out: torch.Tensor

@@ -1,0 +1,11 @@
+"""Restrictions that the kernels share."""
+
+from __future__ import annotations
+
+from workbench.ops.variant import Restriction
+
+GRID = Restriction(
+    "grid",
+    "num_seqs <= 65535, the second dimension of a grid",
+    lambda config, problem: problem.num_seqs <= 65535,
+)

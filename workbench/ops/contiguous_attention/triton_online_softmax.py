@@ -1,0 +1,193 @@
+"""One program per query head, a tile of tokens at a time, online softmax: in Triton.
+
+The steps are those of ``cuda_src/contiguous_attention_register_softmax.cu``. A row of the cache is a plain matrix
+``[max_seqlen, HEAD_SIZE]``, so a tile is a block of it and needs no table. Every query head reads its keys and values
+for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.ops.contiguous_attention.rules import GRID
+from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def contiguous_attention_online_softmax(
+    out,  # [num_seqs, num_heads, HEAD_SIZE]
+    query,  # [num_seqs, num_heads, HEAD_SIZE], rows query_stride apart
+    kv_cache,  # [rows, 2, num_kv_heads, max_seqlen, HEAD_SIZE], rows row_stride apart
+    seq_lens,  # [num_seqs]
+    cache_rows,  # [num_seqs]
+    scale,
+    max_seqlen,
+    query_stride,
+    row_stride,
+    GROUP: tl.constexpr,  # query heads per KV head
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,  # the next power of two
+    TILE_TOKENS: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+):
+    head, seq = tl.program_id(0), tl.program_id(1)
+    seq_len = tl.load(seq_lens + seq)
+    head_stride = max_seqlen.to(tl.int64) * HEAD_SIZE
+    keys = kv_cache + tl.load(cache_rows + seq).to(tl.int64) * row_stride + (head // GROUP) * head_stride
+    values = keys + (tl.num_programs(0) // GROUP) * head_stride
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+
+    # 1. Load the query once, in fp32, with the softmax scale and the change to base 2 folded in.
+    row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
+    q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
+
+    max_score = float("-inf")
+    total = 0.0
+    acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    for start in tl.range(0, seq_len, TILE_TOKENS, num_stages=NUM_STAGES):
+        token = start + tl.arange(0, TILE_TOKENS)
+        valid = token < seq_len
+        offset = token.to(tl.int64)[:, None] * HEAD_SIZE + elements[None, :]
+        mask = valid[:, None] & inside[None, :]
+
+        # 2. Score: [TILE_TOKENS], minus infinity past the end.
+        key = tl.load(keys + offset, mask=mask, other=0.0)
+        score = tl.sum(key.to(tl.float32) * q[None, :], axis=1)
+        score = tl.where(valid, score, float("-inf"))
+
+        # 3. Rescale what was summed under the old maximum.
+        new_max = tl.maximum(max_score, tl.max(score, axis=0))
+        rescale = tl.exp2(max_score - new_max)
+        weight = tl.exp2(score - new_max)
+        total = total * rescale + tl.sum(weight, axis=0)
+        max_score = new_max
+
+        # 4. Accumulate; masked loads are zero, so that no unused slot's NaN comes in.
+        value = tl.load(values + offset, mask=mask, other=0.0)
+        acc = acc * rescale + tl.sum(value.to(tl.float32) * weight[:, None], axis=0)
+
+    # 5. Reduce: divide once per row; a sequence of no tokens has a total of zero.
+    acc = acc / tl.where(seq_len > 0, total, 1.0)
+    place = out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE
+    tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
+
+
+_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def _signature(problem: Problem) -> Mapping[str, str]:
+    scalar = f"*{_TYPES[problem.dtype]}"
+    return {
+        "out": scalar,
+        "query": f"{scalar}:1",
+        "kv_cache": scalar,
+        "seq_lens": "*i32:1",
+        "cache_rows": "*i32:1",
+        "scale": "fp32",
+        "max_seqlen": "i32",
+        "query_stride": "i64",
+        "row_stride": f"i64:{_row_divisor(problem)}",
+    }
+
+
+def _row_divisor(problem: Problem) -> int:
+    """Elements per 16 bytes, a multiple of which rows are apart."""
+    return 4 if problem.dtype == "float32" else 8
+
+
+def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {
+        "GROUP": problem.group,
+        "HEAD_SIZE": problem.head_size,
+        "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
+        "TILE_TOKENS": config["TILE_TOKENS"],
+        "NUM_STAGES": config["num_stages"],
+    }
+
+
+def default_config(problem: Problem) -> dict:
+    """A tile of 64 tokens, or fewer where a head is large, on four warps."""
+    tile = max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
+    return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(32 * config["num_warps"],),
+        arguments=(
+            t.out,
+            t.query,
+            t.kv_cache,
+            t.seq_lens,
+            t.cache_rows,
+            t.scale,
+            problem.max_seqlen,
+            t.query.stride(0),
+            t.kv_cache.stride(0),
+        ),
+    )
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    """Tiles of keys and values that the compiler's pipeline keeps in flight, and room to reduce in."""
+    tile = config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * DTYPES[problem.dtype].itemsize
+    return 2 * (config["num_stages"] - 1) * tile + 8192
+
+
+def _shared_limit(arch: str) -> int:
+    from workbench.toolchain.occupancy import limits_of
+
+    return limits_of(arch).shared_per_block
+
+
+RESTRICTIONS = (
+    Restriction(
+        "powers of two",
+        "TILE_TOKENS is a power of two",
+        lambda c, p: c["TILE_TOKENS"] > 0 and c["TILE_TOKENS"] & (c["TILE_TOKENS"] - 1) == 0,
+    ),
+    Restriction(
+        "a tile fits in registers",
+        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
+        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
+    ),
+    Restriction(
+        "shared memory",
+        "2 * (num_stages - 1) * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 8 KiB <= what a "
+        "block of arch may take",
+        lambda c, p: _shared_bytes(c, p) <= _shared_limit(p.arch),
+    ),
+    GRID,
+)
+
+VARIANT = TritonVariant(
+    op="contiguous_attention",
+    name="triton_online_softmax",
+    idea="a program per query head, tiles of tokens, online softmax",
+    source=Path(__file__),
+    function=contiguous_attention_online_softmax,
+    space={
+        "TILE_TOKENS": (16, 32, 64, 128),
+        "num_warps": (1, 2, 4, 8),
+        "num_stages": (1, 2, 3),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("contiguous",),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    signature=_signature,
+    constexprs=_constexprs,
+    launcher=_launch,
+)

@@ -1,0 +1,117 @@
+"""Refusing input that a kernel would silently misread, before anything is written."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.arguments import ALIGNMENT, check_dtype, check_pages, look_at_values
+from workbench.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import DTYPES
+
+
+def problem_of(t: Tensors, arch: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+
+    On a GPU the longest length is taken to be what a row has room for, because reading ``seq_lens`` would wait.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    _check_query(t)
+    _check_cache(t)
+    for name in ("seq_lens", "cache_rows"):
+        tensor = getattr(t, name)
+        check_dtype(name, tensor, [torch.int32])
+        if tuple(tensor.shape) != (t.query.shape[0],) or not tensor.is_contiguous():
+            raise ArgumentError(
+                name, f"shape {tuple(tensor.shape)}", f"({t.query.shape[0]},), contiguous", "One entry per query."
+            )
+    _check_out(t)
+    num_seqs, num_heads, head_size = t.query.shape
+    _, _, num_kv_heads, max_seqlen, _ = t.kv_cache.shape
+    longest, total = max_seqlen, max_seqlen * num_seqs
+    if not t.query.is_cuda:
+        longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
+    return Problem(
+        num_seqs=num_seqs,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        max_seqlen=max_seqlen,
+        max_seq_len=longest,
+        total_tokens=total,
+        dtype=next(name for name, dtype in DTYPES.items() if dtype == t.query.dtype),
+        arch=arch,
+    )
+
+
+def check_values(t: Tensors) -> None:
+    """Check lengths and rows, which a kernel would follow out of the cache.
+
+    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
+
+    Raises:
+        ArgumentError: names the first sequence whose length or row is outside.
+    """
+    if not look_at_values(t.seq_lens):
+        return
+    rows, room = t.kv_cache.shape[0], t.kv_cache.shape[3]
+    for name, most, remedy in (
+        ("seq_lens", room, "A length counts the tokens in the cache, the newest included."),
+        ("cache_rows", rows - 1, f"The cache has {rows} rows."),
+    ):
+        tensor = getattr(t, name)
+        wrong = (tensor < 0) | (tensor > most)
+        if wrong.any():
+            seq = int(wrong.nonzero()[0])
+            raise ArgumentError(f"{name}[{seq}]", int(tensor[seq]), f"0 to {most}", remedy)
+
+
+def _check_query(t: Tensors) -> None:
+    query = t.query
+    check_dtype("query", query, DTYPES.values())
+    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
+        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+    if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
+        raise ArgumentError(
+            "query",
+            f"strides {query.stride()}",
+            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
+            "Call query.contiguous().",
+        )
+    if not math.isfinite(t.scale):
+        raise ArgumentError("scale", t.scale, "a finite number", "The default is head_size ** -0.5.")
+
+
+def _check_cache(t: Tensors) -> None:
+    cache = t.kv_cache
+    check_dtype("kv_cache", cache, [t.query.dtype], f"query is {t.query.dtype}.")
+    if cache.dim() != 5 or cache.shape[1] != 2 or cache.shape[4] != t.query.shape[2] or 0 in cache.shape[2:4]:
+        raise ArgumentError(
+            "kv_cache",
+            f"shape {tuple(cache.shape)}",
+            f"[max_batch_size * max_beam_width, 2, num_kv_heads, max_seqlen, {t.query.shape[2]}]",
+            "Keys are [:, 0], values [:, 1].",
+        )
+    if t.query.shape[1] % cache.shape[2]:
+        raise ArgumentError(
+            "query",
+            f"{t.query.shape[1]} heads",
+            f"a multiple of the cache's {cache.shape[2]} KV heads",
+            "Pass every head of a group.",
+        )
+    check_pages("kv_cache", cache)
+
+
+def _check_out(t: Tensors) -> None:
+    check_dtype("out", t.out, [t.query.dtype])
+    if t.out.shape != t.query.shape or not t.out.is_contiguous() or t.out.data_ptr() % ALIGNMENT:
+        raise ArgumentError(
+            "out",
+            f"shape {tuple(t.out.shape)}, strides {t.out.stride()}, address {t.out.data_ptr():#x}",
+            f"shape {tuple(t.query.shape)}, contiguous, starting on {ALIGNMENT} bytes",
+            "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
+        )
