@@ -176,8 +176,17 @@ class Variant:
             self._remembered.update(files=files, stamp=stamp)
         key = (arch, problem, *sorted(config.items()))
         if key not in self._remembered:
-            self._remembered[key] = self.compile(config, problem, arch)
+            # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
+            self.check(config, problem)
+            code = (arch, self.code_key(config, problem))
+            if code not in self._remembered:
+                self._remembered[code] = self.compile(config, problem, arch)
+            self._remembered[key] = self._remembered[code]
         return self._remembered[key]
+
+    def code_key(self, config: Config, problem: Any) -> tuple:
+        """What the machine code depends on beside its source: equal keys, equal code."""
+        raise NotImplementedError
 
     # -- identity -----------------------------------------------------------------------------------------------
 
@@ -253,6 +262,10 @@ class CudaVariant(Variant):
             dynamic_shared_bytes=shared_bytes,
         )
 
+    def code_key(self, config: Config, problem: Any) -> tuple:
+        """The macros and the block size."""
+        return (*sorted(self.macros(config, problem).items()), self.resources(config, problem)[0])
+
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
         """Grid, block, arguments and dynamic shared memory of one run."""
         return self.launcher(config, problem, tensors)
@@ -291,6 +304,11 @@ class TritonVariant(Variant):
             num_stages=config["num_stages"],
             attributes={name: int(multiple) for name, (_, _, multiple) in types.items() if multiple},
         )
+
+    def code_key(self, config: Config, problem: Any) -> tuple:
+        """The argument types, the constexprs, and how many warps and stages."""
+        parts = (self.signature(problem), self.constexprs(config, problem))
+        return (*(tuple(part.items()) for part in parts), config["num_warps"], config["num_stages"])
 
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
         """Grid, block (32 * num_warps threads) and arguments of one run."""
