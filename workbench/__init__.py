@@ -20,11 +20,13 @@ _LAZY = {
     "trace": "workbench.tracing",
     "tune": "workbench.tuning",
     "load_cuda": "workbench.loading",
+    "check_kernel": "workbench.checking",
 }
 
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
 
 if TYPE_CHECKING:
+    from workbench.checking import check_kernel as check_kernel
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.loading import load_cuda as load_cuda

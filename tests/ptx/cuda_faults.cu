@@ -46,12 +46,6 @@ extern "C" __global__ void absent_lane(int* out, const int* in) {
   if (t < 16) x = __shfl_xor_sync(~0u, x, 16);  // absent
   out[t] = x;
 }
-extern "C" __global__ void exits_first(int* out, const int* in) {
-  if (threadIdx.x >= 96) return;
-  __syncthreads();  // exited
-  out[threadIdx.x] = 1;
-}
-
 // ---- correct ones: no finding, and one for every barrier that is taken away ----
 extern "C" __global__ void block_sum(float* out, const float* in) {
   __shared__ float partial[32];

@@ -247,3 +247,41 @@ for name, combine in (("and", int.__and__), ("or", int.__or__), ("xor", int.__xo
     case(f"{name}.pred", "pred pred pred", combine)
 case("not.pred", "pred pred", lambda a: 1 - a)
 case("mov.pred", "pred pred", lambda a: a)
+
+# ---- carry chains: two links, so that the flag of the first shows in the second ----
+
+
+def chain(first: str, second: str, kinds: str, function: Callable[..., int]) -> None:
+    """``{d0}`` is what the second instruction gives."""
+    kind = kinds.split()[0]
+    CASES.append(Case(f"{first}; {second};", kind, tuple(kinds.split()[1:]), function))
+
+
+for w in (32, 64):
+    u, i = f"u{w}", f"s{w}"
+    mask = (1 << w) - 1
+    chain(
+        f"add.cc.{u} {{d0}}, {{s0}}, {{s1}}", f"addc.{u} {{d0}}, {{s2}}, {{s0}}", f"{u} {u} {u} {u}",
+        lambda a, b, c, m=mask, w=w: (c + a + (a + b >> w)) & m,
+    )  # fmt: skip
+    chain(
+        f"add.cc.{u} {{d0}}, {{s0}}, {{s1}}; addc.cc.{u} {{d0}}, {{s2}}, {{s0}}", f"addc.{u} {{d0}}, {{s1}}, 0",
+        f"{u} {u} {u} {u}", lambda a, b, c, m=mask, w=w: (b + (c + a + (a + b >> w) >> w)) & m,
+    )  # fmt: skip
+    chain(
+        f"sub.cc.{i} {{d0}}, {{s0}}, {{s1}}", f"subc.{i} {{d0}}, {{s2}}, {{s0}}", f"{i} {i} {i} {i}",
+        lambda a, b, c, m=mask: (c - a - (a < b)) & m,
+    )  # fmt: skip
+    chain(
+        f"sub.cc.{u} {{d0}}, {{s0}}, {{s1}}; subc.cc.{u} {{d0}}, {{s2}}, {{s0}}", f"subc.{u} {{d0}}, {{s1}}, 0",
+        f"{u} {u} {u} {u}", lambda a, b, c, m=mask: (b - (c < a + (a < b))) & m,
+    )  # fmt: skip
+    chain(
+        f"mad.lo.cc.{u} {{d0}}, {{s0}}, {{s1}}, {{s2}}", f"madc.hi.{u} {{d0}}, {{s0}}, {{s1}}, {{s2}}",
+        f"{u} {u} {u} {u}", lambda a, b, c, m=mask, w=w: ((a * b >> w) + c + ((a * b & m) + c >> w)) & m,
+    )  # fmt: skip
+    chain(
+        f"mad.hi.cc.{i} {{d0}}, {{s0}}, {{s1}}, {{s2}}", f"madc.lo.{i} {{d0}}, {{s1}}, {{s2}}, {{s0}}",
+        f"{i} {i} {i} {i}",
+        lambda a, b, c, m=mask, w=w: (b * c + a + (((signed(a, w) * signed(b, w) >> w) & m) + c >> w)) & m,
+    )  # fmt: skip

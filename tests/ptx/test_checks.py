@@ -42,7 +42,6 @@ def run(text: str, kernel: str, block: int = 128) -> tuple[ptx.LaunchReport, np.
         ("uninitialised", "uninitialised shared read", "uninitialised"),
         ("divergent_barrier", "divergent barrier", "divergent"),
         ("absent_lane", "absent lane", "absent"),
-        ("exits_first", "exited before barrier", "exited"),
         ("traps", "trap", "trap"),
     ],
 )

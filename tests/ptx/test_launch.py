@@ -253,3 +253,15 @@ print(machine.TARGET, hashlib.sha256(out.tobytes()).hexdigest())
         seen[target] = digest
     assert "baseline" in seen
     assert len(set(seen.values())) == 1
+
+
+def test_state_spaces_of_generic_addresses() -> None:
+    """isspacep tells the windows apart."""
+    body = """.shared .align 4 .b8 tile[4]; .local .align 4 .b8 depot[4];
+    ld.param.u64 %d1, [out]; mov.u64 %d2, tile; cvta.shared.u64 %d2, %d2; mov.u64 %d3, depot; cvta.local.u64 %d3, %d3;
+    mov.u32 %r9, 0;"""
+    for i, (space, register) in enumerate((s, r) for s in ("global", "shared", "local") for r in ("%d1", "%d2", "%d3")):
+        body += f"isspacep.{space} %p1, {register}; @%p1 or.b32 %r9, %r9, {1 << i};"
+    out = np.zeros(1, np.uint32)
+    ptx.Program(module("spaces", ".param .u64 out", body + "st.global.u32 [%d1], %r9;"))["spaces"].launch(1, 1, [out])
+    assert out[0] == 0b100010001

@@ -103,7 +103,7 @@ def test_broken_text(text: str, message: str) -> None:
     [
         ("frobnicate.b32 %r1, %r2;", "does not know this instruction"),
         ("add.s31 %r1, %r2, %r3;", "does not know this instruction"),
-        ("add.cc.s32 %r1, %r2, %r3;", "does not know this instruction"),
+        ("szext.clamp.s32 %r1, %r2, %r3;", "does not know this instruction"),
         ("add.s32 %r1, %d2, %r3;", "has 64 bits where 32 belong"),
         ("add.s32 %r1, %r2;", "2 operands"),
         ("add.s32 %r1, %r2, %nope;", "%nope"),
@@ -113,7 +113,7 @@ def test_broken_text(text: str, message: str) -> None:
         ("mbarrier.init.shared.b64 [%r1], 3;", "out of the machine's scope"),
         ("cp.async.bulk.commit_group;", "out of the machine's scope"),
         ("barrier.cluster.arrive;", "out of the machine's scope"),
-        ("call.uni vprintf, (%d1);", "does not know this instruction"),
+        ("call.uni vprintf, (%d1);", "its operands are not what this instruction takes"),
         ("ld.global.u32 %r1, [%r2];", "a 32-bit register as a global address"),
         ("ld.global.v4.u32 {%r1, %r2}, [%d1];", "2 values for 4 elements"),
         (

@@ -186,7 +186,8 @@ def test_lanes_outside_the_guard_keep_their_value(case: Case) -> None:
     move = "mov.pred" if case.destination == "pred" else f"mov.b{8 * old.itemsize}"
     text = (
         f"{move} {{d0}}, {{s{extra}}}; mov.u32 %r50, %laneid; mov.u32 %r51, {mask}; shr.u32 %r51, %r51, %r50; "
-        f"and.b32 %r51, %r51, 1; setp.ne.u32 %p50, %r51, 0; @%p50 " + instruction.replace("{{d0}}", "{d0}")
+        f"and.b32 %r51, %r51, 1; setp.ne.u32 %p50, %r51, 0; @%p50 "
+        + instruction.replace("{{d0}}", "{d0}").replace("; ", "; @%p50 ")
     )
     (got,) = run_lanes(text, [case.destination], [*case.sources, case.destination], [*columns, old])
     chosen = (mask >> np.arange(32) & 1).astype(bool)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from workbench.ptx.flow import Block
 from workbench.ptx.instruction import Instruction
-from workbench.ptx.operands import Constant, DynamicShared, Register, Special
+from workbench.ptx.operands import Constant, DynamicShared, Frame, Register, Special
 
 TRUE_SLOT = 0  # a predicate that always holds; the guard of unguarded instructions
 _FIRST_FREE = 64
@@ -134,6 +134,12 @@ class Slots:
         if offset is None:
             offset = self.of[operand] = self._take(4)
             self.specials.append((operand, offset))
+        return offset
+
+    def frame(self, operand: Frame) -> int:
+        offset = self.of.get(operand)
+        if offset is None:
+            offset = self.of[operand] = self._take(operand.width)
         return offset
 
     def registers(self, spans: dict[int, list[int]], registers: list[Register]) -> list[int]:

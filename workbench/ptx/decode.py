@@ -5,14 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 
 from workbench.errors import UnsupportedInstructionError
-from workbench.ptx.families import arithmetic, convert, memory, moves, warp
+from workbench.ptx.families import arithmetic, carry, convert, memory, moves, warp
 from workbench.ptx.instruction import Instruction, Plan, split_operands
 from workbench.ptx.operands import Refused, Symbols
-from workbench.ptx.parse import Declaration, Directive, Entry, Label, Location, Module, Scope, Statement, Variable
+from workbench.ptx.parse import (
+    Declaration,
+    Directive,
+    Entry,
+    Function,
+    Label,
+    Location,
+    Module,
+    Scope,
+    Statement,
+    Variable,
+)
 
-FAMILIES = arithmetic.FAMILY | moves.FAMILY | convert.FAMILY | memory.FAMILY | warp.FAMILY
+FAMILIES = arithmetic.FAMILY | moves.FAMILY | convert.FAMILY | memory.FAMILY | warp.FAMILY | carry.FAMILY
 # Directives inside a body that carry no meaning for execution.
-_IGNORED = {"pragma", "maxnreg", "branchtargets"}
+_IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
 
 
 @lru_cache(maxsize=4096)
@@ -44,16 +55,19 @@ def locate(module: Module, location: Location | None) -> str:
     return text
 
 
-def refuse(module: Module, entry: Entry, text: str, line: int, location: Location | None, reason: str) -> Exception:
+def refuse(
+    module: Module, entry: Entry | Function, text: str, line: int, location: Location | None, reason: str
+) -> Exception:
     where = locate(module, location)
     source = f" ({where})" if where else ""
+    what = "function" if isinstance(entry, Function) else "kernel"
     return UnsupportedInstructionError(
-        f"kernel {entry.name}: cannot execute `{text}` at PTX line {line}{source}: {reason}. "
+        f"{what} {entry.name}: cannot execute `{text}` at PTX line {line}{source}: {reason}. "
         "Rewrite that line of the kernel, or run it on a GPU (device='cuda')."
     )
 
 
-def decode(module: Module, entry: Entry, symbols: Symbols) -> list[Instruction | Label]:
+def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[Instruction | Label]:
     """Every instruction of the entry in text order, with its labels.
 
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
@@ -94,7 +108,9 @@ def decode(module: Module, entry: Entry, symbols: Symbols) -> list[Instruction |
     return items
 
 
-def _declare(module: Module, entry: Entry, symbols: Symbols, item: Declaration | Variable | Directive) -> None:
+def _declare(
+    module: Module, entry: Entry | Function, symbols: Symbols, item: Declaration | Variable | Directive
+) -> None:
     try:
         if isinstance(item, Declaration):
             symbols.declare_registers(item)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 # In the order of the core's enum Problem.
 KINDS = (
     "out-of-bounds", "misaligned", "write to read-only memory", "out-of-bounds", "out-of-bounds", "shared race",
-    "uninitialised shared read", "divergent barrier", "exited before barrier", "absent lane",
+    "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
+    "assertion failed", "stack overflow", "global race", "uninitialised global read",
 )  # fmt: skip
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
@@ -61,7 +62,7 @@ def describe(
     statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
     other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
     block_at, thread_at = _coordinates(row["block"], grid), _coordinates(row["thread"], block)
-    buffer, detail, address = _detail(row, problem, kind, block, buffers)
+    buffer, detail, address = _detail(row, problem, kind, grid, block, buffers)
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
@@ -80,7 +81,12 @@ def describe(
 
 
 def _detail(
-    row: Mapping[str, Any], problem: int, kind: str, block: tuple[int, int, int], buffers: Sequence[Buffer]
+    row: Mapping[str, Any],
+    problem: int,
+    kind: str,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    buffers: Sequence[Buffer],
 ) -> tuple[str | None, str, int | None]:
     size, address = row["bytes"], row["address"]
     other = _coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
@@ -91,13 +97,21 @@ def _detail(
             nearest(address, size, buffers) if address >= 1 << 40 or problem != 1 else (None, "shared or local memory")
         )
         return name, f": {size} bytes at 0x{address:x}, {where}", address
-    if kind in ("shared race", "uninitialised shared read", "cp.async data read before wait"):
+    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait"):
         with_ = f" with thread {other}" if other else ""
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
+    if kind in ("global race", "uninitialised global read"):
+        name, where = nearest(address, size, buffers)
+        with_ = f" with block {_coordinates(row['other_block'], grid)}" if row["other_block"] >= 0 else ""
+        return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
+    if kind == "assertion failed":
+        return None, f": {row['text'].decode(errors='replace')}", None
+    if kind == "stack overflow":
+        depth = f": {address} calls deep, the {size} bytes of local memory per thread are full"
+        return None, depth, None
     if other is not None:
         verb = {
             "divergent barrier": "is elsewhere",
-            "exited before barrier": "has exited",
             "absent lane": "takes no part",
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from workbench.ptx.instruction import Instruction
-from workbench.ptx.machine import BRANCH, EXIT
+from workbench.ptx.machine import BRANCH, EXIT, RETURN
 from workbench.ptx.parse import Label
+
+_ENDS = (BRANCH, EXIT, RETURN)
 
 
 @dataclass(slots=True)
@@ -33,7 +35,7 @@ def split_blocks(items: list[Instruction | Label]) -> list[Block]:
             labels[item.name] = len(blocks) - 1
             continue
         blocks[-1].code.append(item)
-        if item.opcode.kind in (BRANCH, EXIT):
+        if item.opcode.kind in _ENDS:
             blocks.append(Block())
     blocks.append(Block())  # the end of the text: leaving it ends the thread
     last = len(blocks) - 1
@@ -42,7 +44,7 @@ def split_blocks(items: list[Instruction | Label]) -> list[Block]:
         if end is not None and end.opcode.kind == BRANCH:
             end.raw[-1] = labels[end.target]
             block.successors.append(labels[end.target])
-        ends = end is not None and end.opcode.kind in (BRANCH, EXIT) and end.guard is None
+        ends = end is not None and end.opcode.kind in _ENDS and end.guard is None
         if not ends:
             block.fall = min(i + 1, last)
             if block.fall not in block.successors:

@@ -26,6 +26,7 @@ class Instruction:
     negated: bool = False
     statement: Statement | None = None
     group: str | None = None
+    call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
 
 
 # A plan is made once per distinct opcode text and then binds the operands of every statement that uses it.

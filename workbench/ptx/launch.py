@@ -74,12 +74,15 @@ class Kernel:
         threads: int | None = None,
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
+        uninitialised: Sequence[int] = (),
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
         ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes (by-value structs).
-        ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all).
-        ``instruction_limit`` counts warp instructions of the whole launch.
+        ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
+        with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
+        instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
+        with ``checks``, what the kernel reads from them before it writes is a finding.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -92,16 +95,21 @@ class Kernel:
         buffers = [
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
         ] + buffers
+        unwritten = self._unwritten(uninitialised, buffers)
         result = core.launch(
-            self.decoded.core, grid, block, params, [(b.address, b.size, b.host, b.writable) for b in buffers],
-            shared_bytes, statistics, checks, threads or os.cpu_count() or 1, instruction_limit or 0,
-            seconds_limit or 0.0,
+            self.decoded.core, grid, block, params,
+            [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers], shared_bytes, statistics,
+            checks, threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
         )  # fmt: skip
+        printed = result["printed"].decode(errors="replace")
+        if printed:
+            print(printed, end="")
         if result["fault"]:
             self._raise(result, grid, block, buffers, instruction_limit, seconds_limit)
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
+            printed=printed,
         )  # fmt: skip
         if checks:
             found = [describe(self, row, grid, block, buffers) for row in result["findings"]]
@@ -111,6 +119,18 @@ class Kernel:
             report.unique_bytes_read = SECTOR_BYTES * sum(read for read, _ in result["sectors"])
             report.unique_bytes_written = SECTOR_BYTES * sum(written for _, written in result["sectors"])
         return report
+
+    @staticmethod
+    def _unwritten(positions: Sequence[int], buffers: list[Buffer]) -> set[str]:
+        """Names of the buffers that the caller says nobody has written."""
+        names = set()
+        for position in positions:
+            found = [buffer.name for buffer in buffers if f"argument {position}" in buffer.name.split("/")]
+            if not found:
+                arrays = ", ".join(buffer.name for buffer in buffers) or "none"
+                raise ArgumentError("uninitialised", repr(position), f"positions of arrays: {arrays}", "Count from 0.")
+            names.update(found)
+        return names
 
     def _check_launch(self, block: tuple[int, int, int], shared_bytes: int) -> None:
         count = block[0] * block[1] * block[2]

@@ -11,7 +11,10 @@ from workbench.ptx import _core as _baseline
 
 
 class Opcode(NamedTuple):
-    """One row of the core's table. ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective."""
+    """One row of the core's table.
+
+    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return.
+    """
 
     index: int
     name: str
@@ -51,9 +54,9 @@ OPCODES: dict[str, Opcode] = {
     name: Opcode(index, name, kind, group, _split(destinations), _split(sources))
     for index, (name, kind, group, destinations, sources) in enumerate(core.instruction_table())
 }
-BRANCH, EXIT, COLLECTIVE = 1, 2, 5
+BRANCH, EXIT, COLLECTIVE, CALL, RETURN = 1, 2, 5, 6, 7
 NO_SLOT = -1
 ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = 8, 20, 21
-STRONG, NARROW_BASE, WIDE_BASE = 1, 2, 4
+STRONG, NARROW_BASE, WIDE_BASE, RELEASE = 1, 2, 4, 8
 WIDTHS = {"pred": 0, "b8": 2, "b16": 2, "b32": 4, "b64": 8}
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 2 << 56

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
-from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Parameter, Variable
+from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Function, Parameter, Variable
 
 __all__ = [
     "LOCAL_WINDOW",
@@ -60,7 +60,14 @@ class Special:
     width: int = 4
 
 
-Operand = Register | Constant | DynamicShared | Special
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The register that holds, per lane, where the running function's local memory begins."""
+
+    width: int = 8
+
+
+Operand = Register | Constant | DynamicShared | Special | Frame
 SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPECIALS)}
 
 
@@ -80,9 +87,13 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?")
 
 @dataclass
 class Symbols:
-    """Names that the body of one kernel can see. Shared and local variables get their offsets as they are declared."""
+    """Names that the body of one kernel or function can see.
 
-    entry: Entry
+    Shared and local variables get their offsets as they are declared. A kernel's local memory begins at 0; a function's
+    moves with its frame, so that its variables are registers which hold ``frame + offset`` (see calls.py).
+    """
+
+    entry: Entry | Function
     module_variables: dict[str, Variable]
     global_address: Callable[[str], int]
     scopes: list[dict[str, Register]] = field(default_factory=lambda: [{}])
@@ -91,9 +102,18 @@ class Symbols:
     local: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     local_bytes: int = 0
+    _carry: Register | None = None
+    frame_addresses: list[tuple[Register, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
+        self.parameters: dict[str, Parameter] = {}
+        self.addresses: dict[str, Register] = {}
+        self.in_function = isinstance(self.entry, Function)
+        if self.in_function:
+            for parameter in (*self.entry.parameters, *self.entry.results):
+                self.reserve_local(parameter.name, parameter.size, parameter.align)
+        else:
+            self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
 
     def declare_registers(self, declaration: Declaration) -> None:
         if declaration.type not in TYPE_SIZES or declaration.type == "b128":
@@ -113,13 +133,20 @@ class Symbols:
             self.shared_bytes = _align(self.shared_bytes, variable.align)
             self.shared[variable.name] = self.shared_bytes
             self.shared_bytes += variable.size
-        elif variable.space == "local":
-            self.local_bytes = _align(self.local_bytes, variable.align)
-            self.local[variable.name] = self.local_bytes
-            self.local_bytes += variable.size
+        elif variable.space in ("local", "param"):
+            self.reserve_local(variable.name, variable.size, variable.align)
         else:
-            what = "calls (printf and assert too)" if variable.space == "param" else f"a .{variable.space} variable"
-            raise Refused(f"the machine does not know {what} inside a kernel")
+            raise Refused(f"the machine does not know a .{variable.space} variable inside a kernel")
+
+    def reserve_local(self, name: str, size: int, align: int) -> None:
+        """Room in local memory; a name that comes again, as param0 does for every call, has a place of its own."""
+        self.local_bytes = _align(self.local_bytes, max(align, 1))
+        self.local[name] = self.local_bytes
+        self.local_bytes += size
+        if self.in_function:
+            self.addresses[name] = register = Register(name, 8, len(self.registers))
+            self.registers.append(register)
+            self.frame_addresses.append((register, self.local[name]))
 
     def register(self, token: str) -> Register | None:
         for scope in reversed(self.scopes):
@@ -128,12 +155,12 @@ class Symbols:
                 return found
         return None
 
-    def symbol(self, name: str, width: int) -> Constant | DynamicShared | None:
+    def symbol(self, name: str, width: int) -> Operand | None:
         """The address of a variable within its own state space (global and const: the full address)."""
         if name in self.shared:
             return Constant(width, self.shared[name])
         if name in self.local:
-            return Constant(width, self.local[name])
+            return self.addresses[name] if self.in_function else Constant(width, self.local[name])
         if name in self.parameters:
             return Constant(width, self.parameters[name].offset)
         variable = self.module_variables.get(name)
@@ -145,6 +172,13 @@ class Symbols:
             self.declare_variable(variable)
             return Constant(width, self.shared[name])
         return Constant(width, self.global_address(name))
+
+    def carry(self) -> Register:
+        """The carry flag, which the carry forms of add, sub and mad share."""
+        if self._carry is None:
+            self._carry = Register("carry flag", 0, len(self.registers))
+            self.registers.append(self._carry)
+        return self._carry
 
     def space_of(self, name: str) -> str | None:
         if name in self.shared:

@@ -83,7 +83,7 @@ class Statement:
     @property
     def text(self) -> str:
         guard = f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
-        return f"{guard}{self.opcode} {self.operands}".rstrip()
+        return " ".join(f"{guard}{self.opcode} {self.operands}".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,18 @@ class Entry:
 
 
 @dataclass(slots=True)
+class Function:
+    """A device function that was not inlined. ``body_start`` is None for what another module defines."""
+
+    name: str
+    line: int
+    parameters: tuple[Parameter, ...]
+    results: tuple[Parameter, ...]
+    body_start: int | None
+    body_end: int
+
+
+@dataclass(slots=True)
 class Module:
     """A PTX module. ``text`` is ``source`` with its comments blanked out, so that offsets and line numbers agree."""
 
@@ -141,15 +153,15 @@ class Module:
     target: str
     files: dict[int, Path]
     entries: dict[str, Entry]
-    functions: dict[str, int]
+    functions: dict[str, Function]
     variables: dict[str, Variable]
     line_starts: list[int] = field(repr=False)
 
     def line_of(self, offset: int) -> int:
         return bisect.bisect_right(self.line_starts, offset)
 
-    def body(self, entry: Entry) -> Iterator[Item]:
-        """The items of the entry's body in order."""
+    def body(self, entry: Entry | Function) -> Iterator[Item]:
+        """The items of a body in order."""
         return _body_items(self, entry)
 
 
@@ -158,7 +170,7 @@ _FILE = re.compile(r"^[ \t]*\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"", re.M)
 _SECTION = re.compile(r"\.section\s+[\w.$]+\s*\{[^}]*\}")
 _HEADER = re.compile(r"\.(entry|func)\b")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)")
-_FUNCTION = re.compile(r"\.func\s*(?:\([^)]*\))?\s*([\w$.]+)\s*(?:\([^)]*\))?[^{;]*")
+_FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\))?\s*([\w$.]+)\s*(?:\(([^)]*)\))?[^{;]*")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)((?:\s+\.(?:ptr|align\s+\d+|\w+))*)\s+([\w$%.]+)\s*(?:\[(\d+)\])?"
 )
@@ -227,7 +239,11 @@ def _split(module: Module) -> None:
         is_definition = brace < len(text) and text[brace] == "{"
         end = _closing_brace(module, brace) if is_definition else brace + 1
         if header[1] == "func":
-            module.functions[match[1]] = line
+            name = match[2]
+            if is_definition or name not in module.functions:
+                parameters, results = _parameters(match[3] or "", line)[0], _parameters(match[1] or "", line)[0]
+                start = brace + 1 if is_definition else None
+                module.functions[name] = Function(name, line, parameters, results, start, end - 1)
         elif is_definition:
             parameters, total = _parameters(match[2] or "", line)
             threads = _MAX_THREADS.search(match[3] or "")
@@ -281,7 +297,7 @@ def parse_variable(text: str) -> Variable | None:
     )  # fmt: skip
 
 
-def _body_items(module: Module, entry: Entry) -> Iterator[Item]:
+def _body_items(module: Module, entry: Entry | Function) -> Iterator[Item]:
     text, location = module.text, None
     match_item, starts, locations = _ITEM.match, module.line_starts, {}
     position, end = entry.body_start, entry.body_end

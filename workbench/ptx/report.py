@@ -89,6 +89,7 @@ def _sum(lines: Iterable[LineFacts], field_name: str) -> int:
 class LaunchReport:
     """The outcome of one launch. Counts are exact and do not depend on how many threads ran it.
 
+    ``printed`` is what the kernel's printf wrote, block by block (it also goes to Python's stdout).
     ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``lines`` and everything derived
     from it need ``statistics=True``; ``findings`` needs ``checks=True``.
     """
@@ -107,6 +108,7 @@ class LaunchReport:
     unique_bytes_written: int = 0
     has_statistics: bool = False
     has_checks: bool = False
+    printed: str = field(default="", repr=False)
 
     def _global(self, load: bool | None = None) -> list[LineFacts]:
         rows = [line for line in self.lines if line.space == "global" and line.requests]

@@ -22,6 +22,13 @@ void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address
   findings->add(finding);
 }
 
+void Block::print(const std::string& text) {
+  constexpr std::size_t kMost = 1 << 20;  // characters of one block, as the GPU's buffer is limited too
+  if (printed->empty() || printed->back().block != index) printed->push_back({index, {}});
+  std::string& all = printed->back().text;
+  if (all.size() + text.size() <= kMost) all += text;
+}
+
 void Block::note(const Finding& finding) {
   if (launch->checks) findings->add(finding);
 }
@@ -109,6 +116,22 @@ void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8*
   }
 }
 
+// Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values (store_lane).
+void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+  observe_shared(warp, in, request.address, mask, bytes);
+  if (!warp.block->shadow) return;
+  if (in.slot[kFlagsSlot] & kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
+  if (is_write && !is_read) request.shadowed = mask;
+  else check_shared(warp, in, request.address, mask, bytes, is_write);
+}
+
+void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+  observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
+  if (!warp.block->shadow) return;
+  if (is_write && !is_read && !(in.slot[kFlagsSlot] & kStrong)) request.shadowed_global = mask;
+  else check_global(warp, in, request.address, mask, bytes, is_write, is_read);
+}
+
 void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, Request& request) {
   Block& block = *warp.block;
   const s32 pc = block.pc_of(in);
@@ -144,19 +167,16 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
 template <Space S>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   Block& block = *warp.block;
-  request.mask = mask;
+  request.mask = mask, request.shadowed = 0, request.shadowed_global = 0;
   load_addresses(registers, in, mask, request.address);
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
-    if (block.observed) observe_global(warp, in, request.address, request.mask, bytes, is_write, is_read);
+    if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
     resolve_shared(in, mask, warp, bytes, request);
-    if (block.observed) {
-      observe_shared(warp, in, request.address, request.mask, bytes);
-      check_shared(warp, in, request.address, request.mask, bytes, is_write);
-    }
+    if (block.observed) see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
     for (u8*& host : request.host) host = scratch;
@@ -177,7 +197,7 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
     const u32 in_global = mask & ~in_shared & ~in_local;
     if (in_global == mask) {
       resolve_global(in, mask, warp, bytes, is_write, request);
-      if (block.observed) observe_global(warp, in, request.address, request.mask, bytes, is_write, is_read);
+      if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
       return;
     }
     for (u8*& host : request.host) host = scratch;
@@ -187,11 +207,8 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
                    Problem::local_out_of_bounds, request);
     resolve_lanes(in, in_global, warp, bytes, is_write, request);
     if (!block.observed) return;
-    if (in_global & request.mask) observe_global(warp, in, request.address, in_global & request.mask, bytes, is_write, is_read);
-    if (in_shared & request.mask) {
-      observe_shared(warp, in, request.address, in_shared & request.mask, bytes);
-      check_shared(warp, in, request.address, in_shared & request.mask, bytes, is_write);
-    }
+    if (in_global & request.mask) see_global(in, in_global & request.mask, warp, bytes, is_write, is_read, request);
+    if (in_shared & request.mask) see_shared(in, in_shared & request.mask, warp, bytes, is_write, is_read, request);
   }
 }
 

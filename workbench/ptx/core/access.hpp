@@ -10,6 +10,8 @@ enum class Space : u8 { global, shared, local, generic, param };
 // may read all 32.
 struct Request {
   u32 mask;                         // lanes whose access is allowed
+  u32 shadowed = 0;                 // lanes of a plain store to shared memory that checks want to see (store_lane)
+  u32 shadowed_global = 0;          // likewise to global memory
   alignas(64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];
 };
@@ -19,7 +21,7 @@ constexpr int kFlagsSlot = 21;
 constexpr u32 kStrong = 1;       // volatile, relaxed, acquire or release
 constexpr u32 kNarrowBase = 2;   // the address register has 32 bits
 constexpr u32 kWideBase = 4;     // the address register has 64 bits
-constexpr u32 kUnsharedSource = 8;
+constexpr u32 kRelease = 8;      // publishes what came before, without a fence of its own
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.
 template <Space S>
@@ -30,6 +32,11 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
 void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
 void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write);
+// Strong accesses publish and receive what other warps did (see clocks.hpp).
+void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);
+void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
+// Stores `bytes` bytes for one lane of a request; checks compare them with what is there first.
+void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes);
 
 // Distinct 32-byte sectors; `sectors` receives them.
 int distinct_sectors(const u64* addresses, u32 mask, u32 bytes, u64* sectors);

@@ -48,7 +48,9 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       block.problem(Problem::misaligned, in, warp.thread(lane), offset, bytes);
     } else {
       copy.mask |= 1u << lane;
-      if (block.shadow) block.shadow->copy_issued(warp, in, lane, static_cast<u32>(offset), bytes);
+      if (!block.shadow) continue;
+      const bool same = copy.copied[lane] == bytes && std::memcmp(block.shared + offset, copy.source[lane], bytes) == 0;
+      block.shadow->copy_issued(warp, in, lane, static_cast<u32>(offset), bytes, !same);
     }
   }
   if (block.counts && copy.mask) {
@@ -91,9 +93,13 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes) {
   PTX_FOR_EACH_LANE(lane, lanes) {
     u8* destination = block.shared + copy.destination[lane];
     const u32 copied = copy.copied[lane];
-    if (copied) std::memcpy(destination, copy.source[lane], copied);
-    if (copied < copy.bytes) std::memset(destination + copied, 0, copy.bytes - copied);
-    if (block.shadow) block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes);
+    u8 fresh[16] = {};  // what is not copied is filled with zeros
+    if (copied) std::memcpy(fresh, copy.source[lane], copied);
+    if (block.shadow) {
+      const bool changes = std::memcmp(destination, fresh, copy.bytes) != 0;
+      block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes, changes);
+    }
+    std::memcpy(destination, fresh, copy.bytes);
   }
 }
 

@@ -32,6 +32,7 @@ class BlockRunner {
   bool release_barriers();
   void release(u32 number);
   void report_release(u32 number);
+  bool reaches(s32 from, s32 to) const;
   void watch();
   [[noreturn]] void deadlock();
 
@@ -52,14 +53,14 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   shared_ = allocate(launch.shared_bytes + kAlignment);
   warps_.resize(count);
   block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
-  block.findings = &result.findings;
+  block.findings = &result.findings, block.printed = &result.printed;
   block.observed = launch.statistics || launch.checks;
   if (launch.statistics) {
     result.counts.resize(kernel_.code.size());
     block.counts = result.counts.data();
   }
   if (launch.checks) {
-    shadow_.resize(launch.shared_bytes, kernel_.shared_granule);
+    shadow_.resize(launch.shared_bytes, kernel_.shared_granule, count);
     block.shadow = &shadow_;
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
@@ -123,48 +124,56 @@ void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (block.shadow) block.shadow->begin_block();
+  block.fenced = block.acquired = false;
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
     warp.exited = 0, warp.tick = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
-    warp.copies.clear();
+    warp.copies.clear(), warp.calls.clear();
+    if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
     std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
     fill_specials(warp, true);
   }
 }
 
+// Whether execution can come from one instruction to another.
+bool BlockRunner::reaches(s32 from, s32 to) const {
+  std::vector<bool> seen(kernel_.code.size() + 1);
+  std::vector<s32> work{from};
+  while (!work.empty()) {
+    const s32 pc = work.back();
+    work.pop_back();
+    if (pc == to) return true;
+    if (pc >= static_cast<s32>(kernel_.code.size()) || seen[static_cast<std::size_t>(pc)]) continue;
+    seen[static_cast<std::size_t>(pc)] = true;
+    const Instruction& in = kernel_.code[static_cast<std::size_t>(pc)];
+    const bool always = in.guard == kTrueSlot && !in.guard_flip;
+    if (in.kind == Kind::branch) work.push_back(in.target);
+    if (!((in.kind == Kind::branch || in.kind == Kind::exit) && always)) work.push_back(pc + 1);
+  }
+  return false;
+}
+
+// A barrier that threads reached at different places, or went round. Threads that returned before it are no fault: the
+// hardware does not wait for them. Lanes went round it if they stood, live, where the others come after the barrier.
 void BlockRunner::report_release(u32 number) {
   const Split* first = nullptr;
-  
-  u32 exited = 0;
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
-  bool divergent = false;
   for (const Warp& warp : warps_) {
-    exited |= warp.exited;
     for (const Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
       if (!first) first = &split, finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
-      const u32 skipped = warp.exited & ~split.exited;
-      if (divergent || (split.pc == first->pc && !skipped)) continue;
-      divergent = true;
-      if (skipped) {  // lanes of this warp went round the barrier and finished
-        finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
-        finding.other_thread = warp.thread(first_lane(skipped));
-      } else {
+      if (split.pc != first->pc) {
         finding.other_pc = split.pc, finding.other_thread = warp.thread(first_lane(split.mask));
+        return block.note(finding);
       }
+      const u32 skipped = warp.exited & ~split.exited;
+      if (!skipped || split.elsewhere < 0 || !reaches(split.pc + 1, split.elsewhere)) continue;
+      finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
+      finding.other_thread = warp.thread(first_lane(skipped));
+      return block.note(finding);
     }
   }
-  if (!divergent && !exited) return;
-  if (!divergent) {
-    finding.problem = Problem::exited_before_barrier;
-    for (const Warp& warp : warps_) {
-      if (!warp.exited) continue;
-      finding.other_thread = warp.thread(first_lane(warp.exited));
-      break;
-    }
-  }
-  block.note(finding);
 }
 
 void BlockRunner::release(u32 number) {
@@ -173,6 +182,7 @@ void BlockRunner::release(u32 number) {
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
+      if (block.shadow) block.shadow->clocks.leave(static_cast<u32>(warp.index), number);
       const Instruction& in = kernel_.code[split.pc];
       if (in.imm == 2) {
         alignas(64) u32 counts[kLanes];
@@ -186,7 +196,7 @@ void BlockRunner::release(u32 number) {
     }
   }
   barrier = Barrier{};
-  if (block.shadow) block.shadow->barrier();
+  if (block.shadow) block.shadow->clocks.clear(number);
 }
 
 bool BlockRunner::release_barriers() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "calls.hpp"
 #include "types.hpp"
 
 namespace workbench::ptx {
@@ -16,7 +17,7 @@ struct Warp;
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective };
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
@@ -24,6 +25,7 @@ enum class Class : u8 {
 extern const char* const kClassNames[];
 
 constexpr u32 kNoSlot = 0xffffffffu;
+constexpr u32 kTrueSlot = 0;      // the guard of unguarded instructions: a predicate that always holds
 constexpr int kSlots = 24;
 constexpr int kAddressSlot = 8;   // base address of memory instructions
 constexpr int kMemberSlot = 20;   // member mask of collectives; kNoSlot means the whole warp
@@ -73,6 +75,8 @@ void add_atomics(Table&);
 void add_async_copies(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
+void add_calls(Table&);
+void add_carries(Table&);
 void add_control(Table&);
 
 // ---- memory ----
@@ -90,6 +94,8 @@ struct Buffer {
   bool writable;
   u64* sectors_read = nullptr;      // one bit per 32-byte sector of the address space from `address`, rounded down
   u64* sectors_written = nullptr;
+  struct GlobalWord* shadow = nullptr;  // with checks (see global_shadow.hpp)
+  bool uninitialised = false;           // the caller says that nothing was written to it yet
 };
 
 // Counts of one instruction, summed over warps.
@@ -106,7 +112,8 @@ struct Counts {
 
 enum class Problem : u8 {
   out_of_bounds, misaligned, read_only, shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
-  divergent_barrier, exited_before_barrier, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds
+  divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds,
+  assertion, stack_overflow, global_race, uninitialised_global
 };
 
 struct Finding {
@@ -119,6 +126,8 @@ struct Finding {
   u64 address = 0;
   u32 bytes = 0;
   u64 count = 1;
+  s64 other_block = -1;
+  std::string text;  // an assertion's own words
 };
 
 // Thrown inside a worker to end the launch.
@@ -160,6 +169,8 @@ struct Kernel {
   u32 static_shared = 0;   // bytes; dynamic shared memory begins here
   u32 local_bytes = 0;     // per lane
   u32 param_bytes = 0;
+  u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
+  std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -173,6 +184,7 @@ struct Launch {
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
+  class GlobalShadow* global_shadow = nullptr;  // with checks
   int threads = 1;
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 
@@ -191,6 +203,7 @@ struct WorkerResult {
   u64 lanes = 0;
   std::vector<Counts> counts;  // per instruction, with statistics
   FindingList findings;
+  std::vector<Printed> printed;
   bool faulted = false;
   Finding fault;
 };

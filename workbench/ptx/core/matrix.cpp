@@ -193,7 +193,7 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
       std::memcpy(tile[matrix], from, sizeof tile[matrix]);
     }
   }
-  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(request.host[lane], tile[lane / 8][lane % 8], 16);
+  PTX_FOR_EACH_LANE(lane, request.mask) store_lane(warp, in, request, lane, tile[lane / 8][lane % 8], 16);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ inline R read_as(const u8* from) {
   return static_cast<R>(value);
 }
 
+constexpr u32 kMaximumElements = 8;
+
 // M is the type in memory, R the register's; a signed M extends by its sign.
 template <Space S, class M, class R>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -34,6 +36,16 @@ template <Space S, class M, class R>
 void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
+  if constexpr (S != Space::local && S != Space::param) {
+    if (__builtin_expect((request.shadowed | request.shadowed_global) != 0, 0)) {
+      PTX_FOR_EACH_LANE(lane, request.mask) {
+        M values[kMaximumElements];
+        for (u32 i = 0; i < in.elements; ++i) values[i] = static_cast<M>(at<const R>(registers, in.slot[i])[lane]);
+        store_lane(warp, in, request, lane, values, sizeof(M) * in.elements);
+      }
+      return;
+    }
+  }
   for (u32 i = 0; i < in.elements; ++i) {
     const u64 offset = i * sizeof(M);
     const R* source = at<const R>(registers, in.slot[i]);

@@ -4,11 +4,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <thread>
 
+#include "global_shadow.hpp"
 #include "machine.hpp"
 
 namespace nb = nanobind;
@@ -53,18 +55,23 @@ using ConstantRow = std::tuple<u32, u32, u64>;
 using SpecialRow = std::tuple<int, u32>;
 
 void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
-                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 local_bytes, u32 param_bytes, u32 granule) {
+                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 local_bytes, u32 param_bytes, u32 granule,
+                  u32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves) {
   new (self) Kernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
   for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
   for (const auto& [special, slot] : specials) self->specials.emplace_back(static_cast<Special>(special), slot);
   self->static_shared = static_shared, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
-  self->shared_granule = granule;
+  self->shared_granule = granule, self->frame_slot = frame_slot;
+  for (const auto& list : saves) {
+    auto& kept = self->saves.emplace_back();
+    for (const auto& [slot, width] : list) kept.push_back({slot, width});
+  }
 }
 
-// (address, size, host pointer, writable)
-using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool>;
+// (address, size, host pointer, writable, uninitialised)
+using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, bool>;
 
 struct SectorMaps {
   std::vector<std::vector<u64>> read, written;
@@ -139,9 +146,20 @@ nb::dict describe(const Finding& finding) {
   nb::dict row;
   row["problem"] = static_cast<int>(finding.problem);
   row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
-  row["block"] = finding.block, row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
-  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count;
+  row["other_block"] = finding.other_block, row["block"] = finding.block, row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
+  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count, row["text"] = nb::bytes(finding.text.data(), finding.text.size());
   return row;
+}
+
+// Device printf of all workers, in the order of blocks.
+std::string printed_text(std::vector<WorkerResult>& results) {
+  std::vector<Printed*> all;
+  for (WorkerResult& result : results)
+    for (Printed& printed : result.printed) all.push_back(&printed);
+  std::sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
+  std::string text;
+  for (const Printed* printed : all) text += printed->text;
+  return text;
 }
 
 using Shape = std::tuple<u32, u32, u32>;
@@ -156,11 +174,15 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.shared_bytes = kernel.static_shared + dynamic_shared;
   launch.params.assign(params.c_str(), params.c_str() + params.size());
   launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
-  for (const auto& [address, size, host, writable] : buffers)
+  for (const auto& [address, size, host, writable, uninitialised] : buffers) {
     launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
+    launch.buffers.back().uninitialised = uninitialised;
+  }
   launch.statistics = statistics, launch.checks = checks;
   launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
   launch.instruction_limit = instruction_limit;
+  std::unique_ptr<GlobalShadow> shadow;
+  if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
   std::unique_ptr<SectorMaps> maps;
   if (statistics) maps = std::make_unique<SectorMaps>(launch);
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
@@ -182,6 +204,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
+  const std::string printed = printed_text(results);
+  out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
   if (statistics) {
     std::vector<Counts> total(kernel.code.size());

@@ -59,6 +59,14 @@ void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 void nothing(u8*, const Instruction&, u32, Warp&) {}
 
+// Memory is sequentially consistent already; checks want to know.
+void fence(u8*, const Instruction&, u32, Warp& warp) {
+  Shadow* shadow = warp.block->shadow;
+  if (!shadow) return;
+  shadow->clocks.fence(static_cast<u32>(warp.index));
+  warp.block->fenced = true;
+}
+
 }  // namespace
 
 void add_moves(Table& table) {
@@ -85,7 +93,7 @@ void add_moves(Table& table) {
   add("clock.b32", &clock<u32>, "b32", "");
   add("clock.b64", &clock<u64>, "b64", "");
   add("nop", &nothing, "", "");
-  add("fence", &nothing, "", "", Class::sync);
+  add("fence", &fence, "", "", Class::sync);
 }
 
 }  // namespace workbench::ptx

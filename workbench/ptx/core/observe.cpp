@@ -147,15 +147,4 @@ void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 m
   counts.bytes += u64{bytes} * static_cast<u64>(count_lanes(mask));
 }
 
-void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write) {
-  Shadow* shadow = warp.block->shadow;
-  if (!shadow) return;
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    const u32 offset = static_cast<u32>(offsets[lane]);
-    if (is_write) shadow->write(warp, in, lane, offset, bytes, strong);
-    else shadow->read(warp, in, lane, offset, bytes, strong);
-  }
-}
-
 }  // namespace workbench::ptx

@@ -99,6 +99,7 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
+  if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
   if (in.slot[2] != kNoSlot) barrier.expected = at<u32>(warp.registers, in.slot[2])[first_lane(active)];
   if (in.imm == 1) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
@@ -109,9 +110,44 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active)
     const u32 votes = *at<u32>(warp.registers, in.slot[3]) ^ in.slot[5];
     barrier.votes += static_cast<u32>(count_lanes(votes & active));
   }
-  warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_barrier, .need = number, .exited = warp.exited,
-                         .last_run = warp.tick});
+  u32 leaving = warp.exited;
+  s32 elsewhere = -1;
+  for (const Split& split : warp.splits) {
+    if (split.state == Split::at_barrier) continue;
+    const Instruction& next = block.kernel->code[split.pc];
+    if (next.kind == Kind::exit) leaving |= split.mask;
+    else elsewhere = split.pc;
+  }
+  warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_barrier, .need = number, .exited = leaving,
+                         .elsewhere = elsewhere, .last_run = warp.tick});
   return true;
+}
+
+// Enters a function: `active` lanes remember where to go back to, and their frame moves up.
+void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
+  u64* frame = at<u64>(warp.registers, in.slot[0]);
+  PTX_FOR_EACH_LANE(lane, active) {
+    frame[lane] += in.slot[1];
+    if (frame[lane] + in.slot[2] > block.kernel->local_bytes) {
+      throw Stop{{.problem = Problem::stack_overflow, .pc = pc, .block = block.index, .thread = warp.thread(lane),
+                  .address = static_cast<u64>(warp.calls.returns[lane].size()), .bytes = block.kernel->local_bytes}};
+    }
+    warp.calls.returns[lane].push_back(pc + 1);
+  }
+}
+
+// Lanes that leave a function, by the place they go back to: the first one found and its lanes.
+u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
+  target = warp.calls.returns[first_lane(active)].back();
+  u32 together = 0;
+  PTX_FOR_EACH_LANE(lane, active) together |= (warp.calls.returns[lane].back() == target ? 1u : 0u) << lane;
+  u64* frame = at<u64>(warp.registers, block.kernel->frame_slot);
+  const Instruction& call = block.kernel->code[static_cast<std::size_t>(target - 1)];
+  PTX_FOR_EACH_LANE(lane, together) {
+    warp.calls.returns[lane].pop_back();
+    frame[lane] -= call.slot[1];
+  }
+  return together;
 }
 
 }  // namespace
@@ -185,6 +221,7 @@ Outcome run_warp(Block& block, Warp& warp) {
         }
         forced = false;
         in.run(registers, in, active, warp);
+        if (block.shadow) block.shadow->clocks.order_lanes(static_cast<u32>(warp.index));
         ++pc;
         continue;
       }
@@ -196,7 +233,28 @@ Outcome run_warp(Block& block, Warp& warp) {
         if (mask & ~active) push(pc + 1, mask & ~active);
         break;
       }
-      if (in.kind == Kind::trap) block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
+      if (in.kind == Kind::call) {
+        enter(block, warp, in, pc, active);
+        if (mask & ~active) {
+          push(in.target, active);
+          push(pc + 1, mask & ~active);
+          break;
+        }
+        pc = in.target;
+        continue;
+      }
+      if (in.kind == Kind::ret) {
+        if (mask & ~active) push(pc + 1, mask & ~active);
+        while (active) {
+          s32 target = 0;
+          const u32 together = go_back(block, warp, active, target);
+          push(target, together);
+          active &= ~together;
+        }
+        break;
+      }
+      if (in.kind == Kind::trap && in.run) in.run(registers, in, active, warp);
+      else if (in.kind == Kind::trap) block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
       warp.exited |= active;
       mask &= ~active;
       if (!mask) break;

@@ -31,7 +31,7 @@ const std::vector<TableEntry>& instruction_table() {
     Table all;
     add_integer(all), add_wide_integer(all), add_float(all), add_special_functions(all), add_half(all);
     add_conversions(all), add_float_conversions(all), add_moves(all), add_comparisons(all), add_memory(all);
-    add_atomics(all), add_async_copies(all), add_collectives(all), add_matrix(all), add_control(all);
+    add_atomics(all), add_async_copies(all), add_collectives(all), add_matrix(all), add_control(all), add_calls(all), add_carries(all);
     return all;
   }();
   return table;

@@ -12,7 +12,8 @@ struct Split {
   u32 mask;
   State state = ready;
   u32 need = 0;      // collective: lanes it waits for; barrier: barrier number
-  u32 exited = 0;    // barrier: lanes of the warp that had exited on arrival
+  u32 exited = 0;    // barrier: lanes of the warp that had exited on arrival, or were about to
+  s32 elsewhere = -1;  // barrier: where other lanes of the warp stood on arrival
   u64 last_run = 0;  // scheduler tick, for fairness between spinning lanes
 };
 
@@ -40,6 +41,7 @@ struct Warp {
   u64 tick = 0;
   std::vector<Split> splits;
   std::vector<PendingCopy> copies;
+  Calls calls;
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
 
   bool done() const { return exited == all; }
@@ -61,10 +63,13 @@ struct Block {
   Counts* counts = nullptr;        // null without statistics
   Shadow* shadow = nullptr;        // null without checks
   FindingList* findings = nullptr;
+  std::vector<Printed>* printed = nullptr;
   bool observed = false;           // statistics or checks
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
+  bool fenced = false;    // checks: a fence was executed
+  bool acquired = false;  // checks: a strong access read global memory
   Barrier barriers[16];
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
@@ -74,6 +79,8 @@ struct Block {
 
   // A problem after which execution can go on: a finding with checks, else the end of the launch.
   void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes);
+  // Text of a device printf, kept in the order of the block's threads.
+  void print(const std::string& text);
   // A finding that only checks report.
   void note(const Finding& finding);
 };

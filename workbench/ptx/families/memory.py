@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, STRONG, WIDE_BASE
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry"}
+_SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry", "param::func"}
 _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_RELEASING = {"release", "acq_rel"}
 _HINTS = {"weak", "nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "gpu", "sys", "cluster", "aligned", "unified"}
 
 
@@ -42,7 +43,7 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         elif not _known(part):
             raise Refused(f".{part} in an access")
         elif part in _STRONG:
-            strong = STRONG
+            strong |= STRONG | (RELEASE if part in _RELEASING else 0)
     sign = "s" if is_load and type_name[0] == "s" and size < 8 else "u"
     # Constant memory is global memory that only the host writes.
     table_space = "global" if space == "const" else space
@@ -72,13 +73,23 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         if is_load and space == "param" and address.parameter is not None:
             offset = address.parameter.offset + address.offset
             return Instruction(opcode(f"ld.param.direct.{tail}"), slots, targets, raw, offset, elements, size)
-        if not is_load and space == "param":
-            raise Refused("stores to parameters (calls are not supported)")
-        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, table_space)
-        row = opcode(f"{'ld' if is_load else 'st'}.{table_space}.{tail}")
+        # Parameters of calls, unlike those of the kernel, lie in local memory.
+        where_to = (
+            "local" if space == "param" and (symbols.in_function or not _of_kernel(symbols, where)) else table_space
+        )
+        if not is_load and where_to == "param":
+            raise Refused("a store to a parameter of the kernel")
+        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, where_to)
+        row = opcode(f"{'ld' if is_load else 'st'}.{where_to}.{tail}")
         return Instruction(row, slots, targets, raw, address.offset, elements, size)
 
     return bind
+
+
+def _of_kernel(symbols: Symbols, token: str) -> bool:
+    """Whether an address of .param space leads to the kernel's parameters: a register does."""
+    name = token.strip("[] ").split("+")[0].split("-")[0].strip()
+    return name not in symbols.local
 
 
 def load(parts: list[str]) -> Plan:
@@ -114,6 +125,7 @@ def atomic(parts: list[str]) -> Plan:
         kind = f"b{8 * size}"
     row = opcode(f"atom.{space}.{operation}.{kind}")
     is_red, second = parts[0] == "red", operation == "cas"
+    strong = STRONG | (RELEASE if _RELEASING & set(parts) else 0)
     hinted = "L2::cache_hint" in parts
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -133,7 +145,7 @@ def atomic(parts: list[str]) -> Plan:
         else:
             raw[2] = -1
         address = symbols.address(operands[1])
-        raw[FLAGS_SLOT] = STRONG | place(symbols, address, slots, ADDRESS_SLOT, space)
+        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, space)
         return Instruction(row, slots, (target,) if target else (), raw, address.offset, elements, size)
 
     return bind

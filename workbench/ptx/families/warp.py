@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import MEMBER_SLOT
-from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.operands import Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 
@@ -195,10 +195,31 @@ def branch(parts: list[str]) -> Plan:
 
 
 def leave(parts: list[str]) -> Plan:
-    """ret at the level of the kernel ends the thread, as exit does."""
+    """ret of a function goes back to its caller; at the level of the kernel it ends the thread, as exit does."""
+    is_return = parts[0] == "ret"
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        if is_return and symbols.in_function:
+            return Instruction(opcode("ret"), {0: Frame()})
         return Instruction(opcode("exit"), {})
+
+    return bind
+
+
+_PROTOTYPE = "an indirect call (through a function pointer or a virtual function)"
+
+
+def call(parts: list[str]) -> Plan:
+    """``call{.uni} (result), name, (arguments);`` calls.py lays out what it takes."""
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        results = operands.pop(0) if operands[0][0] == "(" else "()"
+        if not 1 <= len(operands) <= 2 or operands[0][0] == "%":
+            raise Refused(_PROTOTYPE)
+        arguments = operands[1] if len(operands) == 2 else "()"
+        names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
+        places = tuple(tuple(symbols.local[name] for name in group) for group in names)
+        return Instruction(opcode("call"), {0: Frame()}, target=operands[0], call=places)
 
     return bind
 
@@ -236,8 +257,8 @@ def out_of_scope(parts: list[str]) -> Plan:
 
 FAMILY = {
     "shfl": shfl, "vote": vote, "match": match, "redux": redux, "activemask": activemask, "elect": elect, "mma": mma,
-    "bar": barrier, "barrier": barrier, "bra": branch, "ret": leave, "exit": leave, "trap": trap, "brkpt": trap,
-    "membar": fence, "fence": fence, "nanosleep": nothing, "griddepcontrol": nothing, "pmevent": nothing,
+    "bar": barrier, "barrier": barrier, "bra": branch, "call": call, "ret": leave, "exit": leave, "trap": trap,
+    "brkpt": trap, "membar": fence, "fence": fence, "nanosleep": nothing, "griddepcontrol": nothing, "pmevent": nothing,
     "setmaxnreg": nothing, "wgmma": out_of_scope, "mbarrier": out_of_scope, "clusterlaunchcontrol": out_of_scope,
     "mapa": out_of_scope, "getctarank": out_of_scope, "tcgen05": out_of_scope, "tensormap": out_of_scope,
 }  # fmt: skip

@@ -1,0 +1,117 @@
+"""Device functions: parameters and results by value, recursion and its limit, printf, assert, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench import ptx
+from workbench.errors import KernelFault, UnsupportedInstructionError
+from workbench.toolchain import compile_cuda_module
+
+SOURCE = Path(__file__).parent / "cuda_calls.cu"
+LINES = SOURCE.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def program() -> ptx.Program:
+    return ptx.Program.from_text(next(iter(compile_cuda_module(SOURCE, arch="sm_80").kernels.values())).ptx)
+
+
+def line_of(mark: str) -> int:
+    return 1 + next(i for i, text in enumerate(LINES) if text.endswith(f"// {mark}"))
+
+
+def collatz(n: int) -> int:
+    steps = 0
+    while n > 1:
+        n, steps = (3 * n + 1 if n % 2 else n // 2), steps + 1
+    return steps
+
+
+def fib(n: int) -> int:
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+def hanoi(n: int, a: int, b: int, c: int, moves: list[int]) -> None:
+    if n:
+        hanoi(n - 1, a, c, b, moves)
+        moves[0], moves[1] = moves[0] + 1, moves[1] * 3 + a * 7 + b
+        hanoi(n - 1, c, b, a, moves)
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_calls(program: ptx.Program, checks: bool) -> None:
+    out, numbers = np.zeros(128, np.int32), np.arange(64, dtype=np.float32)
+    report = program["calls"].launch(1, 64, [out, numbers], checks=checks)
+    t = np.arange(64)
+    assert out[:64].tolist() == [collatz(n + 1) + (collatz(2 * n + 1) * 1000 if n % 3 == 0 else 0) for n in range(64)]
+    np.testing.assert_array_equal(out[64:], (t ^ 33) * 5)
+    np.testing.assert_array_equal(numbers, t * 3 + 4 + t)
+    assert report.findings == []
+
+
+@pytest.mark.parametrize("threads", [1, 33, 64])
+def test_recursion_keeps_every_frame(program: ptx.Program, threads: int) -> None:
+    out = np.full(256, -1, np.int32)
+    program["recursion"].launch(1, threads, [out])
+    for t in range(threads):
+        moves = [0, t]
+        hanoi(t % 5, 1, 2, 3, moves)
+        assert out[t::64].tolist() == [fib(t % 12), moves[0], np.array(moves[1]).astype(np.int32), 1 - t % 2]
+    assert (out.reshape(4, 64)[:, threads:] == -1).all()
+
+
+def test_lanes_meet_again_after_a_call(program: ptx.Program) -> None:
+    """Statistics: the code after a call that a third of the lanes made runs with all of them."""
+    out, numbers = np.zeros(128, np.int32), np.zeros(64, np.float32)
+    report = program["calls"].launch(1, 64, [out, numbers], statistics=True)
+    stores = [line for line in report.lines if line.is_store and line.space == "global"]
+    assert [line.active_lanes / line.executions for line in stores[-2:]] == [32, 32]
+
+
+def test_endless_recursion(program: ptx.Program) -> None:
+    with pytest.raises(KernelFault, match=r"forever: stack overflow: \d+ calls deep") as caught:
+        program["forever"].launch(1, 1, [np.zeros(1, np.int32)])
+    assert "cuda_calls.cu" in str(caught.value)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_printf(program: ptx.Program, capsys: pytest.CaptureFixture, threads: int) -> None:
+    out = np.zeros(4, np.int32)
+    report = program["prints"].launch(3, 4, [out], threads=threads)
+    expected = ""
+    for block in range(3):
+        for t in (1, 3):
+            expected += f"{-t}|{7:5d}|{255:<4x}|{chr(97 + t)}|text|%|{1 << 40}\n"
+        for t in range(4):
+            expected += f"{0.5 * t + block:.3f} {t:4d} {12345.678:8.2e}\n"
+        expected += "1 2\n" * 4
+    assert report.printed == expected
+    assert capsys.readouterr().out == expected
+    assert out.tolist() == [2] * 4
+
+
+def test_assert(program: ptx.Program) -> None:
+    with pytest.raises(KernelFault) as caught:
+        program["asserts"].launch(1, 64, [np.arange(64, dtype=np.int32)])
+    message = str(caught.value)
+    assert message.startswith("asserts: assertion failed: `out[t] < 5` in void asserts(int *), ")
+    assert f"cuda_calls.cu:{line_of('assertion')}" in message
+    assert "block (0, 0, 0), thread (5, 0, 0)" in message
+    out = np.arange(64, dtype=np.int32)
+    report = program["asserts"].launch(1, 64, [out], checks=True)
+    assert [(f.kind, f.line, f.count) for f in report.findings] == [("assertion failed", line_of("assertion"), 59)]
+    assert out.tolist() == [1] * 5 + list(range(5, 64))  # threads that failed went no further
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [("heap", "it calls malloc: the machine has no device heap"), ("indirect", "an indirect call")],
+)
+def test_refused_by_name(program: ptx.Program, kernel: str, reason: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=reason) as caught:
+        program[kernel].launch(1, 1, [np.zeros(1, np.int32)])
+    assert "cuda_calls.cu:" in str(caught.value)

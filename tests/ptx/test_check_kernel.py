@@ -1,0 +1,70 @@
+"""``workbench.check_kernel``: one call from a kernel to a readable report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.errors import ArgumentError
+from workbench.toolchain import compile_cuda
+
+SOURCE = Path(__file__).parent / "cuda_faults.cu"
+LINES = SOURCE.read_text().splitlines()
+DATA = np.arange(512, dtype=np.float32)
+
+
+def line_of(mark: str) -> int:
+    return 1 + next(i for i, text in enumerate(LINES) if text.endswith(f"// {mark}"))
+
+
+def check(name: str, **changes: object) -> object:
+    module = wb.load_cuda(SOURCE, device="sim")
+    launch = {"grid": 2, "block": 128, "args": [np.zeros(512, np.float32), DATA]} | changes
+    return wb.check_kernel(getattr(module, name), **launch)
+
+
+def test_clean() -> None:
+    report = check("tree_sum")
+    assert report.ok
+    assert bool(report)
+    assert len(report) == 0
+    assert "tree_sum" in str(report)
+    assert str(report).endswith("nothing found")
+    assert "nothing found" in report._repr_html_()
+
+
+def test_race_shows_both_lines() -> None:
+    report = check("race")
+    assert not report
+    finding = next(iter(report))
+    assert finding.kind == "shared race"
+    assert {finding.line, finding.other_line} == {line_of("race write"), line_of("race read")}
+    for text in (str(report), report._repr_html_()):
+        assert "shared race" in text
+        for mark in ("race write", "race read"):
+            assert f"cuda_faults.cu:{line_of(mark)}" in text
+            assert LINES[line_of(mark) - 1].strip()[:10] in text
+
+
+def test_out_of_bounds_names_the_buffer() -> None:
+    report = check("past_the_end", args=[np.zeros(256, np.float32), np.zeros(256, np.float32)])
+    finding = report.findings[0]
+    assert (finding.kind, finding.buffer, finding.count) == ("out-of-bounds", "argument 1", 1)
+    assert (finding.block, finding.thread) == ((1, 0, 0), (127, 0, 0))
+    assert "argument 1" in report._repr_html_()
+
+
+def test_compiled_kernel() -> None:
+    kernel = compile_cuda(SOURCE, "race")
+    assert (
+        check("race").findings
+        == wb.check_kernel(kernel, grid=2, block=128, args=[np.zeros(512, np.float32), DATA]).findings
+    )
+
+
+def test_refuses_what_is_no_kernel() -> None:
+    with pytest.raises(ArgumentError, match="kernel"):
+        wb.check_kernel("race", grid=1, block=1, args=[])

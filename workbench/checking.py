@@ -1,0 +1,156 @@
+"""``check_kernel``: run a kernel once in the PTX machine and say what is wrong with it, with source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding, LaunchReport
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the checks found in one launch: ``findings`` in the order of the PTX, none for a clean run.
+
+    ``launch`` is the machine's own report. A finding names its kind, the kernel, block and thread of the first
+    occurrence, the address with its buffer, the source line (of both sides for a race) and how often it happened.
+    """
+
+    kernel: str
+    findings: tuple[Finding, ...]
+    launch: LaunchReport
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __bool__(self) -> bool:
+        """True if nothing was found."""
+        return self.ok
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __str__(self) -> str:
+        shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
+        head = f"{self.kernel}, {shape} threads, {self.launch.instructions:,} warp instructions: "
+        if self.ok:
+            return head + "nothing found"
+        out = [head + f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"]
+        for finding in self.findings:
+            out.append(f"  {_place(finding.source, finding.line, finding.ptx_line)}: {finding.message}")
+            out += [f"      {text}" for text in _lines(finding)]
+        return "\n".join(out)
+
+    def _repr_html_(self) -> str:
+        if self.ok:
+            return f"<p>{escape(str(self))}</p>"
+        head = "".join(f"<th>{name}</th>" for name in ("kind", "line", "other side", "block, thread", "where", "count"))
+        rows = "".join(
+            "<tr>"
+            + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in _cells(finding))
+            + "</tr>"
+            for finding in self.findings
+        )
+        title = escape(str(self).splitlines()[0])
+        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _place(source: str, line: int | None, ptx_line: int | None) -> str:
+    if line:
+        return f"{Path(source).name}:{line}"
+    return f"PTX line {ptx_line}" if ptx_line else "the kernel's end"
+
+
+def _text(source: str, line: int | None) -> str:
+    """The source line itself, or nothing where the file cannot be read any more."""
+    try:
+        return Path(source).read_text().splitlines()[line - 1].strip() if line else ""
+    except (OSError, UnicodeDecodeError, IndexError):
+        return ""
+
+
+def _lines(finding: Finding) -> list[str]:
+    sides = [(finding.source, finding.line), (finding.other_source, finding.other_line)]
+    shown = [(_place(source, line, None), _text(source, line)) for source, line in dict.fromkeys(sides) if line]
+    return [f"{place}  {text}" for place, text in shown if text]
+
+
+def _cells(finding: Finding) -> list[str]:
+    def side(source: str, line: int | None, ptx_line: int | None) -> str:
+        if not line and not ptx_line:
+            return ""
+        text = _text(source, line)
+        return escape(_place(source, line, ptx_line)) + (f"<br><code>{escape(text)}</code>" if text else "")
+
+    where = "" if finding.address is None else f"0x{finding.address:x}"
+    if finding.buffer:
+        where += f" ({escape(finding.buffer)})"
+    return [
+        escape(finding.kind),
+        side(finding.source, finding.line, finding.ptx_line),
+        side(finding.other_source, finding.other_line, finding.other_ptx_line),
+        f"{finding.block}, {finding.thread}",
+        where,
+        f"{finding.count:,}",
+    ]
+
+
+def check_kernel(
+    kernel: Any,
+    *,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[object],
+    shared_bytes: int = 0,
+    uninitialised: Sequence[int] = (),
+    seconds_limit: float | None = 60.0,
+) -> CheckReport:
+    """Run ``kernel`` once with every check and report races, illegal accesses, uninitialised reads, misused barriers.
+
+    ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
+    was loaded for, and writes to its arguments. ``args`` and ``shared_bytes`` (dynamic shared memory in bytes) are a
+    launch's. ``uninitialised`` are positions in ``args`` of arrays that nobody has written: reading them before the
+    kernel writes them is a finding. The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
+
+    Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
+    overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
+    """
+    from workbench import ptx
+    from workbench.devices import arguments
+    from workbench.loading import Kernel
+    from workbench.toolchain import CompiledKernel
+
+    compiled = kernel.compiled if isinstance(kernel, Kernel) else kernel
+    if not isinstance(compiled, CompiledKernel):
+        raise ArgumentError(
+            "kernel",
+            type(kernel).__name__,
+            "a kernel of load_cuda or a CompiledKernel",
+            "Pass module.name, or what compile_cuda or compile_triton returned.",
+        )
+    values = arguments.check_arguments(compiled, args)
+    grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
+    report = (
+        ptx.Program.from_text(compiled.ptx)
+        .kernels[compiled.name]
+        .launch(
+            grid,
+            block,
+            values,
+            shared_bytes=shared_bytes,
+            checks=True,
+            seconds_limit=seconds_limit,
+            uninitialised=uninitialised,
+        )
+    )
+    return CheckReport(compiled.label, tuple(report.findings), report)

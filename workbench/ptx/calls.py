@@ -1,0 +1,156 @@
+"""Device functions that were not inlined: which of them a kernel needs, and what a call is made of.
+
+Every function has registers of its own, so that a call saves none; only a function that can be active twice saves its
+caller's. Parameters and results lie in local memory: the caller's variables are copied to the callee's frame, which
+begins where the caller's ends, and back. Functions stand before the kernel in the code: the scheduler runs the lanes
+with the lowest pc, so that those inside a function come back before the others go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from workbench.ptx import flow
+from workbench.ptx.decode import decode, refuse
+from workbench.ptx.instruction import Instruction
+from workbench.ptx.machine import CALL, OPCODES
+from workbench.ptx.operands import Constant, Frame, Symbols
+from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
+
+RECURSION_BYTES = 8192  # of local memory per thread, for kernels that recurse
+_BUILTINS = {"vprintf": ("call.vprintf", 2), "__assertfail": ("call.assertfail", 5)}
+_HEAP = {"malloc", "free", "__cuda_syscall_malloc", "__cuda_syscall_free"}
+
+
+@dataclass(eq=False)
+class Unit:
+    """A kernel or one of its functions, decoded. ``callees`` are the units it calls, ``frame`` its local bytes."""
+
+    source: Entry | Function
+    symbols: Symbols
+    items: list[Instruction | Label]
+    callees: dict[str, Unit] = field(default_factory=dict)
+    recursive: bool = False
+    index: int = 0
+
+    @property
+    def frame(self) -> int:
+        return max(16, (self.symbols.local_bytes + 15) // 16 * 16)
+
+    def blocks(self) -> list[flow.Block]:
+        try:
+            return flow.split_blocks(self.items)
+        except KeyError as missing:
+            raise PtxSyntaxError(f"{self.source.name}: a branch to the label {missing}, which does not exist") from None
+
+
+def units(module: Module, entry: Entry, global_address) -> list[Unit]:
+    """The kernel's functions, each after those it calls where nothing recurses, and the kernel last.
+
+    Raises UnsupportedInstructionError for a function without a body, an indirect call, and the device heap.
+    """
+    shared: dict[str, int] = {}
+    known: dict[str, Unit] = {}
+    finished: list[Unit] = []
+    shared_bytes = 0
+    work: list[tuple[Entry | Function, bool]] = [(entry, False)]
+    while work:
+        source, done = work.pop()
+        if done:
+            finished.append(known[source.name])
+            continue
+        if source.name in known:
+            continue
+        symbols = Symbols(source, module.variables, global_address, shared=shared, shared_bytes=shared_bytes)
+        items = decode(module, source, symbols)
+        shared_bytes = symbols.shared_bytes
+        known[source.name] = Unit(source, symbols, items)
+        work.append((source, True))
+        for item in items:
+            if type(item) is Instruction and item.opcode.kind == CALL and item.target not in _BUILTINS:
+                work.append((_callee(module, source, item), False))
+    finished[-1].symbols.shared_bytes = shared_bytes
+    _link(finished, known)
+    return finished
+
+
+def _callee(module: Module, source: Entry | Function, call: Instruction) -> Function:
+    function = module.functions.get(call.target)
+    if function is not None and function.body_start is not None:
+        return function
+    reason = f"it calls {call.target}, which has no body in this module"
+    if call.target in _HEAP:
+        reason = f"it calls {call.target}: the machine has no device heap; pass memory from the host"
+    statement = call.statement
+    raise refuse(module, source, statement.text, statement.line, statement.location, reason)
+
+
+def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
+    for index, unit in enumerate(finished):
+        unit.index = index
+        for item in unit.items:
+            if type(item) is Instruction and item.opcode.kind == CALL and item.target in known:
+                unit.callees[item.target] = known[item.target]
+    for unit in finished:
+        seen: set[int] = set()
+        work = list(unit.callees.values())
+        while work:
+            other = work.pop()
+            if other.index not in seen:
+                seen.add(other.index)
+                work.extend(other.callees.values())
+        unit.recursive = unit.index in seen
+    for unit in finished:
+        unit.items = _prologue(unit) + [part for item in unit.items for part in _expand(unit, item)]
+
+
+def _prologue(unit: Unit) -> list[Instruction]:
+    """A function's addresses of its own variables: frame + offset."""
+    add = OPCODES["add.b64"]
+    return [
+        Instruction(add, {0: register, 1: Frame(), 2: Constant(8, offset)}, (register,))
+        for register, offset in unit.symbols.frame_addresses
+    ]
+
+
+def _expand(unit: Unit, item: Instruction | Label) -> list[Instruction | Label]:
+    if type(item) is not Instruction or item.opcode.kind != CALL:
+        return [item]
+    results, arguments = item.call
+    builtin = _BUILTINS.get(item.target)
+    if builtin:
+        name, count = builtin
+        item.opcode = OPCODES[name]
+        item.raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
+        if name == "call.vprintf":
+            item.raw[3] = results[0] if results else -1
+        return [item]
+    callee = unit.callees[item.target]
+    function, places = callee.source, callee.symbols.local
+    into = [
+        (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
+    ]
+    back = [(unit.frame + places[p.name], offset, p.size) for offset, p in zip(results, function.results, strict=False)]
+    item.raw = {1: unit.frame, 2: callee.frame}
+    parts = [_copy(*move) for move in into] + [item] + [_copy(*move) for move in back]
+    if callee.recursive and unit.recursive:
+        at = len(into)
+        parts.insert(at, Instruction(OPCODES["registers.save"], {}, imm=unit.index))
+        parts.insert(at + 2, Instruction(OPCODES["registers.restore"], {}, imm=unit.index))
+    for part in parts:
+        part.guard, part.negated = item.guard, item.negated
+    return parts
+
+
+def _copy(from_: int, to: int, size: int) -> Instruction:
+    return Instruction(OPCODES["param.copy"], {0: Frame()}, raw={1: from_, 2: to}, imm=size)
+
+
+def local_bytes(all_units: list[Unit]) -> int:
+    """Local memory of one thread: every frame of the deepest chain of calls, and a stack for recursion."""
+    entry = all_units[-1]
+    if len(all_units) == 1:
+        return (entry.symbols.local_bytes + 15) // 16 * 16
+    recursive = any(unit.recursive for unit in all_units)
+    # Functions that call each other count once; what they need beyond that comes from the recursion's stack.
+    return sum(unit.frame for unit in all_units) + (RECURSION_BYTES if recursive else 0)

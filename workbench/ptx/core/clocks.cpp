@@ -1,0 +1,46 @@
+#include "clocks.hpp"
+
+namespace workbench::ptx {
+
+void Clocks::begin_block() {
+  u32 latest = start_;
+  for (u32 w = 0; w < warps_.size(); ++w) latest = std::max(latest, now(w));
+  start_ = latest + 1;
+  for (u32 w = 0; w < warps_.size(); ++w) {
+    std::fill(std::begin(warps_[w].seen), std::end(warps_[w].seen), latest);
+    warps_[w].seen[w] = start_;
+    warps_[w].has_fenced = false;
+    warps_[w].lane_order += 1;
+  }
+  for (u32 barrier = 0; barrier < kBarriers; ++barrier) clear(barrier);
+  flags_.clear();
+}
+
+void Clocks::arrive(u32 warp, u32 barrier) {
+  join(barriers_[barrier], warps_[warp].seen);
+  warps_[warp].seen[warp] += 1;
+  order_lanes(warp);
+}
+
+void Clocks::leave(u32 warp, u32 barrier) { join(warps_[warp].seen, barriers_[barrier]); }
+
+void Clocks::fence(u32 warp) {
+  PerWarp& own = warps_[warp];
+  std::copy(std::begin(own.seen), std::end(own.seen), own.fenced);
+  own.has_fenced = true;
+  own.seen[warp] += 1;
+  order_lanes(warp);
+}
+
+void Clocks::release(u32 warp, u64 address, bool with_fence) {
+  if (with_fence) fence(warp);
+  if (warps_[warp].has_fenced) join(flags_[address].published, warps_[warp].fenced);
+}
+
+void Clocks::acquire(u32 warp, u64 address) {
+  if (flags_.empty()) return;
+  const auto flag = flags_.find(address);
+  if (flag != flags_.end()) join(warps_[warp].seen, flag->second.published);
+}
+
+}  // namespace workbench::ptx

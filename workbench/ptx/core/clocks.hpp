@@ -1,0 +1,62 @@
+// What each warp of a block is known to come after: vector clocks (C. Flanagan and S. Freund, *FastTrack*, 2009).
+//
+// A warp's own clock grows whenever it publishes what it did: at a barrier, or when it fences and then stores, or swaps,
+// a flag. Who waits at that barrier, or reads that flag with a strong access, has seen everything up to that clock.
+// Rules, chosen so that correct programs are never accused: a release needs a fence (or .release) before the strong
+// store or atomic, as the memory model demands; an acquire needs none; a failed atomic counts as both.
+#pragma once
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "types.hpp"
+
+namespace workbench::ptx {
+
+class Clocks {
+ public:
+  static constexpr u32 kWarps = 32;  // of the largest block
+  static constexpr u32 kBarriers = 16;
+
+  void resize(u32 warps) { warps_.resize(warps); }
+  // Every warp begins with a clock of `start()`, later than all of earlier blocks, and has seen no other warp's.
+  void begin_block();
+
+  u32 start() const { return start_; }
+  u32 now(u32 warp) const { return warps_[warp].seen[warp]; }
+  const u32* seen(u32 warp) const { return warps_[warp].seen; }
+
+  // Lanes of one warp: accesses of different lanes are ordered if this number changed in between.
+  u16 lane_order(u32 warp) const { return warps_[warp].lane_order; }
+  void order_lanes(u32 warp) { ++warps_[warp].lane_order; }
+
+  void arrive(u32 warp, u32 barrier);
+  void leave(u32 warp, u32 barrier);
+  void clear(u32 barrier) { std::fill(barriers_[barrier], barriers_[barrier] + kWarps, 0); }
+
+  void fence(u32 warp);
+  void release(u32 warp, u64 address, bool with_fence);
+  void acquire(u32 warp, u64 address);
+
+ private:
+  struct PerWarp {
+    u32 seen[kWarps] = {};
+    u32 fenced[kWarps] = {};  // seen at the last fence
+    bool has_fenced = false;
+    u16 lane_order = 0;
+  };
+  struct Flag {
+    u32 published[kWarps] = {};
+  };
+
+  static void join(u32* into, const u32* from) {
+    for (u32 i = 0; i < kWarps; ++i) into[i] = std::max(into[i], from[i]);
+  }
+
+  std::vector<PerWarp> warps_;
+  u32 barriers_[kBarriers][kWarps] = {};
+  std::unordered_map<u64, Flag> flags_;
+  u32 start_ = 0;
+};
+
+}  // namespace workbench::ptx

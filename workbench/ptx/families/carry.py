@@ -1,0 +1,65 @@
+"""Carry chains (``add.cc``, ``addc``, ``sub.cc``, ``subc``, ``mad.cc``, ``madc``), and isspacep."""
+
+from __future__ import annotations
+
+from workbench.ptx.families import arithmetic
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+_CARRY_IN, _CARRY_OUT = 4, 5
+_SPACES = {"global": 0, "shared": 1, "local": 2}
+
+
+def plan(parts: list[str]) -> Plan:
+    """One link of a chain, or the plain instruction of that name."""
+    uses, sets = parts[0] in ("addc", "subc", "madc"), "cc" in parts
+    if not uses and not sets:
+        return arithmetic.plan(parts)
+    stem, kind = parts[0][:3], parts[-1]
+    half = next((part for part in parts if part in ("lo", "hi")), "")
+    size, count = TYPE_SIZES[kind], 4 if stem == "mad" else 3
+    if kind[0] not in "su" or size not in (4, 8) or (stem == "mad") != bool(half):
+        raise Refused("the machine does not know this carry form")
+    letter = kind[0] if half == "hi" else "b"
+    row = opcode(".".join(["carry", stem, *([half] if half else []), f"{letter}{8 * size}"]))
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, count)
+        target = destination(symbols, operands[0], size)
+        if target is None:
+            raise Refused("the sink _ as a destination")
+        slots: dict[int, Operand] = {0: target}
+        slots.update({i: source(symbols, operands[i], kind, size) for i in range(1, count)})
+        raw, targets = {}, (target,)
+        if count == 3:
+            raw[3] = -1
+        for slot, needed in ((_CARRY_IN, uses), (_CARRY_OUT, sets)):
+            if needed:
+                slots[slot] = symbols.carry()
+            else:
+                raw[slot] = -1
+        if sets:
+            targets = (target, symbols.carry())
+        return Instruction(row, slots, targets, raw)
+
+    return bind
+
+
+def is_space(parts: list[str]) -> Plan:
+    space = parts[1].split("::")[0]
+    if space not in _SPACES:
+        raise Refused(f"a question after .{space}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        target = destination(symbols, operands[0], 0)
+        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "u64", 8)}
+        return Instruction(opcode("isspacep"), slots, (target,), imm=_SPACES[space])
+
+    return bind
+
+
+FAMILY = {
+    "add": plan, "addc": plan, "sub": plan, "subc": plan, "mad": plan, "madc": plan, "isspacep": is_space,
+}  # fmt: skip

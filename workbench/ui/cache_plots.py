@@ -1,0 +1,119 @@
+"""Pictures of a KV cache: what a step computes and reads, which rows and slots are held, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.ui.attention_plots import draw_cells
+from workbench.ui.plots import OKABE_ITO
+
+_BLUE, _ORANGE, _GREEN, _PINK, _SKY, _VERMILLION, _YELLOW, _BLACK = OKABE_ITO
+
+_NEW = (_ORANGE, "//")
+_AGAIN = (_VERMILLION, "xx")
+_HIDDEN = ("#D9D9D9", "..")
+_READ = (_BLUE, "")
+
+
+def generation_steps(first: int = 3, last: int = 6):
+    """Draw the steps that generate tokens ``first`` to ``last``, above without a cache and below with one.
+
+    Of each step: the keys and values (a column, one cell per token) and the scores (a square).
+
+    Returns the matplotlib Figure.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    lengths = range(first, last + 1)
+    widths = [length + 3 for length in lengths]
+    figure, axes = plt.subplots(2, len(lengths), figsize=(11.5, 6), gridspec_kw={"width_ratios": widths})
+    for column, n in enumerate(lengths):
+
+        def score_without(row: int, token: int, n: int = n) -> tuple[str, str]:
+            return _HIDDEN if token > row else _NEW if row == n - 1 else _AGAIN
+
+        def score_with(row: int, token: int, n: int = n) -> tuple[str, str] | None:
+            return _NEW if row == n - 1 else None
+
+        for ax, old, score in ((axes[0][column], _AGAIN, score_without), (axes[1][column], _READ, score_with)):
+            draw_cells(ax, 0, last - n, n, 1, lambda row, _, old=old, n=n: _NEW if row == n - 1 else old)
+            draw_cells(ax, 2, last - n, n, n, score)
+            ax.text(0.5, last + 0.15, "K, V", ha="center", va="top", fontsize=9)
+            ax.text(2 + n / 2, last + 0.15, "scores", ha="center", va="top", fontsize=9)
+            ax.set(xlim=(-0.5, n + 2.5), ylim=(last + 0.9, -0.1), aspect="equal", anchor="S")
+            ax.axis("off")
+        axes[0][column].set_title(f"token {n}", fontsize=10)
+    for row, text in enumerate(("without a cache", "with a cache")):
+        figure.text(0.02, 0.72 - 0.42 * row, text, rotation=90, va="center", fontsize=12)
+    names = {
+        "computed, new": _NEW,
+        "computed again": _AGAIN,
+        "computed, then hidden by the mask": _HIDDEN,
+        "read from the cache": _READ,
+    }
+    patches = [
+        Patch(facecolor=face, hatch=hatch, edgecolor="white", label=name) for name, (face, hatch) in names.items()
+    ]
+    figure.legend(handles=patches, loc="lower center", ncols=4, frameon=False)
+    figure.subplots_adjust(left=0.05, right=0.99, top=0.93, bottom=0.09, hspace=0.08, wspace=0.05)
+    return figure
+
+
+@dataclass(frozen=True)
+class RowUse:
+    """A row of a contiguous cache: tokens of the prompt, tokens generated, and tokens that will still come."""
+
+    label: str
+    prompt: int = 0
+    generated: int = 0
+    to_come: int = 0
+
+
+def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax=None):
+    """Draw the rows of a contiguous cache as bars of ``max_seqlen`` slots. Returns the matplotlib Axes."""
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(10, 0.5 * len(rows) + 1.6))
+    parts = {
+        "prompt (context phase)": ([row.prompt for row in rows], _BLUE, ""),
+        "generated (generation phase)": ([row.generated for row in rows], _GREEN, "//"),
+        "will be filled later": ([row.to_come for row in rows], _YELLOW, ".."),
+        "will never be filled": (
+            [max_seqlen - row.prompt - row.generated - row.to_come if row.prompt else 0 for row in rows],
+            _VERMILLION,
+            "xx",
+        ),
+        "row not in use": ([0 if row.prompt else max_seqlen for row in rows], "#EEEEEE", ""),
+    }
+    lefts = [0] * len(rows)
+    for name, (widths, colour, hatch) in parts.items():
+        ax.barh(
+            range(len(rows)), widths, left=lefts, height=0.75, label=name, color=colour, hatch=hatch, edgecolor="white"
+        )
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    ax.set_yticks(range(len(rows)), [row.label for row in rows])
+    ax.invert_yaxis()
+    ax.set(xlim=(0, max_seqlen), xlabel=f"slot of the row (max_seqlen = {max_seqlen})")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0), fontsize=8, columnspacing=1.2)
+    return ax
+
+
+def memory_over_time(series: Mapping[str, Sequence[float]], *, ylabel: str, xlabel: str = "step", ax=None):
+    """Stacked areas, bottom first: blue, yellow dotted, vermillion crossed, then grey. Returns the matplotlib Axes."""
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(10, 3.6))
+    styles = ((_BLUE, ""), (_YELLOW, ".."), (_VERMILLION, "xx"), ("#EEEEEE", ""))[: len(series)]
+    steps = range(len(next(iter(series.values()))))
+    areas = ax.stackplot(steps, *series.values(), labels=list(series), colors=[colour for colour, _ in styles])
+    for area, (_, hatch) in zip(areas, styles, strict=True):
+        area.set(hatch=hatch, edgecolor="white", linewidth=0)
+    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, max(len(steps) - 1, 1)), ylim=(0, None))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, ncols=len(series), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax

@@ -1,0 +1,63 @@
+"""Lines told apart by marker and dash as well as by colour (Okabe-Ito)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workbench.ui.plots import OKABE_ITO
+
+_MARKERS = "osD^vPX*"
+_DASHES = ("-", "--", "-.", ":")
+
+
+def marked_lines(
+    x: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    xscale: str = "linear",
+    yscale: str = "linear",
+    first_style: int = 0,
+    legend: bool = True,
+    ax=None,
+):
+    """One line per series over the same ``x``.
+
+    Args:
+        series: name -> one value per x.
+        xscale, yscale: a matplotlib scale; "log2" is logarithmic with powers of two as ticks.
+        first_style: the first line's colour, marker and dash, counted from 0.
+        legend: False where a plot beside this one has it already.
+
+    Returns:
+        The matplotlib Axes.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 3.4))
+    for index, (name, values) in enumerate(series.items(), first_style):
+        ax.plot(
+            x,
+            values,
+            label=name,
+            color=OKABE_ITO[index % len(OKABE_ITO)],
+            marker=_MARKERS[index % len(_MARKERS)],
+            linestyle=_DASHES[index % len(_DASHES)],
+            markersize=5,
+        )
+    for scale, axis in ((xscale, "x"), (yscale, "y")):
+        if scale == "log2":
+            getattr(ax, f"set_{axis}scale")("log", base=2)
+            getattr(ax, f"{axis}axis").set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            getattr(ax, f"set_{axis}scale")(scale)
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25)
+    if legend and len(series) > 1:
+        ax.legend(frameon=False)
+    return ax
