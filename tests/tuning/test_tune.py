@@ -103,7 +103,7 @@ def test_no_compiler_ends_the_run_and_is_no_outcome(monkeypatch):
     def missing(self, config, problem, arch="sm_80"):
         raise MissingToolError("no compiler; install one")
 
-    monkeypatch.setattr(toy.StepsVariant, "compile", missing)
+    monkeypatch.setattr(toy.StepsVariant, "kernels", missing)
     with pytest.raises(MissingToolError):
         tune_steps()
     with Store() as store:

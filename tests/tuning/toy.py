@@ -18,7 +18,8 @@ from types import SimpleNamespace
 import torch
 
 from workbench.errors import CompileError, KernelFault, KernelTimeout
-from workbench.ops.variant import Check, CudaVariant, Launch, Op, Restriction, Variant
+from workbench.ops.op import Op
+from workbench.ops.variant import Check, CudaVariant, Launch, Restriction, Variant
 from workbench.toolchain.occupancy import occupancy
 
 
@@ -173,11 +174,11 @@ class StepsVariant(Variant):
     def source_hash(self) -> str:
         return self.text
 
-    def compile(self, config, problem, arch="sm_80"):
+    def kernels(self, config, problem, arch="sm_80"):
         self._log("compile", config)
         if config["STEPS"] == 13:
             raise CompileError("planted", "toy.py(13): error")
-        return FakeKernel(key=str(config))
+        return (FakeKernel(key=str(config)),)
 
     def run(self, config, problem, tensors, device, **options):
         self._log("run", config)

@@ -13,9 +13,10 @@ from workbench.errors import UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
 from workbench.ops.copy_blocks import OP as COPY_BLOCKS
+from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
-from workbench.ops.variant import Case, Config, Op, Variant
+from workbench.ops.variant import Case, Config, Variant
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.errors import ArgumentError, ConfigurationError
-from workbench.ops.variant import Op, Variant
+from workbench.ops.op import Op
+from workbench.ops.variant import Variant
 
 if TYPE_CHECKING:
     from workbench.devices import Device

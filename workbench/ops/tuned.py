@@ -31,7 +31,8 @@ from workbench.errors import StoreError
 from workbench.home import home
 
 if TYPE_CHECKING:
-    from workbench.ops.variant import Op, Variant
+    from workbench.ops.op import Op
+    from workbench.ops.variant import Variant
 
 FORMAT = 1
 

@@ -1,8 +1,9 @@
 """A variant, declared once: the value types from which everything else works.
 
-An op (`Op`) is one operation with several implementations (`Variant`) and the inputs that they are judged on
-(`Case`). A new variant is one file that ends in ``VARIANT = CudaVariant(...)`` (or `TritonVariant`, `TorchVariant`)
-plus one line in the op's tuple; compiling, checking, tracing, tuning and importing need nothing but that value.
+An op (`workbench.ops.op.Op`) is one operation with several implementations (`Variant`) and the inputs that they are
+judged on (`Case`). A new variant is one file that ends in ``VARIANT = CudaVariant(...)`` (or `TritonVariant`,
+`TorchVariant`) plus one line in the op's tuple; compiling, checking, tracing, tuning and importing need nothing but
+that value.
 
 Two plain things travel beside a variant:
 
@@ -13,29 +14,30 @@ Two plain things travel beside a variant:
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from workbench.errors import ConfigurationError, UnknownNameError
+from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
+from workbench.ops.source_files import digest, with_headers
+from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Launch, Restriction
 
 __all__ = [
     "Case",
     "Check",
     "Config",
+    "CudaStep",
     "CudaVariant",
     "Launch",
-    "Op",
     "Restriction",
     "TorchVariant",
+    "TritonStep",
     "TritonVariant",
     "Variant",
 ]
@@ -56,6 +58,8 @@ class Variant:
         layouts, dtypes, features: what it reads, in order of preference; features are names such as ``"alibi"``.
         source: the file that holds the kernel.
         defaults: the untuned rule, problem -> configuration.
+        workspace: (config, problem, tensors) -> what passes from one kernel of the variant to the next; the launchers
+            find it in ``tensors.workspace``.
     """
 
     op: str
@@ -68,6 +72,7 @@ class Variant:
     features: tuple[str, ...] = ()
     source: Path
     defaults: Callable[[Any], dict]
+    workspace: Callable[[Config, Any, Any], Any] | None = None
     _remembered: dict = field(default_factory=dict, init=False, repr=False)
 
     language = ""
@@ -151,20 +156,44 @@ class Variant:
     # -- compile and run: each language's own -------------------------------------------------------------------
 
     def compile(self, config: Config, problem: Any, arch: str = "sm_80"):
-        """The `CompiledKernel` of a legal configuration."""
+        """The `CompiledKernel` of a legal configuration; of several kernels the first, which does the main work."""
+        return self.kernels(config, problem, arch)[0]
+
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+        """Every `CompiledKernel` of a legal configuration, in the order in which they run."""
         raise NotImplementedError
 
+    def launches(self, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
+        """Grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`."""
+        if self.workspace is not None:
+            tensors = replace(tensors, workspace=self.workspace(config, problem, tensors))
+        return tuple(launcher(config, problem, tensors) for launcher in self._launchers)
+
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
-        """Grid, block, arguments and shared memory of one run."""
+        """The launch of the first kernel."""
+        return self.launches(config, problem, tensors)[0]
+
+    @property
+    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
         raise NotImplementedError
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
-        """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None."""
-        kernel = self._compiled(config, problem, device.arch)
-        launch = self.launch(config, problem, tensors)
-        return device.launch(
-            kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **launch_options
-        )
+        """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None.
+
+        The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
+        """
+        kernels = self._compiled(config, problem, device.arch)
+        reports = [
+            device.launch(
+                kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **launch_options
+            )
+            for kernel, launch in zip(kernels, self.launches(config, problem, tensors), strict=True)
+        ]
+        if len(reports) == 1 or reports[0] is None:
+            return reports[0]
+        from workbench.ptx.joined import joined
+
+        return joined(reports)
 
     def _compiled(self, config: Config, problem: Any, arch: str):
         """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long."""
@@ -180,7 +209,7 @@ class Variant:
             self.check(config, problem)
             code = (arch, self.code_key(config, problem))
             if code not in self._remembered:
-                self._remembered[code] = self.compile(config, problem, arch)
+                self._remembered[code] = self.kernels(config, problem, arch)
             self._remembered[key] = self._remembered[code]
         return self._remembered[key]
 
@@ -198,16 +227,12 @@ class Variant:
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file of ours that the variant is made of: declaration, kernel source, headers."""
-        return tuple(sorted({self.declaration, *_with_headers(self.source)}))
+        return tuple(sorted({self.declaration, *with_headers(self.source)}))
 
     @property
     def source_hash(self) -> str:
         """Hex digest of everything that changes what it computes or compiles to: kernel, headers, declaration."""
-        digest = hashlib.sha256()
-        files = ((path.name.encode(), path.read_bytes()) for path in self.files)
-        for name, content in sorted(files):
-            digest.update(b"%d %s %d\n%s" % (len(name), name, len(content), content))
-        return digest.hexdigest()[:32]
+        return digest(self.files)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,7 +244,7 @@ class TorchVariant(Variant):
 
     language = "torch"
 
-    def compile(self, config: Config, problem: Any, arch: str = "sm_80"):
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Refused: torch variants have no kernel of ours."""
         raise ConfigurationError(
             "variant", str(self), "a variant in CUDA C++ or Triton", "A torch variant has no kernel to compile."
@@ -243,32 +268,40 @@ class CudaVariant(Variant):
     """(config, problem) -> (threads per block, dynamic shared memory in bytes)."""
     launcher: Callable[[Config, Any, Any], Launch]
     """(config, problem, tensors) -> Launch."""
+    then: tuple[CudaStep, ...] = ()
+    """Kernels of the same file that run after it."""
 
     language = "cuda"
 
-    def compile(self, config: Config, problem: Any, arch: str = "sm_80"):
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Compile with NVRTC; occupancy is that of the block size and shared memory of this problem."""
         from workbench.toolchain import compile_cuda
 
         self.check(config, problem)
-        block, shared_bytes = self.resources(config, problem)
-        return compile_cuda(
-            self.source,
-            self.kernel,
-            arch=arch,
-            macros=self.macros(config, problem),
-            include_dirs=(cuda_sources(),),
-            threads_per_block=block,
-            dynamic_shared_bytes=shared_bytes,
-        )
+        compiled = []
+        for step in (self, *self.then):
+            block, shared_bytes = step.resources(config, problem)
+            compiled.append(
+                compile_cuda(
+                    self.source,
+                    step.kernel,
+                    arch=arch,
+                    macros=self.macros(config, problem),
+                    include_dirs=(cuda_sources(),),
+                    threads_per_block=block,
+                    dynamic_shared_bytes=shared_bytes,
+                )
+            )
+        return tuple(compiled)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """The macros and the block size."""
-        return (*sorted(self.macros(config, problem).items()), self.resources(config, problem)[0])
+        """The macros and the block sizes."""
+        blocks = (step.resources(config, problem)[0] for step in (self, *self.then))
+        return (*sorted(self.macros(config, problem).items()), *blocks)
 
-    def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
-        """Grid, block, arguments and dynamic shared memory of one run."""
-        return self.launcher(config, problem, tensors)
+    @property
+    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
+        return (self.launcher, *(step.launcher for step in self.then))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -286,33 +319,38 @@ class TritonVariant(Variant):
     constexprs: Callable[[Config, Any], Mapping[str, Any]]
     """(config, problem) -> the constexpr parameters."""
     launcher: Callable[[Config, Any, Any], Launch]
+    then: tuple[TritonStep, ...] = ()
+    """Functions that run after it."""
 
     language = "triton"
 
-    def compile(self, config: Config, problem: Any, arch: str = "sm_80"):
-        """Compile ahead of time, without a GPU."""
-        from workbench.toolchain import compile_triton
-
-        self.check(config, problem)
-        types = {name: kind.partition(":") for name, kind in self.signature(problem).items()}
-        return compile_triton(
-            self.function,
-            {name: kind for name, (kind, _, _) in types.items()},
-            dict(self.constexprs(config, problem)),
-            arch=arch,
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            attributes={name: int(multiple) for name, (_, _, multiple) in types.items() if multiple},
+    @property
+    def _steps(self) -> tuple[TritonStep, ...]:
+        first = TritonStep(
+            function=self.function,
+            signature=self.signature,
+            constexprs=self.constexprs,
+            launcher=self.launcher,
+            options=lambda config, problem: {name: config[name] for name in ("num_warps", "num_stages")},
         )
+        return (first, *self.then)
+
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+        """Compile ahead of time, without a GPU."""
+        self.check(config, problem)
+        return tuple(step.compile(config, problem, arch) for step in self._steps)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """The argument types, the constexprs, and how many warps and stages."""
-        parts = (self.signature(problem), self.constexprs(config, problem))
-        return (*(tuple(part.items()) for part in parts), config["num_warps"], config["num_stages"])
+        """Of each function the argument types, the constexprs, and how many warps and stages."""
+        return tuple(
+            tuple(part.items())
+            for step in self._steps
+            for part in (step.signature(problem), step.constexprs(config, problem), step.options(config, problem))
+        )
 
-    def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
-        """Grid, block (32 * num_warps threads) and arguments of one run."""
-        return self.launcher(config, problem, tensors)
+    @property
+    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
+        return tuple(step.launcher for step in self._steps)
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
@@ -323,64 +361,7 @@ class TritonVariant(Variant):
     def jit(self, config: Config, problem: Any, tensors: Any) -> None:
         """Run through Triton's own launcher: the JIT on a GPU, or the interpreter under ``TRITON_INTERPRET=1``."""
         self.check(config, problem)
-        launch = self.launch(config, problem, tensors)
-        self.function[launch.grid](
-            *launch.arguments,
-            **self.constexprs(config, problem),
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-        )
-
-
-@dataclass(frozen=True)
-class Op:
-    """One operation: its variants in teaching order, its cases (the first is the quick one), and what users call."""
-
-    name: str
-    variants: tuple[Variant, ...]
-    cases: Mapping[str, Case] = field(hash=False)
-    function: Callable
-
-    def variant(self, name: str) -> Variant:
-        """The variant of that name.
-
-        Raises:
-            UnknownNameError: there is none; lists the ones there are.
-        """
-        for variant in self.variants:
-            if variant.name == name:
-                return variant
-        names = ", ".join(variant.name for variant in self.variants)
-        raise UnknownNameError("variant", repr(name), names, f"See workbench.variants({self.name!r}).")
-
-    def case(self, name: str, **overrides) -> Case:
-        """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``).
-
-        Raises:
-            UnknownNameError: there is none; lists the ones there are.
-        """
-        if name not in self.cases:
-            raise UnknownNameError(
-                "case", repr(name), ", ".join(self.cases), f"Geometries of {self.name} are changed with overrides."
+        for step, launch in zip(self._steps, self.launches(config, problem, tensors), strict=True):
+            step.function[launch.grid](
+                *launch.arguments, **step.constexprs(config, problem), **step.options(config, problem)
             )
-        found = self.cases[name]
-        return found.override(**overrides) if overrides else found
-
-    def restore_case(self, record: Mapping) -> Case:
-        """The case that `Case.to_dict` described, e.g. in another process."""
-        return type(next(iter(self.cases.values()))).from_dict(record)
-
-
-def _with_headers(source: Path) -> set[Path]:
-    """A source file and every file of ours that it includes, directly or not."""
-    found, waiting = set(), [Path(source)]
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        if path.suffix in (".cu", ".cuh", ".h"):
-            for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE):
-                here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
-                waiting += here[:1]
-    return found

@@ -84,9 +84,9 @@ def poison(out) -> None:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of compiling a configuration: a kernel, or the outcome and message that ended it."""
+    """The result of compiling a configuration: its kernels, or the outcome and message that ended it."""
 
-    kernel: object | None
+    kernels: tuple
     outcome: str = "ok"
     message: str = ""
     seconds: float = 0.0
@@ -98,9 +98,9 @@ def compile_configuration(variant, config: Mapping, problem, arch: str) -> Compi
     Raises MissingToolError where there is no compiler: then no configuration can be compiled.
     """
     begun = time.perf_counter()
-    kernel, outcome, message = None, "ok", ""
+    kernels, outcome, message = (), "ok", ""
     try:
-        kernel = variant.compile(config, problem, arch)
+        kernels = variant.kernels(config, problem, arch)
     except MissingToolError:
         raise
     except ConfigurationError as error:
@@ -111,7 +111,7 @@ def compile_configuration(variant, config: Mapping, problem, arch: str) -> Compi
         # Triton reports what it cannot compile with exceptions of its own, of several kinds.
         known = isinstance(error, WorkbenchError) or type(error).__module__.startswith("triton")
         outcome, message = "compile_error" if known else "crash", f"{type(error).__name__}: {error}"
-    return Compiled(kernel, outcome, message, time.perf_counter() - begun)
+    return Compiled(kernels, outcome, message, time.perf_counter() - begun)
 
 
 def evaluate(
@@ -168,21 +168,23 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
         return replace(trial, outcome="restricted", message=str(error))
     if broken:
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
-    kernel = None
+    kernels = ()
     if variant.language != "torch":
         compiled = compiled or compile_configuration(variant, config, problem, device.arch)
         trial = replace(trial, compile_seconds=compiled.seconds)
-        kernel = compiled.kernel
-        if kernel is None:
+        kernels = compiled.kernels
+        if not kernels:
             return replace(trial, outcome=compiled.outcome, message=compiled.message)
-        trial = replace(trial, from_cache=kernel.from_cache, resources=resources_of(kernel))
-        if kernel.occupancy.blocks_per_sm == 0:
-            # The simulator would run it; no GPU of this architecture does.
-            message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"
-            return replace(trial, outcome="launch_error", message=message)
+        cached = all(kernel.from_cache for kernel in kernels)
+        trial = replace(trial, from_cache=cached, resources=resources_of(kernels))
+        for kernel in kernels:
+            if kernel.occupancy.blocks_per_sm == 0:
+                # The simulator would run it; no GPU of this architecture does.
+                message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"
+                return replace(trial, outcome="launch_error", message=message)
     tensors = inputs.of(problem)
     options = {}
-    if device.name == "sim" and kernel is not None:
+    if device.name == "sim" and kernels:
         options = {
             "statistics": True,
             "seconds_limit": limits.seconds,
@@ -204,9 +206,9 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
         return trial
     if device.name == "cuda":
         return _timed(trial, variant, config, problem, case, device, tensors, clock or GpuClock())
-    if kernel is None:
+    if not kernels:
         return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")
-    trial = replace(trial, counts=counts_of(report, kernel))
+    trial = replace(trial, counts=counts_of(report, kernels))
     return with_prediction(trial, model)
 
 
@@ -254,20 +256,24 @@ def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
     )
 
 
-def resources_of(kernel) -> dict:
-    """What a compiled kernel takes: registers and spills per thread, shared memory per block, occupancy."""
+def resources_of(kernels) -> dict:
+    """What the first, main kernel takes: registers and spills per thread, shared memory per block, occupancy.
+
+    Spills and stack are those of the kernel that has most, and the key names all of them.
+    """
+    kernel = kernels[0]
     occupancy = kernel.occupancy
     return {
         "registers": kernel.registers,
-        "spill_bytes": kernel.spill_bytes,
-        "stack_bytes": kernel.stack_bytes,
+        "spill_bytes": max(each.spill_bytes for each in kernels),
+        "stack_bytes": max(each.stack_bytes for each in kernels),
         "shared_bytes": kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
         "threads_per_block": kernel.threads_per_block,
         "occupancy": occupancy.fraction,
         "blocks_per_sm": occupancy.blocks_per_sm,
         "limited_by": occupancy.limited_by,
         "compiler": kernel.compiler,
-        "kernel_key": kernel.key,
+        "kernel_key": "+".join(each.key for each in kernels),
     }
 
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.chain import dependent_chain
@@ -68,11 +68,22 @@ class Prediction:
         return {**self.__dict__, "parts": parts}
 
 
-def counts_of(report, kernel, *, block_threads: int | None = None, grid_blocks: int | None = None) -> dict:
-    """What a prediction needs of one launch, as plain numbers that can be stored.
+def counts_of(report, kernels: Sequence) -> dict:
+    """What a prediction needs of a run, as plain numbers that can be stored.
 
-    ``report`` is a ``LaunchReport`` with statistics, ``kernel`` the ``CompiledKernel`` that it ran.
+    ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
+    several launches the counts are the sums, with those of each launch under ``"parts"``.
     """
+    counts = launch_counts(report, kernels[0])
+    if len(kernels) > 1:
+        pairs = zip(report.parts, kernels, strict=True)
+        counts["parts"] = [launch_counts(part, kernel) for part, kernel in pairs]
+        counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
+    return counts
+
+
+def launch_counts(report, kernel, *, block_threads: int | None = None, grid_blocks: int | None = None) -> dict:
+    """`counts_of` for one launch; its extent may be given where the report was taken with another one."""
     threads = block_threads if block_threads is not None else math.prod(_tuple(report.block))
     blocks = grid_blocks if grid_blocks is not None else math.prod(_tuple(report.grid))
     warps = blocks * -(-threads // _WARP)
@@ -111,12 +122,18 @@ def counts_of(report, kernel, *, block_threads: int | None = None, grid_blocks: 
 
 def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:
     """Predict the time of the launch that ``report`` (with statistics) describes, on a device model."""
-    counts = counts_of(report, kernel, block_threads=block_threads, grid_blocks=grid_blocks)
+    counts = launch_counts(report, kernel, block_threads=block_threads, grid_blocks=grid_blocks)
     return predict_counts(counts, device_model(model))
 
 
 def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
-    """Predict from stored counts (see :func:`counts_of`). Infinite, bound by occupancy, if not one block fits."""
+    """Predict from stored counts (see :func:`counts_of`). Infinite, bound by occupancy, if not one block fits.
+
+    Launches that follow each other take the sum of their times, with the overhead of a launch once: the later ones are
+    queued while the first one runs.
+    """
+    if "parts" in counts:
+        return _in_sequence([predict_counts(part, model) for part in counts["parts"]])
     threads, blocks = counts["block_threads"], counts["grid_blocks"]
     resident = occupancy(model.arch, threads, counts["registers"], counts["shared_bytes"])
     if resident.blocks_per_sm == 0:
@@ -148,6 +165,13 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     if parts["launch"] > parts[bound_by]:
         bound_by = f"launch, then {bound_by}"
     return Prediction(seconds, bound_by, parts, model.name, float(waves), resident.fraction)
+
+
+def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
+    """The time of several launches one after the other; parts and occupancy are those of the longest."""
+    longest = max(predictions, key=lambda prediction: prediction.seconds)
+    hidden = sum(prediction.parts.get("launch", 0.0) for prediction in predictions[1:])
+    return replace(longest, seconds=sum(prediction.seconds for prediction in predictions) - hidden)
 
 
 def _dram_bytes(counts: Mapping, model: DeviceModel) -> float:

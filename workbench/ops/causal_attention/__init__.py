@@ -9,7 +9,7 @@ from workbench.ops.causal_attention.torch_blockwise import attend_to_blocks, int
 from workbench.ops.causal_attention.torch_naive import VARIANT as TORCH_NAIVE
 from workbench.ops.causal_attention.torch_naive import causal_mask, multi_head, repeat_kv, single_head
 from workbench.ops.causal_attention.torch_sdpa import VARIANT as TORCH_SDPA
-from workbench.ops.variant import Op
+from workbench.ops.op import Op
 
 VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA)
 

@@ -6,7 +6,7 @@ from workbench.ops.contiguous_attention.cuda_register_softmax import VARIANT as 
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.contiguous_attention.torch_vectorised import VARIANT as TORCH
 from workbench.ops.contiguous_attention.triton_online_softmax import VARIANT as TRITON_ONLINE_SOFTMAX
-from workbench.ops.variant import Op
+from workbench.ops.op import Op
 
 VARIANTS = (TORCH, CUDA_REGISTER_SOFTMAX, TRITON_ONLINE_SOFTMAX)
 

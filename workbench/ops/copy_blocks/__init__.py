@@ -6,7 +6,7 @@ from workbench.ops.copy_blocks.cuda_vectors import VARIANT as CUDA_VECTORS
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.copy_blocks.torch_indexed import VARIANT as TORCH
 from workbench.ops.copy_blocks.triton_vectors import VARIANT as TRITON_VECTORS
-from workbench.ops.variant import Op
+from workbench.ops.op import Op
 
 VARIANTS = (TORCH, CUDA_VECTORS, TRITON_VECTORS)
 

@@ -1,12 +1,12 @@
 """Attention of one new token per sequence over a paged cache of keys and values (decode)."""
 
+from workbench.ops.op import Op
 from workbench.ops.paged_attention.api import paged_attention
 from workbench.ops.paged_attention.cases import CASES, Case, case
 from workbench.ops.paged_attention.cuda_thread_group import VARIANT as CUDA_THREAD_GROUP
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.torch_vectorised import VARIANT as TORCH
 from workbench.ops.paged_attention.triton_online_softmax import VARIANT as TRITON_ONLINE_SOFTMAX
-from workbench.ops.variant import Op
 
 VARIANTS = (TORCH, CUDA_THREAD_GROUP, TRITON_ONLINE_SOFTMAX)
 

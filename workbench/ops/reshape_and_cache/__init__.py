@@ -1,12 +1,12 @@
 """Writing the keys and values of new tokens into a paged cache."""
 
+from workbench.ops.op import Op
 from workbench.ops.reshape_and_cache.api import reshape_and_cache
 from workbench.ops.reshape_and_cache.cases import CASES, Case, case
 from workbench.ops.reshape_and_cache.cuda_tiled import VARIANT as CUDA_TILED
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.reshape_and_cache.torch_indexed import VARIANT as TORCH
 from workbench.ops.reshape_and_cache.triton_tiled import VARIANT as TRITON_TILED
-from workbench.ops.variant import Op
 
 VARIANTS = (TORCH, CUDA_TILED, TRITON_TILED)
 

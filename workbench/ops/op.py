@@ -1,0 +1,49 @@
+"""An operation: its variants, the inputs that they are judged on, and the function that users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from workbench.errors import UnknownNameError
+from workbench.ops.values import Case
+from workbench.ops.variant import Variant
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation: its variants in teaching order, its cases (the first is the quick one), and what users call."""
+
+    name: str
+    variants: tuple[Variant, ...]
+    cases: Mapping[str, Case] = field(hash=False)
+    function: Callable
+
+    def variant(self, name: str) -> Variant:
+        """The variant of that name.
+
+        Raises:
+            UnknownNameError: there is none; lists the ones there are.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        names = ", ".join(variant.name for variant in self.variants)
+        raise UnknownNameError("variant", repr(name), names, f"See workbench.variants({self.name!r}).")
+
+    def case(self, name: str, **overrides) -> Case:
+        """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``).
+
+        Raises:
+            UnknownNameError: there is none; lists the ones there are.
+        """
+        if name not in self.cases:
+            raise UnknownNameError(
+                "case", repr(name), ", ".join(self.cases), f"Geometries of {self.name} are changed with overrides."
+            )
+        found = self.cases[name]
+        return found.override(**overrides) if overrides else found
+
+    def restore_case(self, record: Mapping) -> Case:
+        """The case that `Case.to_dict` described, e.g. in another process."""
+        return type(next(iter(self.cases.values()))).from_dict(record)

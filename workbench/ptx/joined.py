@@ -1,0 +1,37 @@
+"""Several launches that make up one operation, reported as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from workbench.ptx.report import LaunchReport
+
+_PER_LAUNCH = ("kernel", "grid", "block", "threads", "shared_bytes", "has_statistics", "has_checks")
+
+
+@dataclass
+class JoinedReport(LaunchReport):
+    """The sum of several launches, one after the other; ``parts`` has the report of each.
+
+    Counts and times are added up; distinct bytes too, since what one kernel writes crosses memory once more when the
+    next reads it. ``grid`` and ``block`` are those of the first launch, which does the main work.
+    """
+
+    parts: tuple[LaunchReport, ...] = ()
+
+
+def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
+    """One report of several launches, the first of which does the main work."""
+    first = reports[0]
+    values = {}
+    for item in fields(LaunchReport):
+        values[item.name] = of_first = getattr(first, item.name)
+        if item.name in _PER_LAUNCH or isinstance(of_first, bool) or not isinstance(of_first, int | float | str | list):
+            continue
+        total = of_first
+        for report in reports[1:]:
+            total = total + getattr(report, item.name)
+        values[item.name] = total
+    values["kernel"] = " + ".join(report.kernel for report in reports)
+    return JoinedReport(**values, parts=tuple(reports))
