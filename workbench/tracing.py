@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import linecache
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +121,7 @@ def trace(
     variant: str | Variant,
     config: Config | None = None,
     arch: str = "sm_80",
+    record_block: int | Sequence[int] | None = None,
 ) -> Trace:
     """Run one variant of an op in the PTX machine and attribute what it did to its source lines.
 
@@ -130,6 +131,7 @@ def trace(
         variant: a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
         arch: the architecture to compile for; the machine runs sm_80 and sm_89 code.
+        record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.report.recording``.
 
     Raises:
         UnknownNameError: no such op, variant or case.
@@ -144,7 +146,8 @@ def trace(
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
-    report = chosen.run(config, problem, case.inputs(problem), devices.get("sim"), statistics=True)
+    device, inputs = devices.get("sim"), case.inputs(problem)
+    report = chosen.run(config, problem, inputs, device, statistics=True, record_block=record_block)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report)
 

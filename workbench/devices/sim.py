@@ -37,12 +37,14 @@ class Simulator:
         checks: bool = False,
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
+        record_block: int | Sequence[int] | None = None,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
         ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
-        barriers; both cost time. Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it
-        makes an illegal access, KernelTimeout past ``instruction_limit`` (warp instructions) or ``seconds_limit``, and
+        barriers; both cost time. ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in
+        ``report.recording``. Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes
+        an illegal access, KernelTimeout past ``instruction_limit`` (warp instructions) or ``seconds_limit``, and
         UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
         """
         from workbench import ptx
@@ -62,6 +64,7 @@ class Simulator:
             checks=checks,
             instruction_limit=instruction_limit,
             seconds_limit=seconds_limit,
+            record_block=record_block,
         )
 
 

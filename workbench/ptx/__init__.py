@@ -9,6 +9,7 @@ from __future__ import annotations
 from workbench.ptx.launch import Kernel
 from workbench.ptx.parse import Parameter, PtxSyntaxError, parse_entries
 from workbench.ptx.program import Program
+from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
 from workbench.ptx.report import Finding, LaunchReport, LineFacts, LineSummary
 
 __all__ = [
@@ -20,5 +21,8 @@ __all__ = [
     "Parameter",
     "Program",
     "PtxSyntaxError",
+    "Recording",
+    "WarpRequest",
+    "WarpSpan",
     "parse_entries",
 ]

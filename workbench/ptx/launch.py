@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
+from workbench.ptx import recording
 from workbench.ptx.arguments import Buffer, pack
 from workbench.ptx.findings import describe
 from workbench.ptx.machine import core
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
-_COUNTS = ("executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes")
+_COUNTS = (
+    "executions",
+    "active_lanes",
+    "requests",
+    "sectors",
+    "wavefronts",
+    "ideal_wavefronts",
+    "bytes",
+    "barrier_waits",
+)
 
 Shape = int | Sequence[int]
 
@@ -35,6 +45,17 @@ def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, 
     if not all(1 <= n <= limit for n, limit in zip(full, limits, strict=True)):
         raise ArgumentError(name, repr(value), allowed, "An empty or too large launch is an error on the GPU too.")
     return full
+
+
+def _place_of_block(value: Shape, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    place = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    place += (0,) * (3 - len(place))
+    if len(place) != 3 or not all(
+        isinstance(n, int | np.integer) and 0 <= n < size for n, size in zip(place, grid, strict=True)
+    ):
+        allowed = f"up to 3 coordinates (x, y, z) below {grid}"
+        raise ArgumentError("record_block", repr(value), allowed, "Name one block of the grid, counted from 0.")
+    return tuple(int(n) for n in place)
 
 
 class Kernel:
@@ -75,6 +96,7 @@ class Kernel:
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
         uninitialised: Sequence[int] = (),
+        record_block: Shape | None = None,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -82,7 +104,8 @@ class Kernel:
         ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
         with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
         instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
-        with ``checks``, what the kernel reads from them before it writes is a finding.
+        with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
+        z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -90,6 +113,7 @@ class Kernel:
         """
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
+        recorded = None if record_block is None else _place_of_block(record_block, grid)
         params, buffers = pack(self.name, self.parameters, args)
         variables = self.program.variable_buffers()
         buffers = [
@@ -100,6 +124,8 @@ class Kernel:
             self.decoded.core, grid, block, params,
             [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers], shared_bytes, statistics,
             checks, threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
+            -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
+            recording.MAX_REQUESTS,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -118,6 +144,9 @@ class Kernel:
             report.lines = self._lines(result["counts"])
             report.unique_bytes_read = SECTOR_BYTES * sum(read for read, _ in result["sectors"])
             report.unique_bytes_written = SECTOR_BYTES * sum(written for _, written in result["sectors"])
+        if recorded is not None:
+            warps = (block[0] * block[1] * block[2] + 31) // 32
+            report.recording = recording.unpack(self, recorded, warps, result, buffers)
         return report
 
     @staticmethod

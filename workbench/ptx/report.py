@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import Recording
 
 SECTOR_BYTES = 32
 
@@ -15,9 +19,10 @@ class LineFacts:
     ``executions`` counts warp instructions, ``active_lanes`` the lanes in them. For memory instructions ``requests``
     are the warp requests, ``sectors`` the 32-byte sectors of global memory they touch, ``wavefronts`` the passes
     through the 32 banks of shared memory (``ideal_wavefronts``: the least for the same words), ``bytes`` what lanes
-    asked for. ``source`` and ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which
-    line of the kernel's own file uses it (they differ for what is inlined from a header). Counts are those of PTX;
-    ptxas may merge or split accesses.
+    asked for. ``barrier_waits`` is the waiting that a barrier caused: warp instructions by the logical clock of
+    WarpSpan, summed over all warps and blocks. ``source`` and ``source_line`` say where the code stands,
+    ``kernel_source`` and ``kernel_line`` which line of the kernel's own file uses it (they differ for what is inlined
+    from a header). Counts are those of PTX; ptxas may merge or split accesses.
     """
 
     pc: int
@@ -38,6 +43,7 @@ class LineFacts:
     wavefronts: int
     ideal_wavefronts: int
     bytes: int
+    barrier_waits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class LineSummary:
     wavefronts: int
     ideal_wavefronts: int
     bytes: int
+    barrier_waits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,8 @@ class LaunchReport:
 
     ``printed`` is what the kernel's printf wrote, block by block (it also goes to Python's stdout).
     ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``lines`` and everything derived
-    from it need ``statistics=True``; ``findings`` needs ``checks=True``.
+    from it need ``statistics=True``; ``findings`` needs ``checks=True``, ``recording``
+    ``record_block=``.
     """
 
     kernel: str
@@ -109,6 +117,7 @@ class LaunchReport:
     has_statistics: bool = False
     has_checks: bool = False
     printed: str = field(default="", repr=False)
+    recording: Recording | None = field(default=None, repr=False)
 
     def _global(self, load: bool | None = None) -> list[LineFacts]:
         rows = [line for line in self.lines if line.space == "global" and line.requests]
@@ -176,7 +185,10 @@ class LaunchReport:
         rows: dict[tuple[str, int], list[LineFacts]] = {}
         for line in self.lines:
             rows.setdefault((line.source, line.source_line), []).append(line)
-        names = ("executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes")
+        names = (
+            "executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes",
+            "barrier_waits",
+        )  # fmt: skip
         return [
             LineSummary(source, number, *(_sum(facts, name) for name in names))
             for (source, number), facts in sorted(rows.items())

@@ -118,7 +118,7 @@ void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8*
 
 // Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values (store_lane).
 void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
-  observe_shared(warp, in, request.address, mask, bytes);
+  observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
   if (in.slot[kFlagsSlot] & kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
   if (is_write && !is_read) request.shadowed = mask;

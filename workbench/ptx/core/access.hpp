@@ -30,7 +30,9 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
 // ---- statistics (see observe.cpp) ----
 
 void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
-void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
+void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read);
+// The shared side of a cp.async, whose request was counted on its global side.
+void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write);
 // Strong accesses publish and receive what other warps did (see clocks.hpp).
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);

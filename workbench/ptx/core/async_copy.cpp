@@ -53,11 +53,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       block.shadow->copy_issued(warp, in, lane, static_cast<u32>(offset), bytes, !same);
     }
   }
-  if (block.counts && copy.mask) {
-    const Wavefronts wavefronts = shared_wavefronts(offsets, copy.mask, bytes);
-    Counts& counts = block.counts[copy.pc];
-    counts.wavefronts += wavefronts.taken, counts.ideal += wavefronts.ideal;
-  }
+  if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
   if (copy.mask) warp.copies.push_back(copy);
 }
 

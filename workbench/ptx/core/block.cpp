@@ -31,6 +31,8 @@ class BlockRunner {
   void fill_specials(Warp& warp, bool per_block);
   bool release_barriers();
   void release(u32 number);
+  u64 completion(const Barrier& barrier) const;
+  void pass_time(u32 number, u64 completed);
   void report_release(u32 number);
   bool reaches(s32 from, s32 to) const;
   void watch();
@@ -54,7 +56,6 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   warps_.resize(count);
   block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
   block.findings = &result.findings, block.printed = &result.printed;
-  block.observed = launch.statistics || launch.checks;
   if (launch.statistics) {
     result.counts.resize(kernel_.code.size());
     block.counts = result.counts.data();
@@ -125,9 +126,12 @@ void BlockRunner::begin() {
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (block.shadow) block.shadow->begin_block();
   block.fenced = block.acquired = false;
+  block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
+  block.observed = launch_.statistics || launch_.checks || block.recorder;
+  if (block.recorder) block.recorder->begin(warps_.size());
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
-    warp.exited = 0, warp.tick = 0;
+    warp.exited = 0, warp.tick = 0, warp.waited = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
     warp.copies.clear(), warp.calls.clear();
     if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
@@ -176,9 +180,37 @@ void BlockRunner::report_release(u32 number) {
   }
 }
 
+// When the last one arrived. Where all threads are expected, those that exited instead count too.
+u64 BlockRunner::completion(const Barrier& barrier) const {
+  u64 latest = barrier.latest;
+  if (barrier.expected == 0)
+    for (const Warp& warp : warps_) latest = std::max(latest, warp.clock());
+  return latest;
+}
+
+// Moves the clocks of the warps that wait at a barrier. A warp of which other lanes can run does not wait.
+void BlockRunner::pass_time(u32 number, u64 completed) {
+  for (Warp& warp : warps_) {
+    const Split* last = nullptr;
+    bool runnable = false;
+    for (const Split& split : warp.splits) {
+      runnable |= split.state == Split::ready;
+      if (split.state != Split::at_barrier || split.need != number) continue;
+      if (!last || split.arrived > last->arrived) last = &split;
+    }
+    if (!last || runnable) continue;
+    const u64 now = warp.clock();
+    if (block.recorder) block.recorder->wait(warp.index, last->pc, static_cast<s32>(number), now, completed);
+    if (completed <= now) continue;
+    warp.waited += completed - now;
+    if (block.counts) block.counts[last->pc].waits += completed - now;
+  }
+}
+
 void BlockRunner::release(u32 number) {
   Barrier& barrier = block.barriers[number];
   if (launch_.checks && barrier.expected == 0) report_release(number);
+  if (block.counts || block.recorder) pass_time(number, completion(barrier));
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
@@ -262,6 +294,8 @@ void BlockRunner::run(s64 index) {
     if (!release_barriers() && !progress) deadlock();
   }
   if (block.shadow) block.shadow->drop_pending();
+  if (block.recorder)
+    for (const Warp& warp : warps_) block.recorder->finish(warp.index, warp.clock());
   watch();
 }
 

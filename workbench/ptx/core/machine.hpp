@@ -100,10 +100,10 @@ struct Buffer {
 
 // Counts of one instruction, summed over warps.
 struct Counts {
-  u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0;
+  u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0, waits = 0;
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests, sectors += other.sectors;
-    wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes;
+    wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes, waits += other.waits;
     return *this;
   }
 };
@@ -185,6 +185,7 @@ struct Launch {
   bool statistics = false;
   bool checks = false;
   class GlobalShadow* global_shadow = nullptr;  // with checks
+  class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 

@@ -12,6 +12,7 @@
 
 #include "global_shadow.hpp"
 #include "machine.hpp"
+#include "recorder.hpp"
 
 namespace nb = nanobind;
 
@@ -162,10 +163,16 @@ std::string printed_text(std::vector<WorkerResult>& results) {
   return text;
 }
 
+template <class T>
+nb::bytes raw_bytes(const std::vector<T>& values) {
+  return nb::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
 using Shape = std::tuple<u32, u32, u32>;
 
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
-                       u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit) {
+                       u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
+                       s64 recorded_block, u64 record_limit) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -183,6 +190,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
+  Recorder recorder(recorded_block, record_limit);
+  if (recorded_block >= 0) launch.recorder = &recorder;
   std::unique_ptr<SectorMaps> maps;
   if (statistics) maps = std::make_unique<SectorMaps>(launch);
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
@@ -211,11 +220,15 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     std::vector<Counts> total(kernel.code.size());
     for (const WorkerResult& result : results)
       for (std::size_t i = 0; i < result.counts.size(); ++i) total[i] += result.counts[i];
-    out["counts"] = nb::bytes(reinterpret_cast<const char*>(total.data()), total.size() * sizeof(Counts));
+    out["counts"] = raw_bytes(total);
     nb::list sectors;
     for (std::size_t i = 0; i < launch.buffers.size(); ++i)
       sectors.append(nb::make_tuple(SectorMaps::count(maps->read[i]), SectorMaps::count(maps->written[i])));
     out["sectors"] = sectors;
+  }
+  if (launch.recorder) {
+    out["requests"] = raw_bytes(recorder.requests()), out["spans"] = raw_bytes(recorder.spans());
+    out["truncated"] = recorder.truncated();
   }
   return out;
 }

@@ -73,6 +73,30 @@ u32 bank_passes(const u64* offsets, u32 mask, u32 words) {
   return worst;
 }
 
+inline u32 flags_of(bool is_write, bool is_read) {
+  return (is_write ? RecordedRequest::writes : 0u) | (is_read ? RecordedRequest::reads : 0u);
+}
+
+void record(Warp& warp, s32 pc, const u64* addresses, u32 mask, u32 bytes, u32 flags, u32 sectors, Wavefronts wavefronts) {
+  RecordedRequest request{.warp = warp.index, .pc = pc, .mask = mask, .bytes = bytes, .flags = flags, .sectors = sectors,
+                          .wavefronts = wavefronts.taken, .ideal = wavefronts.ideal, .address = {}};
+  std::copy(addresses, addresses + kLanes, request.address);
+  warp.block->recorder->request(request);
+}
+
+// Counts and records the banks of one request. False without statistics.
+bool see_wavefronts(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, u32 flags) {
+  const Block& block = *warp.block;
+  if (!mask || !(block.counts || block.recorder)) return false;
+  const Wavefronts wavefronts = shared_wavefronts(offsets, mask, bytes);
+  const s32 pc = block.pc_of(in);
+  if (block.recorder) record(warp, pc, offsets, mask, bytes, flags | RecordedRequest::shared, 0, wavefronts);
+  if (!block.counts) return false;
+  block.counts[pc].wavefronts += wavefronts.taken;
+  block.counts[pc].ideal += wavefronts.ideal;
+  return true;
+}
+
 }  // namespace
 
 int distinct_sectors(const u64* addresses, u32 mask, u32 bytes, u64* sectors) {
@@ -125,10 +149,12 @@ Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes) {
 
 void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   const Block& block = *warp.block;
-  if (!block.counts || !mask) return;
+  if (!mask || !(block.counts || block.recorder)) return;
   u64 sectors[kLanes * 2];
   const int count = distinct_sectors(addresses, mask, bytes, sectors);
   const s32 pc = block.pc_of(in);
+  if (block.recorder) record(warp, pc, addresses, mask, bytes, flags_of(is_write, is_read), static_cast<u32>(count), {0, 0});
+  if (!block.counts) return;
   Counts& counts = block.counts[pc];
   counts.requests += 1;
   counts.sectors += static_cast<u64>(count);
@@ -136,15 +162,15 @@ void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32
   touch_sectors(block, pc, sectors, count, is_write, is_read);
 }
 
-void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes) {
-  const Block& block = *warp.block;
-  if (!block.counts || !mask) return;
-  const Wavefronts wavefronts = shared_wavefronts(offsets, mask, bytes);
-  Counts& counts = block.counts[block.pc_of(in)];
+void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read) {
+  if (!see_wavefronts(warp, in, offsets, mask, bytes, flags_of(is_write, is_read))) return;
+  Counts& counts = warp.block->counts[warp.block->pc_of(in)];
   counts.requests += 1;
-  counts.wavefronts += wavefronts.taken;
-  counts.ideal += wavefronts.ideal;
   counts.bytes += u64{bytes} * static_cast<u64>(count_lanes(mask));
+}
+
+void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes) {
+  see_wavefronts(warp, in, offsets, mask, bytes, RecordedRequest::writes);
 }
 
 }  // namespace workbench::ptx

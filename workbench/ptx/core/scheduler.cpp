@@ -1,5 +1,6 @@
 #include "scheduler.hpp"
 
+#include <algorithm>
 #include <climits>
 
 namespace workbench::ptx {
@@ -96,10 +97,11 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
 }
 
 // Counts the lanes in at their barrier. bar.arrive does not wait.
-bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
+bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
   if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
+  barrier.latest = std::max(barrier.latest, clock);
   if (in.slot[2] != kNoSlot) barrier.expected = at<u32>(warp.registers, in.slot[2])[first_lane(active)];
   if (in.imm == 1) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
@@ -119,7 +121,7 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active)
     else elsewhere = split.pc;
   }
   warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_barrier, .need = number, .exited = leaving,
-                         .elsewhere = elsewhere, .last_run = warp.tick});
+                         .elsewhere = elsewhere, .last_run = warp.tick, .arrived = clock});
   return true;
 }
 
@@ -226,7 +228,7 @@ Outcome run_warp(Block& block, Warp& warp) {
         continue;
       }
       if (in.kind == Kind::barrier) {
-        if (!arrive(block, warp, in, pc, active)) {
+        if (!arrive(block, warp, in, pc, active, warp.clock() + executed)) {
           ++pc;
           continue;
         }

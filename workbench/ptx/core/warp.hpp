@@ -1,6 +1,7 @@
 // Execution state of a warp and of the block it belongs to; seen by handlers and by the scheduler.
 #pragma once
 #include "machine.hpp"
+#include "recorder.hpp"
 #include "shadow.hpp"
 
 namespace workbench::ptx {
@@ -15,6 +16,7 @@ struct Split {
   u32 exited = 0;    // barrier: lanes of the warp that had exited on arrival, or were about to
   s32 elsewhere = -1;  // barrier: where other lanes of the warp stood on arrival
   u64 last_run = 0;  // scheduler tick, for fairness between spinning lanes
+  u64 arrived = 0;   // barrier: the warp's clock on arrival
 };
 
 // A cp.async of one warp that has been issued and not yet waited for.
@@ -38,13 +40,15 @@ struct Warp {
   int index = 0;
   u32 all = 0;     // lanes that exist
   u32 exited = 0;
-  u64 tick = 0;
+  u64 tick = 0;    // instructions issued
+  u64 waited = 0;  // at barriers, by the logical clock of recorder.hpp
   std::vector<Split> splits;
   std::vector<PendingCopy> copies;
   Calls calls;
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
 
   bool done() const { return exited == all; }
+  u64 clock() const { return tick + waited; }
   s32 thread(u32 lane) const { return index * kLanes + static_cast<s32>(lane); }
 };
 
@@ -53,6 +57,7 @@ struct Barrier {
   u32 arrivals = 0;  // threads that arrived without waiting (bar.arrive)
   u32 expected = 0;  // threads; 0 means every thread that has not exited
   u32 votes = 0;     // threads whose predicate is true (bar.red)
+  u64 latest = 0;    // clock of the latest arrival
 };
 
 struct Block {
@@ -64,7 +69,8 @@ struct Block {
   Shadow* shadow = nullptr;        // null without checks
   FindingList* findings = nullptr;
   std::vector<Printed>* printed = nullptr;
-  bool observed = false;           // statistics or checks
+  Recorder* recorder = nullptr;    // of this block, if it is the one to record
+  bool observed = false;           // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
