@@ -10,7 +10,7 @@ from workbench.ptx.report import LaunchReport
 _PER_LAUNCH = ("kernel", "grid", "block", "threads", "shared_bytes", "has_statistics", "has_checks")
 
 
-@dataclass
+@dataclass(repr=False)
 class JoinedReport(LaunchReport):
     """The sum of several launches, one after the other; ``parts`` has the report of each.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import weakref
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -74,6 +75,14 @@ class Program(Mapping):
         """(name, address, storage) of every device variable."""
         return [(name, self._addresses[name], storage) for name, storage in self.variables.items()]
 
+    def reset_variables(self) -> None:
+        """Give every device variable its initial value again."""
+        for variable in self.module.variables.values():
+            if variable.name in self.variables:
+                self.variables[variable.name][:] = 0
+                if variable.initial:
+                    _initialise(self, variable)
+
     def _place_variables(self) -> None:
         address = _GLOBALS_BASE
         placed = [v for v in self.module.variables.values() if v.space in ("global", "const")]
@@ -113,9 +122,16 @@ def _initialise(program: Program, variable: parse.Variable) -> None:
         position += size
 
 
+# Of those that somebody still holds, so that their variables keep their values however many others come between.
+_IN_USE: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
+
+
 @functools.lru_cache(maxsize=64)
 def _program(text: str) -> Program:
-    program = Program(text)
+    program = _IN_USE.get(text)
+    if program is not None:
+        return program
+    program = _IN_USE[text] = Program(text)
     if len(program.module.entries) == 1:
         program[next(iter(program.module.entries))]
     return program

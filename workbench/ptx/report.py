@@ -92,7 +92,7 @@ def _sum(lines: Iterable[LineFacts], field_name: str) -> int:
     return sum(getattr(line, field_name) for line in lines)
 
 
-@dataclass
+@dataclass(repr=False)
 class LaunchReport:
     """The outcome of one launch. Counts are exact and do not depend on how many threads ran it.
 
@@ -193,6 +193,11 @@ class LaunchReport:
             LineSummary(source, number, *(_sum(facts, name) for name in names))
             for (source, number), facts in sorted(rows.items())
         ]
+
+    def __repr__(self) -> str:
+        """Without the time, so that a notebook's output is the same again."""
+        found = f", {len(self.findings)} findings" if self.has_checks else ""
+        return f"<launch of {str(self).splitlines()[0]}{found}>"
 
     def __str__(self) -> str:
         shape = "x".join(map(str, self.grid)), "x".join(map(str, self.block))
