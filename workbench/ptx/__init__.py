@@ -10,9 +10,10 @@ from workbench.ptx.launch import Kernel
 from workbench.ptx.parse import Parameter, PtxSyntaxError, parse_entries
 from workbench.ptx.program import Program
 from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
-from workbench.ptx.report import Finding, LaunchReport, LineFacts, LineSummary
+from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts, LineSummary
 
 __all__ = [
+    "BufferFacts",
     "Finding",
     "Kernel",
     "LaunchReport",

@@ -14,7 +14,7 @@ from workbench.ptx.arguments import Buffer, pack
 from workbench.ptx.findings import describe
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Parameter
-from workbench.ptx.report import SECTOR_BYTES, LaunchReport, LineFacts
+from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
 
 if TYPE_CHECKING:
     from workbench.ptx.program import Decoded, Program
@@ -31,7 +31,10 @@ _COUNTS = (
     "ideal_wavefronts",
     "bytes",
     "barrier_waits",
+    "distinct_bytes",
+    "ideal_sectors",
 )
+_SECTORS, _WAVEFRONTS = _COUNTS.index("sectors"), _COUNTS.index("wavefronts")
 
 Shape = int | Sequence[int]
 
@@ -142,8 +145,10 @@ class Kernel:
             report.findings = sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0))
         if statistics:
             report.lines = self._lines(result["counts"])
-            report.unique_bytes_read = SECTOR_BYTES * sum(read for read, _ in result["sectors"])
-            report.unique_bytes_written = SECTOR_BYTES * sum(written for _, written in result["sectors"])
+            report.buffers = tuple(
+                BufferFacts(buffer.name, buffer.size, *(SECTOR_BYTES * count for count in sectors))
+                for buffer, sectors in zip(buffers, result["sectors"], strict=True)
+            )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
             report.recording = recording.unpack(self, recorded, warps, result, buffers)
@@ -202,6 +207,8 @@ class Kernel:
             name = instruction.opcode.name
             atomic = name.startswith("atom.")
             space = instruction.opcode.group if instruction.opcode.group in ("global", "shared", "local") else ""
+            if space == "global" and not counts[pc, _SECTORS] and counts[pc, _WAVEFRONTS]:
+                space = "shared"  # a generic address that always pointed there
             lines.append(
                 LineFacts(
                     int(pc),

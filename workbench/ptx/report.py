@@ -12,17 +12,52 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 
 
+class _Derived:
+    """Ratios that follow from the counts of a line."""
+
+    __slots__ = ()
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes of the sectors of global memory that the requests touch."""
+        return SECTOR_BYTES * self.sectors
+
+    @property
+    def used_fraction(self) -> float:
+        """Distinct bytes that lanes use, of the bytes moved; 0 without global traffic."""
+        return self.distinct_bytes / self.bytes_moved if self.sectors else 0.0
+
+    @property
+    def sectors_per_request(self) -> float:
+        """0 without requests."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    @property
+    def ideal_sectors_per_request(self) -> float:
+        """0 without requests."""
+        return self.ideal_sectors / self.requests if self.requests else 0.0
+
+    @property
+    def lanes_per_instruction(self) -> float:
+        """Active lanes per warp instruction, at most 32."""
+        return self.active_lanes / self.executions if self.executions else 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class LineFacts:
+class LineFacts(_Derived):
     """One PTX instruction that was executed, summed over all warps.
 
     ``executions`` counts warp instructions, ``active_lanes`` the lanes in them. For memory instructions ``requests``
-    are the warp requests, ``sectors`` the 32-byte sectors of global memory they touch, ``wavefronts`` the passes
-    through the 32 banks of shared memory (``ideal_wavefronts``: the least for the same words), ``bytes`` what lanes
-    asked for. ``barrier_waits`` is the waiting that a barrier caused: warp instructions by the logical clock of
-    WarpSpan, summed over all warps and blocks. ``source`` and ``source_line`` say where the code stands,
-    ``kernel_source`` and ``kernel_line`` which line of the kernel's own file uses it (they differ for what is inlined
-    from a header). Counts are those of PTX; ptxas may merge or split accesses.
+    are the warp requests, ``bytes`` what their lanes asked for. In global memory ``sectors`` are the 32-byte sectors
+    they touch (so many bytes move: ``bytes_moved``), ``distinct_bytes`` the bytes of them that some lane uses, and
+    ``ideal_sectors`` how many would do if those bytes lay together, each counted per request. In shared memory
+    ``wavefronts`` are the passes through the 32 banks and ``ideal_wavefronts`` those without bank conflicts: one per 32
+    lanes of 4 bytes or less, 16 of 8 or 8 of 16 with an active lane, and half as many for a load of 8 or 16 bytes in
+    which every lane asks for the same address as lane ^ 1, or lane ^ 2 (source: core/access.hpp). ``barrier_waits`` is
+    the waiting that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and
+    blocks. ``source`` and ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line
+    of the kernel's own file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
+    merge or split accesses.
     """
 
     pc: int
@@ -44,10 +79,12 @@ class LineFacts:
     ideal_wavefronts: int
     bytes: int
     barrier_waits: int
+    distinct_bytes: int
+    ideal_sectors: int
 
 
 @dataclass(frozen=True, slots=True)
-class LineSummary:
+class LineSummary(_Derived):
     """All PTX instructions of one source line together."""
 
     source: str
@@ -60,6 +97,37 @@ class LineSummary:
     ideal_wavefronts: int
     bytes: int
     barrier_waits: int
+    distinct_bytes: int
+    ideal_sectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferFacts:
+    """What moved between memory and one buffer, in bytes; everything in whole 32-byte sectors.
+
+    ``moved`` counts each request's sectors: what the L1 caches are asked for. ``by_blocks`` counts a sector once per
+    block that touches it: what L2 is asked for if each block's L1 keeps all it read. ``unique`` counts it once: what
+    must cross DRAM. An atomic reads and writes. ``name`` is the argument's ("argument 0"), ``size`` in bytes.
+    """
+
+    name: str
+    size: int
+    read_moved: int
+    read_by_blocks: int
+    read_unique: int
+    written_moved: int
+    written_by_blocks: int
+    written_unique: int
+
+    @property
+    def read_reuse_in_blocks(self) -> float:
+        """How often a block asks again, on average, for what it has read; 0 if nothing is read."""
+        return self.read_moved / self.read_by_blocks if self.read_by_blocks else 0.0
+
+    @property
+    def read_reuse_between_blocks(self) -> float:
+        """By how many blocks, on average, a byte is read (the L2-level reuse); 0 if nothing is read."""
+        return self.read_by_blocks / self.read_unique if self.read_unique else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +180,7 @@ class LaunchReport:
     shared_bytes: int
     lines: list[LineFacts] = field(default_factory=list, repr=False)
     findings: list[Finding] = field(default_factory=list, repr=False)
-    unique_bytes_read: int = 0
-    unique_bytes_written: int = 0
+    buffers: tuple[BufferFacts, ...] = field(default=(), repr=False)
     has_statistics: bool = False
     has_checks: bool = False
     printed: str = field(default="", repr=False)
@@ -149,8 +216,56 @@ class LaunchReport:
         return _sum(rows, "sectors") / requests if requests else 0.0
 
     @property
+    def ideal_sectors_per_request(self) -> float:
+        """What it would be if the bytes of each request lay together; 0 if there was none."""
+        rows = self._global()
+        requests = _sum(rows, "requests")
+        return _sum(rows, "ideal_sectors") / requests if requests else 0.0
+
+    @property
     def global_bytes_requested(self) -> int:
+        """Bytes that lanes asked for, each lane's counted."""
         return _sum(self._global(), "bytes")
+
+    @property
+    def global_bytes_distinct(self) -> int:
+        """Bytes that lanes asked for, counted once per request."""
+        return _sum(self._global(), "distinct_bytes")
+
+    @property
+    def global_bytes_moved(self) -> int:
+        """Bytes of the sectors of all requests, loads and stores."""
+        return SECTOR_BYTES * _sum(self._global(), "sectors")
+
+    @property
+    def global_used_fraction(self) -> float:
+        """Bytes used of bytes moved; 0 if nothing moved."""
+        return self.global_bytes_distinct / self.global_bytes_moved if self.global_bytes_moved else 0.0
+
+    @property
+    def unique_bytes_read(self) -> int:
+        """Distinct 32-byte sectors read over the whole launch, in bytes: what must come from DRAM."""
+        return sum(buffer.read_unique for buffer in self.buffers)
+
+    @property
+    def unique_bytes_written(self) -> int:
+        """Likewise for what is written."""
+        return sum(buffer.written_unique for buffer in self.buffers)
+
+    @property
+    def read_reuse_between_blocks(self) -> float:
+        """By how many blocks, on average, a byte is read: what L2 is asked for against what must come from DRAM."""
+        return sum(b.read_by_blocks for b in self.buffers) / self.unique_bytes_read if self.unique_bytes_read else 0.0
+
+    @property
+    def lanes_per_instruction(self) -> float:
+        """Active lanes per warp instruction, at most 32."""
+        return self.thread_instructions / self.instructions if self.instructions else 0.0
+
+    @property
+    def barrier_waits(self) -> int:
+        """Waiting at barriers, in warp instructions by the logical clock of WarpSpan."""
+        return _sum(self.lines, "barrier_waits")
 
     def _shared(self) -> list[LineFacts]:
         return [line for line in self.lines if line.wavefronts]
@@ -187,7 +302,7 @@ class LaunchReport:
             rows.setdefault((line.source, line.source_line), []).append(line)
         names = (
             "executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes",
-            "barrier_waits",
+            "barrier_waits", "distinct_bytes", "ideal_sectors",
         )  # fmt: skip
         return [
             LineSummary(source, number, *(_sum(facts, name) for name in names))
@@ -205,7 +320,8 @@ class LaunchReport:
         if self.has_statistics:
             out.append(
                 f"  global: {self.global_load_requests:,} loads, {self.global_store_requests:,} stores, "
-                f"{self.sectors_per_request:.2f} sectors/request; unique bytes read {self.unique_bytes_read:,}, "
+                f"{self.sectors_per_request:.2f} sectors/request (ideal {self.ideal_sectors_per_request:.2f}); "
+                f"unique bytes read {self.unique_bytes_read:,}, "
                 f"written {self.unique_bytes_written:,}"
             )
             out.append(

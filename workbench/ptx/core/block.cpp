@@ -59,6 +59,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   if (launch.statistics) {
     result.counts.resize(kernel_.code.size());
     block.counts = result.counts.data();
+    result.traffic = std::make_unique<Traffic>(launch.buffers);
+    block.traffic = result.traffic.get();
   }
   if (launch.checks) {
     shadow_.resize(launch.shared_bytes, kernel_.shared_granule, count);

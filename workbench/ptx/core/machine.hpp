@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "calls.hpp"
+#include "traffic.hpp"
 #include "types.hpp"
 
 namespace workbench::ptx {
@@ -92,8 +93,6 @@ struct Buffer {
   u64 size;
   u8* host;
   bool writable;
-  u64* sectors_read = nullptr;      // one bit per 32-byte sector of the address space from `address`, rounded down
-  u64* sectors_written = nullptr;
   struct GlobalWord* shadow = nullptr;  // with checks (see global_shadow.hpp)
   bool uninitialised = false;           // the caller says that nothing was written to it yet
 };
@@ -101,9 +100,11 @@ struct Buffer {
 // Counts of one instruction, summed over warps.
 struct Counts {
   u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0, waits = 0;
+  u64 distinct_bytes = 0, ideal_sectors = 0;
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests, sectors += other.sectors;
     wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes, waits += other.waits;
+    distinct_bytes += other.distinct_bytes, ideal_sectors += other.ideal_sectors;
     return *this;
   }
 };
@@ -203,6 +204,7 @@ struct WorkerResult {
   u64 instructions = 0;
   u64 lanes = 0;
   std::vector<Counts> counts;  // per instruction, with statistics
+  std::unique_ptr<Traffic> traffic;  // with statistics
   FindingList findings;
   std::vector<Printed> printed;
   bool faulted = false;

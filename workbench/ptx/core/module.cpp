@@ -74,24 +74,6 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
 // (address, size, host pointer, writable, uninitialised)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, bool>;
 
-struct SectorMaps {
-  std::vector<std::vector<u64>> read, written;
-
-  explicit SectorMaps(Launch& launch) {
-    for (Buffer& buffer : launch.buffers) {
-      const u64 sectors = ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
-      read.emplace_back((sectors + 63) / 64), written.emplace_back((sectors + 63) / 64);
-      buffer.sectors_read = read.back().data(), buffer.sectors_written = written.back().data();
-    }
-  }
-
-  static u64 count(const std::vector<u64>& map) {
-    u64 total = 0;
-    for (const u64 word : map) total += static_cast<u64>(__builtin_popcountll(word));
-    return total;
-  }
-};
-
 struct Pool {
   std::mutex mutex;
   std::condition_variable finished;
@@ -192,8 +174,6 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
   Recorder recorder(recorded_block, record_limit);
   if (recorded_block >= 0) launch.recorder = &recorder;
-  std::unique_ptr<SectorMaps> maps;
-  if (statistics) maps = std::make_unique<SectorMaps>(launch);
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
   const auto start = std::chrono::steady_clock::now();
   const bool timed_out = run_workers(launch, results, seconds_limit);
@@ -221,9 +201,15 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     for (const WorkerResult& result : results)
       for (std::size_t i = 0; i < result.counts.size(); ++i) total[i] += result.counts[i];
     out["counts"] = raw_bytes(total);
+    std::vector<const Traffic*> traffic;
+    for (const WorkerResult& result : results)
+      if (result.traffic) traffic.push_back(result.traffic.get());
+    const std::vector<Sectors> read = Traffic::total(traffic, false), written = Traffic::total(traffic, true);
     nb::list sectors;
-    for (std::size_t i = 0; i < launch.buffers.size(); ++i)
-      sectors.append(nb::make_tuple(SectorMaps::count(maps->read[i]), SectorMaps::count(maps->written[i])));
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      sectors.append(nb::make_tuple(read[i].moved, read[i].by_blocks, read[i].distinct, written[i].moved,
+                                    written[i].by_blocks, written[i].distinct));
+    }
     out["sectors"] = sectors;
   }
   if (launch.recorder) {

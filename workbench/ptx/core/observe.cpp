@@ -6,69 +6,35 @@
 namespace workbench::ptx {
 namespace {
 
-// Sets the bit of a sector unless it is set; several workers share the map.
-inline void touch(u64* map, u64 sector) {
-  u64* word = map + (sector >> 6);
-  const u64 bit = u64{1} << (sector & 63);
-  if (!(__atomic_load_n(word, __ATOMIC_RELAXED) & bit)) __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
-}
-
-void touch_sectors(const Block& block, s32 pc, const u64* sectors, int count, bool is_write, bool is_read) {
-  const Buffer* buffer = block.last_buffer[pc];
-  for (int i = 0; i < count; ++i) {
-    const u64 address = sectors[i] << 5;
-    // The first byte of a sector may lie before its buffer: look up the last one, then the first.
-    if (!buffer || (address | 31) < buffer->address || address >= buffer->address + buffer->size) {
-      buffer = block.find(address | 31, 1);
-      if (!buffer) buffer = block.find(address, 1);
-      if (!buffer) continue;
-    }
-    const u64 index = sectors[i] - (buffer->address >> 5);
-    if (is_read && buffer->sectors_read) touch(buffer->sectors_read, index);
-    if (is_write && buffer->sectors_written) touch(buffer->sectors_written, index);
+void touch_sectors(const Block& block, s32 pc, const Pieces& pieces, bool is_write, bool is_read) {
+  const std::vector<Buffer>& buffers = block.launch->buffers;
+  const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(pc)];
+  const u64 index = static_cast<u64>(block.index);
+  for (int i = 0; i < pieces.count; ++i) {
+    const u64 address = pieces.sector[i] << 5 | static_cast<u64>(__builtin_ctz(pieces.bytes[i]));
+    if (!buffer || address < buffer->address || address >= buffer->address + buffer->size) buffer = block.find(address, 1);
+    if (!buffer) continue;
+    const u64 sector = pieces.sector[i] - (buffer->address >> 5);
+    const std::size_t which = static_cast<std::size_t>(buffer - buffers.data());
+    if (is_read) block.traffic->read(which, sector, index);
+    if (is_write) block.traffic->write(which, sector, index);
   }
 }
 
-u32 distinct_words(const u64* offsets, u32 mask, u32 words) {
-  u64 lowest = ~u64{0}, highest = 0;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    lowest = std::min(lowest, offsets[lane] >> 2);
-    highest = std::max(highest, (offsets[lane] >> 2) + words);
-  }
-  constexpr u64 kSpan = 4096;
-  if (highest - lowest <= kSpan) {
-    u64 seen[kSpan / 64] = {};
-    PTX_FOR_EACH_LANE(lane, mask) {
-      for (u32 i = 0; i < words; ++i) {
-        const u64 word = (offsets[lane] >> 2) + i - lowest;
-        seen[word >> 6] |= u64{1} << (word & 63);
-      }
-    }
-    u32 count = 0;
-    for (u64 i = 0; i <= (highest - lowest) >> 6 && i < kSpan / 64; ++i) count += static_cast<u32>(__builtin_popcountll(seen[i]));
-    return count;
-  }
-  u64 all[kLanes * 8];
-  int count = 0;
-  PTX_FOR_EACH_LANE(lane, mask) for (u32 i = 0; i < words; ++i) all[count++] = (offsets[lane] >> 2) + i;
-  std::sort(all, all + count);
-  return static_cast<u32>(std::unique(all, all + count) - all);
-}
-
-// The bank with the most distinct words decides how often the banks must be read.
+// The bank with the most distinct words decides how often the banks must be read. Accesses are aligned, so those of
+// several words fill whole groups of banks, and one word of each will do.
 u32 bank_passes(const u64* offsets, u32 mask, u32 words) {
+  const u32 shift = 2 + static_cast<u32>(__builtin_ctz(words)), groups = 32 / words;
   u8 load[32] = {};
-  u32 kept[32][32];  // the distinct words of each bank, as far as loaded
+  u32 kept[32][32];  // the distinct accesses of each group of banks, as far as loaded
   u32 worst = 0;
   PTX_FOR_EACH_LANE(lane, mask) {
-    for (u32 i = 0; i < words; ++i) {
-      const u32 word = static_cast<u32>(offsets[lane] >> 2) + i, bank = word & 31;
-      bool known = false;
-      for (u32 j = 0; j < load[bank]; ++j) known |= kept[bank][j] == word;
-      if (known) continue;
-      kept[bank][load[bank]++] = word;
-      worst = std::max<u32>(worst, load[bank]);
-    }
+    const u32 access = static_cast<u32>(offsets[lane] >> shift), group = access & (groups - 1);
+    bool known = false;
+    for (u32 j = 0; j < load[group]; ++j) known |= kept[group][j] == access;
+    if (known) continue;
+    kept[group][load[group]++] = access;
+    worst = std::max<u32>(worst, load[group]);
   }
   return worst;
 }
@@ -88,7 +54,7 @@ void record(Warp& warp, s32 pc, const u64* addresses, u32 mask, u32 bytes, u32 f
 bool see_wavefronts(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, u32 flags) {
   const Block& block = *warp.block;
   if (!mask || !(block.counts || block.recorder)) return false;
-  const Wavefronts wavefronts = shared_wavefronts(offsets, mask, bytes);
+  const Wavefronts wavefronts = shared_wavefronts(offsets, mask, bytes, !(flags & RecordedRequest::writes));
   const s32 pc = block.pc_of(in);
   if (block.recorder) record(warp, pc, offsets, mask, bytes, flags | RecordedRequest::shared, 0, wavefronts);
   if (!block.counts) return false;
@@ -99,67 +65,96 @@ bool see_wavefronts(Warp& warp, const Instruction& in, const u64* offsets, u32 m
 
 }  // namespace
 
-int distinct_sectors(const u64* addresses, u32 mask, u32 bytes, u64* sectors) {
-  int count = 0;
-  u64 last = ~u64{0};
-  bool ascending = true;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    for (u64 sector = addresses[lane] >> 5; sector <= (addresses[lane] + bytes - 1) >> 5; ++sector) {
-      if (sector == last) continue;
-      ascending &= count == 0 || sector > last;
-      sectors[count++] = last = sector;
+void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& pieces) {
+  const u32 access = bytes >= 32 ? ~0u : (1u << bytes) - 1;
+  if (mask == kAllLanes) {
+    const u64 first = addresses[0];
+    u64 apart = 0, unequal = 0;
+    PTX_LANES {
+      apart |= addresses[lane] ^ (first + static_cast<u64>(lane) * bytes);
+      unequal |= addresses[lane] ^ first;
+    }
+    if (!apart) {
+      const u64 end = first + u64{bytes} * kLanes;
+      int count = 0;
+      for (u64 sector = first >> 5; sector << 5 < end; ++sector, ++count) pieces.sector[count] = sector, pieces.bytes[count] = ~0u;
+      pieces.bytes[0] &= ~0u << (first & 31);
+      if (end & 31) pieces.bytes[count - 1] &= ~0u >> (32 - (end & 31));
+      pieces.count = count, pieces.distinct_bytes = bytes * kLanes;
+      return;
+    }
+    if (!unequal) {
+      pieces.count = 1, pieces.distinct_bytes = bytes;
+      pieces.sector[0] = first >> 5, pieces.bytes[0] = access << (first & 31);
+      return;
     }
   }
-  if (ascending) return count;
-  std::sort(sectors, sectors + count);
-  return static_cast<int>(std::unique(sectors, sectors + count) - sectors);
+  int count = 0;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const u64 sector = addresses[lane] >> 5;
+    const u32 part = access << (addresses[lane] & 31);
+    int at = count;
+    while (at > 0 && pieces.sector[at - 1] > sector) --at;
+    if (at > 0 && pieces.sector[at - 1] == sector) {
+      pieces.bytes[at - 1] |= part;
+      continue;
+    }
+    for (int i = count; i > at; --i) pieces.sector[i] = pieces.sector[i - 1], pieces.bytes[i] = pieces.bytes[i - 1];
+    pieces.sector[at] = sector, pieces.bytes[at] = part;
+    ++count;
+  }
+  u32 distinct = 0;
+  for (int i = 0; i < count; ++i) distinct += static_cast<u32>(__builtin_popcount(pieces.bytes[i]));
+  pieces.count = count, pieces.distinct_bytes = distinct;
 }
 
-Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes) {
+Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_load) {
   if (!mask) return {0, 0};
   const u32 words = bytes < 4 ? 1 : bytes / 4;
+  u32 phases = words;
   if (mask == kAllLanes) {
-    bool consecutive = true, uniform = true;
+    u64 apart = 0, unequal = 0;
     PTX_LANES {
-      consecutive &= offsets[lane] == offsets[0] + static_cast<u64>(lane) * bytes;
-      uniform &= offsets[lane] == offsets[0];
+      apart |= offsets[lane] ^ (offsets[0] + static_cast<u64>(lane) * bytes);
+      unequal |= offsets[lane] ^ offsets[0];
     }
-    if (uniform || (consecutive && bytes <= 4)) return {1, 1};
-    if (consecutive) return {words, words};
+    if (!apart) return {phases, phases};
+    if (!unequal && is_load && phases > 1) phases /= 2;
+    if (!unequal) return {phases, phases};
   }
-  // 64-bit requests go by half warps, 128-bit ones by quarters; pairs of equal lanes let neighbours share a pass.
-  u32 phases = bytes >= 16 ? 4 : bytes == 8 ? 2 : 1;
-  if (phases > 1) {
-    bool neighbours = true, next_neighbours = true;
+  if (phases > 1 && is_load) {
+    u64 neighbours = 0, next_neighbours = 0;
     PTX_FOR_EACH_LANE(lane, mask) {
-      if ((mask >> (lane ^ 1) & 1) && offsets[lane] != offsets[lane ^ 1]) neighbours = false;
-      if ((mask >> (lane ^ 2) & 1) && offsets[lane] != offsets[lane ^ 2]) next_neighbours = false;
+      if (mask >> (lane ^ 1) & 1) neighbours |= offsets[lane] ^ offsets[lane ^ 1];
+      if (mask >> (lane ^ 2) & 1) next_neighbours |= offsets[lane] ^ offsets[lane ^ 2];
     }
-    if (neighbours || next_neighbours) phases /= 2;
+    if (!neighbours || !next_neighbours) phases /= 2;
   }
   const u32 lanes = kLanes / phases;
-  u32 taken = 0;
+  Wavefronts all{0, 0};
   for (u32 phase = 0; phase < phases; ++phase) {
     const u32 part = mask & ((lanes == 32 ? kAllLanes : (1u << lanes) - 1) << (phase * lanes));
-    if (part) taken += bank_passes(offsets, part, words);
+    if (part) all.taken += bank_passes(offsets, part, words), all.ideal += 1;
   }
-  const u32 ideal = (distinct_words(offsets, mask, words) + 31) / 32;
-  return {taken, ideal};
+  return all;
 }
 
 void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   const Block& block = *warp.block;
   if (!mask || !(block.counts || block.recorder)) return;
-  u64 sectors[kLanes * 2];
-  const int count = distinct_sectors(addresses, mask, bytes, sectors);
+  Pieces pieces;
+  split_into_sectors(addresses, mask, bytes, pieces);
   const s32 pc = block.pc_of(in);
-  if (block.recorder) record(warp, pc, addresses, mask, bytes, flags_of(is_write, is_read), static_cast<u32>(count), {0, 0});
+  const u32 sectors = static_cast<u32>(pieces.count);
+  if (block.recorder) record(warp, pc, addresses, mask, bytes, flags_of(is_write, is_read), sectors, {0, 0});
   if (!block.counts) return;
   Counts& counts = block.counts[pc];
   counts.requests += 1;
-  counts.sectors += static_cast<u64>(count);
+  counts.sectors += sectors;
+  counts.ideal_sectors += (pieces.distinct_bytes + 31) / 32;
   counts.bytes += u64{bytes} * static_cast<u64>(count_lanes(mask));
-  touch_sectors(block, pc, sectors, count, is_write, is_read);
+  counts.distinct_bytes += pieces.distinct_bytes;
+  touch_sectors(block, pc, pieces, is_write, is_read);
 }
 
 void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read) {

@@ -66,6 +66,7 @@ struct Block {
   s64 index = 0;
   u8* shared = nullptr;
   Counts* counts = nullptr;        // null without statistics
+  Traffic* traffic = nullptr;      // likewise
   Shadow* shadow = nullptr;        // null without checks
   FindingList* findings = nullptr;
   std::vector<Printed>* printed = nullptr;

@@ -1,0 +1,45 @@
+#include "traffic.hpp"
+
+#include <new>
+
+#include "machine.hpp"
+
+namespace workbench::ptx {
+
+Traffic::Traffic(const std::vector<Buffer>& buffers) : reads_(buffers.size()), writes_(buffers.size()) {
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const u64 end = (buffers[i].address + buffers[i].size + 31) >> 5;
+    reads_[i].size = writes_[i].size = end - (buffers[i].address >> 5);
+  }
+}
+
+void Traffic::allocate(Map& map) {
+  // calloc: pages that the kernel does not touch cost nothing.
+  map.stamps.reset(static_cast<u32*>(std::calloc(map.size, sizeof(u32))));
+  if (!map.stamps) throw std::bad_alloc();
+}
+
+std::vector<Sectors> Traffic::total(const std::vector<const Traffic*>& workers, bool written) {
+  std::vector<Sectors> all;
+  if (workers.empty()) return all;
+  all.resize(workers[0]->reads_.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<const Map*> maps;
+    for (const Traffic* worker : workers) {
+      const Map& map = written ? worker->writes_[i] : worker->reads_[i];
+      if (!map.stamps) continue;
+      maps.push_back(&map);
+      all[i].moved += map.seen.moved, all[i].by_blocks += map.seen.by_blocks, all[i].distinct += map.seen.distinct;
+    }
+    if (maps.size() < 2) continue;
+    all[i].distinct = 0;
+    for (u64 sector = 0; sector < maps[0]->size; ++sector) {
+      bool any = false;
+      for (const Map* map : maps) any |= map->stamps[sector] != 0;
+      all[i].distinct += any;
+    }
+  }
+  return all;
+}
+
+}  // namespace workbench::ptx
