@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
@@ -71,14 +72,24 @@ class Location:
 
 @dataclass(slots=True)
 class Statement:
-    """One instruction as written: ``@!%p1 opcode operands;``. ``line`` counts from one in the PTX text."""
+    """One instruction as written: ``@!%p1 opcode operands;``, and where in its body it stands."""
 
-    line: int
-    location: Location | None
+    body: Body = field(repr=False)
+    start: int
+    locations: int  # how many .loc directives of the body come before it
     guard: str | None
     negated: bool
     opcode: str
     operands: str
+
+    @property
+    def line(self) -> int:
+        """Counted from one in the PTX text."""
+        return self.body.module.line_of(self.start)
+
+    @property
+    def location(self) -> Location | None:
+        return self.body.location(self.locations)
 
     @property
     def text(self) -> str:
@@ -143,7 +154,7 @@ class Function:
     body_end: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Module:
     """A PTX module. ``text`` is ``source`` with its comments blanked out, so that offsets and line numbers agree."""
 
@@ -155,14 +166,17 @@ class Module:
     entries: dict[str, Entry]
     functions: dict[str, Function]
     variables: dict[str, Variable]
-    line_starts: list[int] = field(repr=False)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def line_of(self, offset: int) -> int:
-        return bisect.bisect_right(self.line_starts, offset)
+        return bisect.bisect_right(self._line_starts, offset)
 
-    def body(self, entry: Entry | Function) -> Iterator[Item]:
+    def body(self, entry: Entry | Function) -> Body:
         """The items of a body in order."""
-        return _body_items(self, entry)
+        return Body(self, entry)
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
@@ -181,14 +195,19 @@ _VARIABLE = re.compile(
     re.S,
 )
 _MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
+# Statements first, as they are most; a label is no opcode. The last alternative takes what nothing else does, so that
+# matches follow each other without a gap.
 _ITEM = re.compile(
-    r"\s*(?:(?P<brace>[{}])"
-    r"|(?P<label>[\w$%]+)\s*:(?!:)"
+    r"(?:(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?"
+    r"(?P<opcode>[a-z](?:[\w.]|::)*+)(?!\s*:)\s*(?P<operands>[^;]*);"
     r"|\.loc\s+(?P<loc>[^\n]*)"
-    r"|(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>[^;]*);"
+    r"|(?P<label>[\w$%]+)\s*:(?!:)"
+    r"|(?P<brace>[{}])"
     r"|\.reg\s*\.(?P<reg>\w+)\s+(?P<names>[^;]*);"
-    r"|\.(?P<directive>\w+)(?P<rest>[^;]*);)"
+    r"|\.(?P<directive>\w+)(?P<rest>[^;]*);"
+    r"|(?P<unknown>\S))\s*+"
 )
+_SPACE = re.compile(r"\s*")
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
 _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
@@ -208,14 +227,12 @@ def blank_comments(text: str) -> str:
 def parse(text: str) -> Module:
     """Splits a PTX module. Raises PtxSyntaxError where the text does not hold together."""
     clean = blank_comments(text)
-    starts = [0]
-    starts.extend(match.end() for match in re.finditer("\n", clean))
     files = {int(number): Path(name) for number, name in _FILE.findall(clean)}
     version = re.search(r"^\s*\.version\s+([\d.]+)", clean, re.M)
     target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
     if not version or not target:
         raise PtxSyntaxError("not a PTX module: it has no .version or no .target line. Pass the text of a .ptx file.")
-    module = Module(text, clean, version[1], target[1].strip(), files, {}, {}, {}, starts)
+    module = Module(text, clean, version[1], target[1].strip(), files, {}, {}, {})
     _split(module)
     return module
 
@@ -258,11 +275,12 @@ def _split(module: Module) -> None:
 
 
 def _closing_brace(module: Module, start: int) -> int:
-    depth = 0
-    for match in re.finditer(r"[{}]", module.text[start:]):
-        depth += 1 if match[0] == "{" else -1
+    text, depth, position = module.text, 0, start
+    while (brace := text.find("}", position)) >= 0:
+        depth += text.count("{", position, brace) - 1
+        position = brace + 1
         if depth == 0:
-            return start + match.end()
+            return position
     raise PtxSyntaxError(f"line {module.line_of(start)}: the brace that opens here is never closed")
 
 
@@ -297,59 +315,70 @@ def parse_variable(text: str) -> Variable | None:
     )  # fmt: skip
 
 
-def _body_items(module: Module, entry: Entry | Function) -> Iterator[Item]:
-    text, location = module.text, None
-    match_item, starts, locations = _ITEM.match, module.line_starts, {}
-    position, end = entry.body_start, entry.body_end
-    while True:
-        match = match_item(text, position, end)
+class Body:
+    """The items of a kernel or function in order. Locations are only worked out for the statements that are asked."""
+
+    def __init__(self, module: Module, entry: Entry | Function):
+        self.module = module
+        self.entry = entry
+        self._marks: list[int] = []  # where the operands of each .loc begin
+        self._locations: list[Location | None] = []
+        self._latest: dict[tuple[int, int], Location] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        text, end = self.module.text, self.entry.body_end
+        marks: list[int] = []
+        self._marks = marks
+        for match in _ITEM.finditer(text, _SPACE.match(text, self.entry.body_start, end).end(), end):
+            kind = match.lastgroup
+            if kind == "operands":
+                negated, guard, opcode, operands = match.group(1, 2, 3, 4)
+                yield Statement(self, match.start(), len(marks), guard, negated == "!", opcode, operands.rstrip())
+            elif kind == "loc":
+                marks.append(match.start("loc"))
+            elif kind == "label":
+                yield Label(match["label"])
+            elif kind == "brace":
+                yield Scope(match["brace"] == "{")
+            elif kind == "names":
+                yield Declaration(match["reg"], match["names"])
+            elif kind == "rest":
+                whole = "." + match["directive"] + match["rest"]
+                variable = parse_variable(whole.strip())
+                yield variable or Directive(match["directive"], whole, self.module.line_of(match.start("directive")))
+            else:
+                line, rest = self.module.line_of(match.start()), text[match.start() : end].splitlines()[0]
+                raise PtxSyntaxError(f"PTX line {line}: cannot read {rest.strip()[:80]!r}")
+
+    def location(self, count: int) -> Location | None:
+        """The location that holds after the body's first ``count`` .loc directives."""
+        for start in self._marks[len(self._locations) : count]:
+            self._locations.append(self._read(start))
+        return self._locations[count - 1] if count else None
+
+    def _read(self, start: int) -> Location | None:
+        """The location of the ``.loc`` whose operands begin at ``start``.
+
+        NVIDIA's compilers name one call site, ``inlined_at``; that site's own is the latest location written for it.
+        Triton names all of them, by file name, in a comment: ``// a.py:263:15 @[ a.py:293:36 @[ b.py:85:23 ] ]``.
+        """
+        match = _LOC.match(self.module.text, start)
         if not match:
-            rest = text[position:end].strip()
-            if not rest:
-                return
-            line = module.line_of(text.index(rest[0], position))
-            raise PtxSyntaxError(f"PTX line {line}: cannot read {rest.splitlines()[0][:80]!r}")
-        position = match.end()
-        kind = match.lastgroup
-        if kind == "operands":
-            guard = match["guard"]
-            at = match.start("negated") - 1 if guard else match.start("opcode")
-            line = bisect.bisect_right(starts, at)
-            yield Statement(line, location, guard, match["negated"] == "!", match["opcode"], match["operands"].strip())
-        elif kind == "loc":
-            location = _location(module, match.start("loc"), locations)
-        elif kind == "label":
-            yield Label(match["label"])
-        elif kind == "brace":
-            yield Scope(match["brace"] == "{")
-        elif kind == "names":
-            yield Declaration(match["reg"], match["names"])
+            return None
+        file, line, caller_file, caller_line = (int(number or 0) for number in match.groups())
+        caller = None
+        if caller_file:
+            caller = self._latest.get((caller_file, caller_line)) or Location(caller_file, caller_line)
         else:
-            whole = "." + match["directive"] + match["rest"]
-            variable = parse_variable(whole.strip())
-            yield variable or Directive(match["directive"], whole, module.line_of(match.start("directive")))
+            end = self.module.source.find("\n", start)
+            for name, site in reversed(_CALL_SITE.findall(self.module.source, start, end)):
+                caller = Location(self._file_numbers.get(name, 0), int(site), caller)
+        location = self._latest[file, line] = Location(file, line, caller)
+        return location
 
-
-def _location(module: Module, start: int, last: dict[tuple[int, int], Location]) -> Location | None:
-    """The location of the ``.loc`` whose operands begin at ``start``.
-
-    NVIDIA's compilers name one call site, ``inlined_at``; that site's own is the latest location written for it.
-    Triton names all of them, by file name, in a comment: ``// a.py:263:15 @[ a.py:293:36 @[ b.py:85:23 ] ]``.
-    """
-    match = _LOC.match(module.text, start)
-    if not match:
-        return None
-    file, line, caller_file, caller_line = (int(number or 0) for number in match.groups())
-    caller = None
-    if caller_file:
-        caller = last.get((caller_file, caller_line)) or Location(caller_file, caller_line)
-    else:
-        end = module.source.find("\n", start)
-        numbers = {path.name: number for number, path in module.files.items()}
-        for name, site in reversed(_CALL_SITE.findall(module.source, start, end)):
-            caller = Location(numbers.get(name, 0), int(site), caller)
-    location = last[file, line] = Location(file, line, caller)
-    return location
+    @cached_property
+    def _file_numbers(self) -> dict[str, int]:
+        return {path.name: number for number, path in self.module.files.items()}
 
 
 def parse_number(token: str) -> int | float | None:
