@@ -9,99 +9,100 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from workbench.ptx.flow import Block
-from workbench.ptx.instruction import Instruction
-from workbench.ptx.operands import Constant, DynamicShared, Frame, Register, Special
+from workbench.ptx.operands import Constant, DynamicShared, Frame, Operand, Register, Special
 
 TRUE_SLOT = 0  # a predicate that always holds; the guard of unguarded instructions
 _FIRST_FREE = 64
+_NEVER = np.iinfo(np.int64).max
 
 
-def _uses(instruction: Instruction) -> list[Register]:
-    destinations = instruction.destinations
-    used = [
-        operand
-        for operand in instruction.slots.values()
-        if type(operand) is Register and (operand not in destinations or _reads_too(instruction, operand))
-    ]
-    if instruction.guard is not None:
-        used.append(instruction.guard)
-    return used
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Who reads and writes which register: arrays of equal length, in order of the pc, per kind of access."""
+
+    read_pc: np.ndarray
+    read: np.ndarray  # numbers of registers
+    written_pc: np.ndarray
+    written: np.ndarray
+    kills: np.ndarray  # of the writes, those that happen in every lane: the instruction has no guard
 
 
-def _reads_too(instruction: Instruction, register: Register) -> bool:
-    """A register that is both destination and source occurs in more slots than destinations."""
-    slots = sum(1 for operand in instruction.slots.values() if operand is register)
-    return slots > sum(1 for each in instruction.destinations if each is register)
+def lives(
+    blocks: list[Block], order: Sequence[int], accesses: Accesses, registers: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first and last time of every register, _NEVER and -1 if it does not occur. Instruction i reads at 2i and
+    writes at 2i + 1."""
+    first, last = np.full(registers, _NEVER), np.full(registers, -1)
+    for number, time in ((accesses.read, 2 * accesses.read_pc), (accesses.written, 2 * accesses.written_pc + 1)):
+        np.minimum.at(first, number, time)
+        np.maximum.at(last, number, time)
+    lengths = [len(blocks[number].code) for number in order]
+    ends = np.cumsum(lengths)
+    # What a block reads before it writes it comes from elsewhere; only such registers live across blocks.
+    block_of = np.repeat(np.arange(len(order)), lengths)
+    place, number, killed_place, killed = _exposed(block_of, accesses, registers)
+    across, dense = np.unique(number, return_inverse=True)
+    upward, kills = [0] * len(order), [0] * len(order)
+    for at, bit in zip(place.tolist(), dense.tolist(), strict=True):
+        upward[at] |= 1 << bit
+    inside = np.isin(killed, across)
+    for at, bit in zip(killed_place[inside].tolist(), np.searchsorted(across, killed[inside]).tolist(), strict=True):
+        kills[at] |= 1 << bit
+    live_in, live_out = _flow(blocks, order, upward, kills)
+    # A register is also live from where a block takes it over to where the last one hands it on.
+    seen = 0
+    for at, mask in enumerate(live_in):
+        for bit in _bits(mask & ~seen):
+            first[across[bit]] = min(first[across[bit]], 2 * (ends[at] - lengths[at]))
+            last[across[bit]] = max(last[across[bit]], 2 * (ends[at] - lengths[at]))
+        seen |= mask
+    seen = 0
+    for at in range(len(order) - 1, -1, -1):
+        for bit in _bits(live_out[at] & ~seen):
+            last[across[bit]] = max(last[across[bit]], 2 * ends[at])
+        seen |= live_out[at]
+    return first, last
 
 
-def lives(blocks: list[Block], order: Sequence[int], registers: list[Register]) -> dict[int, list[int]]:
-    """``[first, last]`` of every register that occurs, by number. Instruction i reads at 2i and writes at 2i + 1."""
-    uses_of: dict[int, list[list[Register]]] = {}
-    upward: dict[int, int] = {}
-    killed: dict[int, int] = {}
-    for number in order:
-        use_mask = kill_mask = 0
-        rows = []
-        for instruction in blocks[number].code:
-            used = _uses(instruction)
-            rows.append(used)
-            for register in used:
-                bit = 1 << register.number
-                if not kill_mask & bit:
-                    use_mask |= bit
-            if instruction.guard is None:
-                for register in instruction.destinations:
-                    kill_mask |= 1 << register.number
-        uses_of[number], upward[number], killed[number] = rows, use_mask, kill_mask
-    live_in = dict.fromkeys(order, 0)
-    live_out = dict.fromkeys(order, 0)
+def _exposed(block_of: np.ndarray, accesses: Accesses, registers: int) -> tuple[np.ndarray, ...]:
+    """(block, register) of what is read before it is written, and of what is written in every lane."""
+    killed_pc = accesses.written_pc[accesses.kills]
+    # One key per block and register; np.unique finds the first access of each.
+    kills, at = np.unique(block_of[killed_pc] * registers + accesses.written[accesses.kills], return_index=True)
+    reads, read_at = np.unique(block_of[accesses.read_pc] * registers + accesses.read, return_index=True)
+    kill_pc = np.append(killed_pc[at], _NEVER)
+    match = np.searchsorted(kills, reads)
+    match[match == len(kills)] = -1
+    is_killed = np.append(kills, -1)[match] == reads
+    exposed = reads[~is_killed | (accesses.read_pc[read_at] <= kill_pc[match])]
+    return exposed // registers, exposed % registers, kills // registers, kills % registers
+
+
+def _flow(
+    blocks: list[Block], order: Sequence[int], upward: list[int], kills: list[int]
+) -> tuple[list[int], list[int]]:
+    """What is live at the begin and at the end of every block, as bit masks, by place in the order."""
+    place = {number: at for at, number in enumerate(order)}
+    successors = [[place[following] for following in blocks[number].successors] for number in order]
+    live_in, live_out = [0] * len(order), [0] * len(order)
     changed = True
     while changed:
         changed = False
-        for number in reversed(order):
+        for at in range(len(order) - 1, -1, -1):
             out = 0
-            for following in blocks[number].successors:
+            for following in successors[at]:
                 out |= live_in[following]
-            live_out[number] = out
-            entering = upward[number] | (out & ~killed[number])
-            if entering != live_in[number]:
-                live_in[number] = entering
+            live_out[at] = out
+            entering = upward[at] | (out & ~kills[at])
+            if entering != live_in[at]:
+                live_in[at] = entering
                 changed = True
-    return _spans(blocks, order, uses_of, live_in, live_out)
-
-
-def _spans(
-    blocks: list[Block],
-    order: Sequence[int],
-    uses_of: dict[int, list[list[Register]]],
-    live_in: dict[int, int],
-    live_out: dict[int, int],
-) -> dict[int, list[int]]:
-    spans: dict[int, list[int]] = {}
-    position, borders, seen = 0, [], 0
-    for number in order:
-        start = position
-        for register in _bits(live_in[number] & ~seen):
-            spans.setdefault(register, [2 * start, 2 * start])
-        seen |= live_in[number]
-        for instruction, used in zip(blocks[number].code, uses_of[number], strict=True):
-            for register in used:
-                span = spans.setdefault(register.number, [2 * position, 2 * position])
-                span[1] = 2 * position
-            for register in instruction.destinations:
-                span = spans.setdefault(register.number, [2 * position + 1, 2 * position + 1])
-                span[1] = 2 * position + 1
-            position += 1
-        borders.append((number, position))
-    seen = 0
-    for number, end in reversed(borders):
-        for register in _bits(live_out[number] & ~seen):
-            span = spans[register]
-            span[1] = max(span[1], 2 * end)
-        seen |= live_out[number]
-    return spans
+    return live_in, live_out
 
 
 def _bits(mask: int) -> list[int]:
@@ -117,44 +118,44 @@ class Slots:
     """The offset of every operand in the register file."""
 
     def __init__(self) -> None:
-        self.of: dict[object, int] = {}
+        self.of: dict[Operand, int] = {}  # of all but registers
         self.size = _FIRST_FREE
-        self.constants: list[tuple[Constant | DynamicShared, int]] = []
-        self.specials: list[tuple[Special, int]] = []
 
-    def constant(self, operand: Constant | DynamicShared) -> int:
-        offset = self.of.get(operand)
-        if offset is None:
-            offset = self.of[operand] = self._take(operand.width)
-            self.constants.append((operand, offset))
-        return offset
-
-    def special(self, operand: Special) -> int:
-        offset = self.of.get(operand)
-        if offset is None:
-            offset = self.of[operand] = self._take(4)
-            self.specials.append((operand, offset))
-        return offset
-
-    def frame(self, operand: Frame) -> int:
+    def take(self, operand: Operand) -> int:
+        """The slot of a constant, a special register or the frame."""
         offset = self.of.get(operand)
         if offset is None:
             offset = self.of[operand] = self._take(operand.width)
         return offset
 
-    def registers(self, spans: dict[int, list[int]], registers: list[Register]) -> list[int]:
+    @property
+    def constants(self) -> list[tuple[Constant | DynamicShared, int]]:
+        return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Constant | DynamicShared)]
+
+    @property
+    def specials(self) -> list[tuple[Special, int]]:
+        return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Special)]
+
+    @property
+    def frame(self) -> int | None:
+        return self.of.get(Frame())
+
+    def registers(self, first: np.ndarray, last: np.ndarray, registers: list[Register]) -> np.ndarray:
         """Linear scan; returns the offset by register number (0 for registers that do not occur)."""
         offsets = [0] * len(registers)
         free: dict[int, list[int]] = {0: [], 2: [], 4: [], 8: []}
         active: list[tuple[int, int]] = []
-        for number, (first, last) in sorted(spans.items(), key=lambda item: (item[1][0], item[0])):
-            while active and active[0][0] < first:
+        occurring = np.flatnonzero(last >= 0)
+        occurring = occurring[np.argsort(first[occurring], kind="stable")]
+        begins, ends = first[occurring].tolist(), last[occurring].tolist()
+        for number, begin, end in zip(occurring.tolist(), begins, ends, strict=True):
+            while active and active[0][0] < begin:
                 ended = heapq.heappop(active)[1]
                 free[registers[ended].width].append(offsets[ended])
             width = registers[number].width
             offsets[number] = free[width].pop() if free[width] else self._take(width)
-            heapq.heappush(active, (last, number))
-        return offsets
+            heapq.heappush(active, (end, number))
+        return np.array(offsets, np.int32)
 
     def _take(self, width: int) -> int:
         # Predicates take 4 bytes, everything else whole cache lines.

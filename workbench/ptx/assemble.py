@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from array import array
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from workbench.ptx import calls, flow
-from workbench.ptx.allocate import TRUE_SLOT, Slots, lives
-from workbench.ptx.instruction import Instruction
-from workbench.ptx.machine import ADDRESS_SLOT, BRANCH, CALL, NO_SLOT, OPCODES, Opcode, core
-from workbench.ptx.operands import SPECIALS, Constant, DynamicShared, Frame, Register, Special
+from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots, lives
+from workbench.ptx.instruction import Form, Instruction, Step
+from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, Opcode, core
+from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
 from workbench.ptx.parse import Entry, Statement
 
 if TYPE_CHECKING:
     from workbench.ptx.program import Program
 
-_ROW_HEAD = 9
-_EMPTY_ROW = (0,) * (_ROW_HEAD + core.SLOTS)
+# The head of a row: opcode, guard, guard is negated, counted, elements, bytes, target, immediate (low, high).
+_GUARD, _NEGATED, _COUNTED, _TARGET, _ROW_HEAD = 1, 2, 3, 6, 9
 
 
 class Executed(NamedTuple):
@@ -26,100 +29,156 @@ class Executed(NamedTuple):
     statement: Statement | None
 
 
+@dataclass(slots=True)
+class _Part:
+    """One unit's code as it will stand. ``jumps`` are (pc, where to), counted from the begin of the unit."""
+
+    unit: calls.Unit
+    blocks: list[flow.Block]
+    order: list[int]
+    code: list[Step]
+    jumps: list[tuple[int, int]]
+
+
 class Decoded:
     """A kernel in the core's form, and for every pc the statement it came from (None for inserted jumps)."""
 
     def __init__(self, program: Program, entry: Entry):
         units = calls.units(program.module, entry, program.global_address)
-        slots = Slots()
+        parts = [_lay_out(unit) for unit in units]
         # A kernel that calls functions begins with a jump over them.
-        jump = [Instruction(OPCODES["bra"], {}, raw={-1: 0})] if len(units) > 1 else []
-        code, placed, begins = list(jump), [], {}
-        for unit in units:
-            begins[unit.source.name] = len(code)
-            blocks = unit.blocks()
-            order = flow.layout(blocks)
-            part, starts = _linearise(blocks, order, len(code))
-            placed.append((unit, blocks, order, part, starts))
-            code.extend(part)
+        head = [Step.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
+        code, begins = list(head), {}
+        for part in parts:
+            begins[part.unit.source.name] = len(code)
+            code += part.code
         # Operands are of no use once they have slots, and a sweep keeps many programs.
-        self.code = [Executed(instruction.opcode, instruction.statement) for instruction in code]
+        self.code = [Executed(step.form.opcode, step.statement) for step in code]
         self.static_shared = (units[-1].symbols.shared_bytes + 15) // 16 * 16
         self.local_bytes = calls.local_bytes(units)
-        rows, saves = array("i"), []
-        for instruction in jump:
-            rows.extend(_row(instruction, begins[entry.name], [], {}))
-        for unit, blocks, order, part, starts in placed:
-            _take_slots(part, slots)
-            registers = unit.symbols.registers
-            spans = lives(blocks, order, registers)
-            offsets = slots.registers(spans, registers)
-            saves.append(sorted({(offsets[n], registers[n].width) for n in spans}) if unit.recursive else [])
-            for instruction in part:
-                target = NO_SLOT
-                if instruction.opcode.kind == BRANCH:
-                    target = starts[instruction.raw[-1]]
-                elif instruction.opcode.kind == CALL:
-                    target = begins[instruction.target]
-                rows.extend(_row(instruction, target, offsets, slots.of))
+        slots, saves, rows = Slots(), [], []
+        for step in head:
+            rows.append(_Table([step], slots).rows(np.zeros(0, np.int32)))
+            rows[0][0, _TARGET] = begins[entry.name]
+        for part in parts:
+            table, registers = _Table(part.code, slots), part.unit.symbols.registers
+            first, last = lives(part.blocks, part.order, table.accesses(), len(registers))
+            offsets = slots.registers(first, last, registers)
+            kept = {(int(offsets[n]), registers[n].width) for n in np.flatnonzero(last >= 0)} if part.unit.recursive else ()
+            saves.append(sorted(kept))
+            rows.append(table.rows(offsets))
+            begin = begins[part.unit.source.name]
+            for pc, to in part.jumps:
+                rows[-1][pc, _TARGET] = begin + to
+            if part.unit.callees:
+                for pc, step in enumerate(part.code):
+                    if step.form.kind == CALL and step.target in begins:
+                        rows[-1][pc, _TARGET] = begins[step.target]
         constants = [(offset, operand.width, self._value(operand)) for operand, offset in slots.constants]
         constants.append((TRUE_SLOT, 0, 1))
+        forms = dict.fromkeys(step.form for step in code)
         self.core = core.Kernel(
-            rows.tobytes(), (slots.size + 63) // 64 * 64, constants,
+            np.concatenate(rows).tobytes(), (slots.size + 63) // 64 * 64, constants,
             [(SPECIALS[operand.name], offset) for operand, offset in slots.specials],
-            self.static_shared, self.local_bytes, entry.parameter_bytes, _granule(code),
-            slots.of.get(Frame(), 0xFFFFFFFF), saves,
+            self.static_shared, self.local_bytes, entry.parameter_bytes, _granule(forms),
+            0xFFFFFFFF if slots.frame is None else slots.frame, saves,
         )  # fmt: skip
 
     def _value(self, operand: Constant | DynamicShared) -> int:
         return operand.value if isinstance(operand, Constant) else self.static_shared + operand.offset
 
 
-def _linearise(blocks: list[flow.Block], order: list[int], begin: int) -> tuple[list[Instruction], dict[int, int]]:
-    """Blocks one after the other with the jumps that the order needs; also the pc at which each block begins."""
-    code: list[Instruction] = []
+def _lay_out(unit: calls.Unit) -> _Part:
+    """Blocks one after the other with the jumps that the order needs."""
+    blocks = unit.blocks()
+    order = flow.layout(blocks)
+    code: list[Step] = []
     starts: dict[int, int] = {}
+    branches: list[tuple[int, int]] = []
     for place, number in enumerate(order):
         block = blocks[number]
-        starts[number] = begin + len(code)
+        starts[number] = len(code)
         following = order[place + 1] if place + 1 < len(order) else None
+        if block.branch is not None:
+            branches.append((len(code) + len(block.code) - 1, block.branch))
         if block.fall is not None and block.fall != following:
-            block.code.append(Instruction(OPCODES["bra"], {}, raw={-1: block.fall}))
+            branches.append((len(code) + len(block.code), block.fall))
+            block.code.append(Step.of(Instruction(OPCODES["bra"], {})))
         elif block.fall is None and not block.code:
-            block.code.append(Instruction(OPCODES["exit"], {}))
-        code.extend(block.code)
-    return code, starts
+            block.code.append(Step.of(Instruction(OPCODES["exit"], {})))
+        code += block.code
+    return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches])
 
 
-def _take_slots(code: list[Instruction], slots: Slots) -> None:
-    for instruction in code:
-        for operand in instruction.slots.values():
-            kind = type(operand)
-            if kind is Constant or kind is DynamicShared:
-                slots.constant(operand)
-            elif kind is Special:
-                slots.special(operand)
-            elif kind is Frame:
-                slots.frame(operand)
+class _Table:
+    """A unit's code as arrays: which form each step has, and the registers in its places."""
+
+    def __init__(self, code: list[Step], slots: Slots):
+        index: dict[Form, int] = {}
+        self._form = np.array([index.setdefault(step.form, len(index)) for step in code], np.int64)
+        self._rows = np.array([_row(form, slots) for form in index], np.int32)
+        self._slots = _Lists([[slot for slot, _ in form.places] for form in index])
+        self._places = _Lists([[place for _, place in form.places] for form in index])
+        self._reads, self._writes = _Lists([form.reads for form in index]), _Lists([form.writes for form in index])
+        counts = np.array([len(step.registers) for step in code], np.int64)
+        self._begins = np.cumsum(counts) - counts
+        numbers = [register.number for register in chain.from_iterable(step.registers for step in code)]
+        self._registers = np.array(numbers, np.int64)
+        self._guards = np.array([-1 if step.guard is None else step.guard.number for step in code], np.int64)
+        self._negated = np.array([step.negated for step in code], bool)
+        self._counted = np.array([step.statement is not None for step in code], bool)
+
+    def _numbers(self, places: _Lists) -> tuple[np.ndarray, np.ndarray]:
+        """(pc, register) of those places in every step."""
+        pc, place = places.of(self._form)
+        return pc, self._registers[self._begins[pc] + place]
+
+    def accesses(self) -> Accesses:
+        read_pc, read = self._numbers(self._reads)
+        guarded = np.flatnonzero(self._guards >= 0)
+        written_pc, written = self._numbers(self._writes)
+        pc = np.concatenate((read_pc, guarded))
+        by_pc = np.argsort(pc, kind="stable")
+        read = np.concatenate((read, self._guards[guarded]))
+        return Accesses(pc[by_pc], read[by_pc], written_pc, written, self._guards[written_pc] < 0)
+
+    def rows(self, offsets: np.ndarray) -> np.ndarray:
+        """The core's rows, given the slot of every register; targets are left open."""
+        rows = self._rows[self._form]
+        guarded = np.flatnonzero(self._guards >= 0)
+        rows[guarded, _GUARD] = offsets[self._guards[guarded]]
+        rows[:, _NEGATED] = -self._negated.astype(np.int32)
+        rows[:, _COUNTED] = self._counted
+        pc, register = self._numbers(self._places)
+        rows[pc, _ROW_HEAD + self._slots.of(self._form)[1]] = offsets[register]
+        return rows
 
 
-def _row(instruction: Instruction, target: int, offsets: list[int], of: dict) -> list[int]:
-    row = list(_EMPTY_ROW)
-    row[0] = instruction.opcode.index
-    guard = instruction.guard
-    row[1] = TRUE_SLOT if guard is None else offsets[guard.number]
-    row[2] = -1 if instruction.negated else 0
-    row[3] = 1 if instruction.statement is not None else 0
-    row[4], row[5] = instruction.elements, instruction.bytes
-    row[6] = target
-    imm = instruction.imm
-    row[7] = _signed(imm)
-    row[8] = _signed(imm >> 32)
-    for slot, operand in instruction.slots.items():
-        row[_ROW_HEAD + slot] = offsets[operand.number] if type(operand) is Register else of[operand]
-    for slot, value in instruction.raw.items():
-        if slot >= 0:
-            row[_ROW_HEAD + slot] = value
+class _Lists:
+    """Lists of numbers, one after the other in one array."""
+
+    def __init__(self, lists: list[list[int]]):
+        self._counts = np.array([len(each) for each in lists], np.int64)
+        self._begins = np.cumsum(self._counts) - self._counts
+        self._numbers = np.array(list(chain.from_iterable(lists)), np.int64)
+
+    def of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the lists ``which`` in turn, each with its position in ``which``."""
+        counts = self._counts[which]
+        position = np.repeat(np.arange(len(which)), counts)
+        inside = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return position, self._numbers[self._begins[which][position] + inside]
+
+
+def _row(form: Form, slots: Slots) -> list[int]:
+    """What the rows of all steps of this form have in common."""
+    made = form.instruction
+    row = [form.opcode.index, TRUE_SLOT, 0, 0, made.elements, made.bytes, NO_SLOT, _signed(made.imm)]
+    row += [_signed(made.imm >> 32), *[0] * core.SLOTS]
+    for slot, operand in form.fixed:
+        row[_ROW_HEAD + slot] = slots.take(operand)
+    for slot, value in made.raw.items():
+        row[_ROW_HEAD + slot] = value
     return row
 
 
@@ -128,13 +187,13 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def _granule(code: list[Instruction]) -> int:
+def _granule(forms: dict[Form, None]) -> int:
     """The smallest naturally aligned access that the kernel can make to shared memory, 16 bytes at most."""
     sizes = [16]
-    for instruction in code:
-        name = instruction.opcode.name
-        if ADDRESS_SLOT in instruction.slots and (".shared." in name or ".generic." in name):
-            sizes.append(instruction.bytes * instruction.elements)
+    for form in forms:
+        name, made = form.opcode.name, form.instruction
+        if ADDRESS_SLOT in made.slots and (".shared." in name or ".generic." in name):
+            sizes.append(made.bytes * made.elements)
         elif name == "cp.async":
-            sizes.append(instruction.bytes)
+            sizes.append(made.bytes)
     return min(sizes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from workbench.ptx import flow
 from workbench.ptx.decode import decode, refuse
-from workbench.ptx.instruction import Instruction
+from workbench.ptx.instruction import Instruction, Step
 from workbench.ptx.machine import CALL, OPCODES
 from workbench.ptx.operands import Constant, Frame, Symbols
 from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
@@ -28,7 +28,7 @@ class Unit:
 
     source: Entry | Function
     symbols: Symbols
-    items: list[Instruction | Label]
+    items: list[Step | Label]
     callees: dict[str, Unit] = field(default_factory=dict)
     recursive: bool = False
     index: int = 0
@@ -67,14 +67,14 @@ def units(module: Module, entry: Entry, global_address) -> list[Unit]:
         known[source.name] = Unit(source, symbols, items)
         work.append((source, True))
         for item in items:
-            if type(item) is Instruction and item.opcode.kind == CALL and item.target not in _BUILTINS:
+            if type(item) is Step and item.form.kind == CALL and item.target not in _BUILTINS:
                 work.append((_callee(module, source, item), False))
     finished[-1].symbols.shared_bytes = shared_bytes
     _link(finished, known)
     return finished
 
 
-def _callee(module: Module, source: Entry | Function, call: Instruction) -> Function:
+def _callee(module: Module, source: Entry | Function, call: Step) -> Function:
     function = module.functions.get(call.target)
     if function is not None and function.body_start is not None:
         return function
@@ -89,7 +89,7 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
     for index, unit in enumerate(finished):
         unit.index = index
         for item in unit.items:
-            if type(item) is Instruction and item.opcode.kind == CALL and item.target in known:
+            if type(item) is Step and item.form.kind == CALL and item.target in known:
                 unit.callees[item.target] = known[item.target]
     for unit in finished:
         seen: set[int] = set()
@@ -101,45 +101,50 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
                 work.extend(other.callees.values())
         unit.recursive = unit.index in seen
     for unit in finished:
-        unit.items = _prologue(unit) + [part for item in unit.items for part in _expand(unit, item)]
+        if unit.symbols.in_function or unit.callees or any(type(i) is Step and i.form.kind == CALL for i in unit.items):
+            unit.items = _prologue(unit) + [part for item in unit.items for part in _expand(unit, item)]
 
 
-def _prologue(unit: Unit) -> list[Instruction]:
+def _prologue(unit: Unit) -> list[Step]:
     """A function's addresses of its own variables: frame + offset."""
     add = OPCODES["add.b64"]
     return [
-        Instruction(add, {0: register, 1: Frame(), 2: Constant(8, offset)}, (register,))
+        Step.of(Instruction(add, {0: register, 1: Frame(), 2: Constant(8, offset)}, (register,)))
         for register, offset in unit.symbols.frame_addresses
     ]
 
 
-def _expand(unit: Unit, item: Instruction | Label) -> list[Instruction | Label]:
-    if type(item) is not Instruction or item.opcode.kind != CALL:
+def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
+    if type(item) is not Step or item.form.kind != CALL:
         return [item]
-    results, arguments = item.call
+    call = item.form.instruction
+    results, arguments = call.call
     builtin = _BUILTINS.get(item.target)
     if builtin:
         name, count = builtin
-        item.opcode = OPCODES[name]
-        item.raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
+        raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
         if name == "call.vprintf":
-            item.raw[3] = results[0] if results else -1
-        return [item]
+            raw[3] = results[0] if results else -1
+        return [_guarded(item, Instruction(OPCODES[name], call.slots, raw=raw))]
     callee = unit.callees[item.target]
     function, places = callee.source, callee.symbols.local
     into = [
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]
     back = [(unit.frame + places[p.name], offset, p.size) for offset, p in zip(results, function.results, strict=False)]
-    item.raw = {1: unit.frame, 2: callee.frame}
-    parts = [_copy(*move) for move in into] + [item] + [_copy(*move) for move in back]
+    jump = [Instruction(call.opcode, call.slots, raw={1: unit.frame, 2: callee.frame}, target=item.target)]
     if callee.recursive and unit.recursive:
-        at = len(into)
-        parts.insert(at, Instruction(OPCODES["registers.save"], {}, imm=unit.index))
-        parts.insert(at + 2, Instruction(OPCODES["registers.restore"], {}, imm=unit.index))
-    for part in parts:
-        part.guard, part.negated = item.guard, item.negated
-    return parts
+        save, restore = OPCODES["registers.save"], OPCODES["registers.restore"]
+        jump = [Instruction(save, {}, imm=unit.index), *jump, Instruction(restore, {}, imm=unit.index)]
+    return [_guarded(item, part) for part in (*(_copy(*m) for m in into), *jump, *(_copy(*m) for m in back))]
+
+
+def _guarded(item: Step, part: Instruction) -> Step:
+    """A part of a call, under the call's guard; the call itself keeps its statement."""
+    is_call = part.opcode.name.startswith("call")
+    step = Step.of(part, item.statement if is_call else None)
+    step.guard, step.negated = item.guard, item.negated
+    return step
 
 
 def _copy(from_: int, to: int, size: int) -> Instruction:

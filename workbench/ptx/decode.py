@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from workbench.errors import UnsupportedInstructionError
 from workbench.ptx.families import arithmetic, carry, convert, memory, moves, warp
-from workbench.ptx.instruction import Instruction, Plan, split_operands
-from workbench.ptx.operands import Refused, Symbols
+from workbench.ptx.instruction import Form, Plan, Step, split_operands
+from workbench.ptx.operands import Refused, Register, Symbols
 from workbench.ptx.parse import (
     Declaration,
     Directive,
@@ -24,6 +25,10 @@ from workbench.ptx.parse import (
 FAMILIES = arithmetic.FAMILY | moves.FAMILY | convert.FAMILY | memory.FAMILY | warp.FAMILY | carry.FAMILY
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
+# A name in an operand; not the letters of a number.
+_NAME = re.compile(r"(?<![\w.])(%?[A-Za-z_$][\w$.]*)")
+_BRANCHES = ("bra", "bra.uni")
+_MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # what a plan meets in nonsense
 
 
 @lru_cache(maxsize=4096)
@@ -67,45 +72,93 @@ def refuse(
     )
 
 
-def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[Instruction | Label]:
+def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[Step | Label]:
     """Every instruction of the entry in text order, with its labels.
 
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
     """
-    items: list[Instruction | Label] = []
-    append, plans = items.append, {}
+    items: list[Step | Label] = []
+    forms: dict[tuple, Form] = {}
+    split, names = _NAME.split, symbols.names
     for item in module.body(entry):
         if type(item) is Statement:
-            text = item.opcode
-            plan = plans.get(text)
-            if plan is None:
-                plan = plans[text] = _plan(text)
+            pieces = split(item.operands)  # literals and punctuation at even places, names at odd ones
             try:
-                if isinstance(plan, str):
-                    raise Refused(plan)
-                instruction = plan(symbols, split_operands(item.operands))
-                if item.guard is not None:
-                    guard = symbols.register(item.guard)
-                    if guard is None or guard.width != 0:
-                        raise Refused(f"the guard {item.guard}")
-                    instruction.guard, instruction.negated = guard, item.negated
-            except Refused as refusal:
-                raise refuse(module, entry, item.text, item.line, item.location, str(refusal)) from None
-            except (ValueError, KeyError, IndexError, AttributeError, TypeError):
-                reason = "its operands are not what this instruction takes"
-                raise refuse(module, entry, item.text, item.line, item.location, reason) from None
-            instruction.statement = item
-            append(instruction)
+                registers = [names[name] for name in pieces[1::2]]
+                form = forms[item.opcode, *pieces[::2], *[register.width for register in registers]]
+                guard = None if item.guard is None else _guard(symbols, item.guard)
+                items.append(Step(form, registers, None, guard, item.negated, item))
+            except (KeyError, Refused):
+                items += _bind(module, entry, symbols, item, pieces, forms)
         elif type(item) is Label:
-            append(item)
+            items.append(item)
         elif type(item) is Scope:
             if item.opens:
-                symbols.scopes.append({})
+                symbols.open_scope()
             else:
-                symbols.scopes.pop()
+                symbols.close_scope()
         else:
             _declare(module, entry, symbols, item)
     return items
+
+
+def _bind(
+    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, pieces: list[str], forms: dict
+) -> list[Step]:
+    """The steps of a statement whose shape is new, or which has names that are not registers."""
+    plan = _plan(item.opcode)
+    try:
+        if isinstance(plan, str):
+            raise Refused(plan)
+        steps = _shared(symbols, plan, item, pieces, forms) or _single(symbols, plan, item)
+        guard = None if item.guard is None else _guard(symbols, item.guard)
+    except Refused as refusal:
+        raise refuse(module, entry, item.text, item.line, item.location, str(refusal)) from None
+    except _MALFORMED:
+        reason = "its operands are not what this instruction takes"
+        raise refuse(module, entry, item.text, item.line, item.location, reason) from None
+    for step in steps:
+        step.guard, step.negated = guard, item.negated
+    steps[0].statement = item
+    return steps
+
+
+def _shared(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], forms: dict) -> list[Step] | None:
+    """A step whose form is kept for its shape; None where the form depends on more than that."""
+    names = pieces[1::2]
+    registers = [symbols.register(name) for name in names]
+    if None in registers:
+        if pieces != ["", item.operands, ""] or item.opcode not in _BRANCHES:
+            return None
+        # Labels are no part of a form.
+        form = forms.get(item.opcode)
+        if form is None:
+            form = forms[item.opcode] = Form(plan(symbols, names), ())
+        return [Step(form, [], names[0])]
+    widths = [register.width for register in registers]
+    stand_ins = [symbols.stand_in(place, width) for place, width in enumerate(widths)]
+    text = list(pieces)
+    text[1::2] = [register.name for register in stand_ins]
+    try:
+        made = plan(symbols, split_operands("".join(text)))
+    except (Refused, *_MALFORMED):
+        return None  # binding the statement itself says what is wrong with it
+    if isinstance(made, list) or any(type(o) is Register and o.number >= 0 for o in made.slots.values()):
+        return None
+    form = forms[item.opcode, *pieces[::2], *widths] = Form(made, stand_ins)
+    return [Step(form, registers)]
+
+
+def _single(symbols: Symbols, plan: Plan, item: Statement) -> list[Step]:
+    made = plan(symbols, split_operands(item.operands))
+    return [Step.of(instruction) for instruction in (made if isinstance(made, list) else [made])]
+
+
+def _guard(symbols: Symbols, name: str) -> Register:
+    guard = symbols.register(name)
+    if guard is None or guard.width != 0:
+        raise Refused(f"the guard {name}")
+    return guard
 
 
 def _declare(

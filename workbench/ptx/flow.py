@@ -9,42 +9,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workbench.ptx.instruction import Instruction
-from workbench.ptx.machine import BRANCH, EXIT, RETURN
+from workbench.ptx.instruction import Step
+from workbench.ptx.machine import BRANCH
 from workbench.ptx.parse import Label
-
-_ENDS = (BRANCH, EXIT, RETURN)
-
 
 @dataclass(slots=True)
 class Block:
-    """Straight-line code. ``successors`` lists the branch target first, then the block that falls through."""
+    """Straight-line code. ``branch`` is where its last step branches to, ``successors`` lists that block first."""
 
-    code: list[Instruction] = field(default_factory=list)
+    code: list[Step] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
+    branch: int | None = None
     fall: int | None = None
 
 
-def split_blocks(items: list[Instruction | Label]) -> list[Block]:
+def split_blocks(items: list[Step | Label]) -> list[Block]:
     """Basic blocks in text order. Raises KeyError for a branch to a label that is not there."""
     blocks, labels = [Block()], {}
     for item in items:
-        if isinstance(item, Label):
+        if type(item) is Label:
             if blocks[-1].code:
                 blocks.append(Block())
             labels[item.name] = len(blocks) - 1
             continue
         blocks[-1].code.append(item)
-        if item.opcode.kind in _ENDS:
+        if item.form.ends:
             blocks.append(Block())
     blocks.append(Block())  # the end of the text: leaving it ends the thread
     last = len(blocks) - 1
     for i, block in enumerate(blocks[:-1]):
         end = block.code[-1] if block.code else None
-        if end is not None and end.opcode.kind == BRANCH:
-            end.raw[-1] = labels[end.target]
-            block.successors.append(labels[end.target])
-        ends = end is not None and end.opcode.kind in _ENDS and end.guard is None
+        if end is not None and end.form.kind == BRANCH:
+            block.branch = labels[end.target]
+            block.successors.append(block.branch)
+        ends = end is not None and end.form.ends and end.guard is None
         if not ends:
             block.fall = min(i + 1, last)
             if block.fall not in block.successors:

@@ -1,11 +1,16 @@
-"""One decoded instruction before its registers have slots, and the plan that makes it."""
+"""Decoded instructions before their registers have slots.
+
+A kernel of thousands of statements has a few hundred *shapes*: opcode, literals and widths of the registers. A family's
+plan binds the first statement of a shape to an `Instruction`; its `Form` then serves all others, and a `Step` is one
+statement: a form and the registers that stand in its places.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workbench.ptx.machine import OPCODES, Opcode
+from workbench.ptx.machine import BRANCH, EXIT, OPCODES, RETURN, Opcode
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 from workbench.ptx.parse import Statement
 
@@ -22,14 +27,58 @@ class Instruction:
     elements: int = 1
     bytes: int = 0
     target: str | None = None
-    guard: Register | None = None
-    negated: bool = False
-    statement: Statement | None = None
     group: str | None = None
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
 
 
-# A plan is made once per distinct opcode text and then binds the operands of every statement that uses it.
+class Form:
+    """What the statements of one shape have in common. Registers are places: positions in a step's registers."""
+
+    __slots__ = ("ends", "fixed", "instruction", "kind", "opcode", "places", "reads", "writes")
+
+    def __init__(self, instruction: Instruction, registers: Sequence[Register]):
+        place = {register: i for i, register in enumerate(registers)}
+        self.instruction = instruction
+        self.opcode = instruction.opcode
+        self.kind = instruction.opcode.kind
+        self.ends = self.kind in (BRANCH, EXIT, RETURN)  # a block
+        self.fixed: list[tuple[int, Operand]] = []  # (slot, operand) of constants and special registers
+        self.places: list[tuple[int, int]] = []  # (slot, place)
+        self.writes = [place[register] for register in instruction.destinations]
+        self.reads: list[int] = []
+        for slot, operand in instruction.slots.items():
+            if type(operand) is Register:
+                self.places.append((slot, place[operand]))
+                self.reads.append(place[operand])
+            else:
+                self.fixed.append((slot, operand))
+        for written in self.writes:  # a register that is both has one slot more than it has destinations
+            if written in self.reads:
+                self.reads.remove(written)
+
+
+@dataclass(slots=True)
+class Step:
+    """One statement, or what the machine inserts (``statement`` None). ``registers`` fill the places of its form."""
+
+    form: Form
+    registers: list[Register]
+    target: str | None = None
+    guard: Register | None = None
+    negated: bool = False
+    statement: Statement | None = None
+
+    @classmethod
+    def of(cls, instruction: Instruction, statement: Statement | None = None) -> Step:
+        """A step whose form is its own."""
+        found = [operand for operand in instruction.slots.values() if type(operand) is Register]
+        registers = list(dict.fromkeys(found))
+        return cls(Form(instruction, registers), registers, instruction.target, statement=statement)
+
+
+# A plan is made once per distinct opcode text and binds the operands of the first statement of each shape. What it
+# makes of them may depend on their literals and widths, and on any name that is not a register's; never on which
+# register it is.
 Plan = Callable[[Symbols, list[str]], Instruction]
 
 

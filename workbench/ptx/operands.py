@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from itertools import count, repeat
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
-from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Function, Parameter, Variable
+from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Function, Parameter, PtxSyntaxError, Variable
 
 __all__ = [
     "LOCAL_WINDOW",
@@ -36,8 +38,7 @@ class Register:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(NamedTuple):
     """A value known at decode time, the same in every lane."""
 
     width: int
@@ -96,7 +97,7 @@ class Symbols:
     entry: Entry | Function
     module_variables: dict[str, Variable]
     global_address: Callable[[str], int]
-    scopes: list[dict[str, Register]] = field(default_factory=lambda: [{}])
+    names: dict[str, Register] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)
     local: dict[str, int] = field(default_factory=dict)
@@ -108,6 +109,8 @@ class Symbols:
     def __post_init__(self) -> None:
         self.parameters: dict[str, Parameter] = {}
         self.addresses: dict[str, Register] = {}
+        self._hidden: list[dict[str, Register | None]] = []  # per open scope: what its names meant outside
+        self._stand_ins: dict[tuple[int, int], Register] = {}
         self.in_function = isinstance(self.entry, Function)
         if self.in_function:
             for parameter in (*self.entry.parameters, *self.entry.results):
@@ -120,13 +123,35 @@ class Symbols:
             raise Refused(f"registers of type .{declaration.type}")
         width = TYPE_SIZES[declaration.type]
         width = 2 if width == 1 else width
-        scope = self.scopes[-1]
         for name in declaration.names.split(","):
             family = _FAMILY.match(name.strip())
             names = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name.strip()]
-            for each in names:
-                scope[each] = register = Register(each, width, len(self.registers))
-                self.registers.append(register)
+            made = list(map(Register, names, repeat(width), count(len(self.registers))))
+            if self._hidden:
+                for each in names:
+                    self._hidden[-1].setdefault(each, self.names.get(each))
+            self.names.update(zip(names, made, strict=True))
+            self.registers += made
+
+    def open_scope(self) -> None:
+        self._hidden.append({})
+
+    def close_scope(self) -> None:
+        if not self._hidden:
+            raise PtxSyntaxError(f"{self.entry.name}: a brace inside the body closes what none has opened")
+        for name, outside in self._hidden.pop().items():
+            if outside is None:
+                del self.names[name]
+            else:
+                self.names[name] = outside
+
+    def stand_in(self, place: int, width: int) -> Register:
+        """What stands for the register in a place of a shape. No PTX name begins like its name."""
+        key = place, width
+        if key not in self._stand_ins:
+            name = f"%{place}/{width}"
+            self._stand_ins[key] = self.names[name] = Register(name, width, ~place)
+        return self._stand_ins[key]
 
     def declare_variable(self, variable: Variable) -> None:
         if variable.space == "shared":
@@ -149,11 +174,7 @@ class Symbols:
             self.frame_addresses.append((register, self.local[name]))
 
     def register(self, token: str) -> Register | None:
-        for scope in reversed(self.scopes):
-            found = scope.get(token)
-            if found is not None:
-                return found
-        return None
+        return self.names.get(token)
 
     def symbol(self, name: str, width: int) -> Operand | None:
         """The address of a variable within its own state space (global and const: the full address)."""
@@ -192,7 +213,7 @@ class Symbols:
 
     def operand(self, token: str, type_name: str) -> Operand:
         """A source operand of PTX type ``type_name``."""
-        found = self.scopes[0].get(token) if len(self.scopes) == 1 else self.register(token)
+        found = self.names.get(token)
         if found is not None:
             return found
         if token[0] == "%":
