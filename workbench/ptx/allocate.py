@@ -41,7 +41,7 @@ def lives(
     for number, time in ((accesses.read, 2 * accesses.read_pc), (accesses.written, 2 * accesses.written_pc + 1)):
         np.minimum.at(first, number, time)
         np.maximum.at(last, number, time)
-    lengths = [len(blocks[number].code) for number in order]
+    lengths = np.array([len(blocks[number].code) for number in order], np.int64)
     ends = np.cumsum(lengths)
     # What a block reads before it writes it comes from elsewhere; only such registers live across blocks.
     block_of = np.repeat(np.arange(len(order)), lengths)
@@ -55,17 +55,11 @@ def lives(
         kills[at] |= 1 << bit
     live_in, live_out = _flow(blocks, order, upward, kills)
     # A register is also live from where a block takes it over to where the last one hands it on.
-    seen = 0
-    for at, mask in enumerate(live_in):
-        for bit in _bits(mask & ~seen):
-            first[across[bit]] = min(first[across[bit]], 2 * (ends[at] - lengths[at]))
-            last[across[bit]] = max(last[across[bit]], 2 * (ends[at] - lengths[at]))
-        seen |= mask
-    seen = 0
-    for at in range(len(order) - 1, -1, -1):
-        for bit in _bits(live_out[at] & ~seen):
-            last[across[bit]] = max(last[across[bit]], 2 * ends[at])
-        seen |= live_out[at]
+    entered, enters = _first_blocks(live_in)
+    left, leaves = _first_blocks(live_out[::-1])
+    np.minimum.at(first, across[entered], 2 * (ends - lengths)[enters])
+    np.maximum.at(last, across[entered], 2 * (ends - lengths)[enters])
+    np.maximum.at(last, across[left], 2 * ends[::-1][leaves])
     return first, last
 
 
@@ -105,13 +99,18 @@ def _flow(
     return live_in, live_out
 
 
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
+def _first_blocks(masks: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Every bit that occurs, and the place of the first mask that has it."""
+    bits, places, seen = [], [], 0
+    for at, mask in enumerate(masks):
+        mask &= ~seen
+        seen |= mask
+        while mask:
+            low = mask & -mask
+            bits.append(low.bit_length() - 1)
+            places.append(at)
+            mask ^= low
+    return np.array(bits, np.int64), np.array(places, np.int64)
 
 
 class Slots:

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.ptx import calls, flow
 from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots, lives
 from workbench.ptx.instruction import Form, Instruction, Step
-from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, Opcode, core
+from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
-from workbench.ptx.parse import Entry, Statement
+from workbench.ptx.parse import Entry
 
 if TYPE_CHECKING:
     from workbench.ptx.program import Program
 
 # The head of a row: opcode, guard, guard is negated, counted, elements, bytes, target, immediate (low, high).
 _GUARD, _NEGATED, _COUNTED, _TARGET, _ROW_HEAD = 1, 2, 3, 6, 9
-
-
-class Executed(NamedTuple):
-    """What reports need of one instruction; ``statement`` is None for what the machine inserted."""
-
-    opcode: Opcode
-    statement: Statement | None
 
 
 @dataclass(slots=True)
@@ -52,8 +45,7 @@ class Decoded:
         for part in parts:
             begins[part.unit.source.name] = len(code)
             code += part.code
-        # Operands are of no use once they have slots, and a sweep keeps many programs.
-        self.code = [Executed(step.form.opcode, step.statement) for step in code]
+        self.code = code
         self.static_shared = (units[-1].symbols.shared_bytes + 15) // 16 * 16
         self.local_bytes = calls.local_bytes(units)
         slots, saves, rows = Slots(), [], []
@@ -83,6 +75,9 @@ class Decoded:
             self.static_shared, self.local_bytes, entry.parameter_bytes, _granule(forms),
             0xFFFFFFFF if slots.frame is None else slots.frame, saves,
         )  # fmt: skip
+
+        for step in code:  # they have slots now, and a sweep keeps many programs
+            step.registers, step.guard = [], None
 
     def _value(self, operand: Constant | DynamicShared) -> int:
         return operand.value if isinstance(operand, Constant) else self.static_shared + operand.offset

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from workbench.errors import UnsupportedInstructionError
 from workbench.ptx.families import arithmetic, carry, convert, memory, moves, warp
-from workbench.ptx.instruction import Form, Plan, Step, split_operands
+from workbench.ptx.instruction import Form, Instruction, Plan, Step, split_operands
+from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import Refused, Register, Symbols
 from workbench.ptx.parse import (
     Declaration,
@@ -25,9 +26,11 @@ from workbench.ptx.parse import (
 FAMILIES = arithmetic.FAMILY | moves.FAMILY | convert.FAMILY | memory.FAMILY | warp.FAMILY | carry.FAMILY
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
-# A name in an operand; not the letters of a number.
-_NAME = re.compile(r"(?<![\w.])(%?[A-Za-z_$][\w$.]*)")
-_BRANCHES = ("bra", "bra.uni")
+# A name in an operand, not the letters of a number. (What lies behind is tested after the first letter: that is quick.)
+_NAME = re.compile(r"([%A-Za-z_$](?<![\w.].)[\w$.]*+)")
+_LABEL = re.compile(r"[\w$%]+")
+_BRANCHES = frozenset({"bra", "bra.uni"})
+_BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # where it leads is no part of the form
 _MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # what a plan meets in nonsense
 
 
@@ -79,19 +82,22 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
     """
     items: list[Step | Label] = []
     forms: dict[tuple, Form] = {}
-    split, names = _NAME.split, symbols.names
+    append, split, names = items.append, _NAME.split, symbols.names
     for item in module.body(entry):
         if type(item) is Statement:
             pieces = split(item.operands)  # literals and punctuation at even places, names at odd ones
             try:
-                registers = [names[name] for name in pieces[1::2]]
-                form = forms[item.opcode, *pieces[::2], *[register.width for register in registers]]
+                if item.opcode in _BRANCHES and _LABEL.fullmatch(item.operands):
+                    form, registers, target = _BRANCH, [], item.operands
+                else:
+                    registers, target = [names[name] for name in pieces[1::2]], None
+                    form = forms[item.opcode, *pieces[::2], *[register.width for register in registers]]
                 guard = None if item.guard is None else _guard(symbols, item.guard)
-                items.append(Step(form, registers, None, guard, item.negated, item))
+                append(Step(form, registers, target, guard, item.negated, item))
             except (KeyError, Refused):
                 items += _bind(module, entry, symbols, item, pieces, forms)
         elif type(item) is Label:
-            items.append(item)
+            append(item)
         elif type(item) is Scope:
             if item.opens:
                 symbols.open_scope()
@@ -128,13 +134,7 @@ def _shared(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], fo
     names = pieces[1::2]
     registers = [symbols.register(name) for name in names]
     if None in registers:
-        if pieces != ["", item.operands, ""] or item.opcode not in _BRANCHES:
-            return None
-        # Labels are no part of a form.
-        form = forms.get(item.opcode)
-        if form is None:
-            form = forms[item.opcode] = Form(plan(symbols, names), ())
-        return [Step(form, [], names[0])]
+        return None
     widths = [register.width for register in registers]
     stand_ins = [symbols.stand_in(place, width) for place, width in enumerate(widths)]
     text = list(pieces)

@@ -26,15 +26,18 @@ class Block:
 def split_blocks(items: list[Step | Label]) -> list[Block]:
     """Basic blocks in text order. Raises KeyError for a branch to a label that is not there."""
     blocks, labels = [Block()], {}
+    code = blocks[0].code
     for item in items:
         if type(item) is Label:
-            if blocks[-1].code:
+            if code:
                 blocks.append(Block())
+                code = blocks[-1].code
             labels[item.name] = len(blocks) - 1
             continue
-        blocks[-1].code.append(item)
+        code.append(item)
         if item.form.ends:
             blocks.append(Block())
+            code = blocks[-1].code
     blocks.append(Block())  # the end of the text: leaving it ends the thread
     last = len(blocks) - 1
     for i, block in enumerate(blocks[:-1]):

@@ -68,6 +68,10 @@ class Step:
     negated: bool = False
     statement: Statement | None = None
 
+    @property
+    def opcode(self) -> Opcode:
+        return self.form.opcode
+
     @classmethod
     def of(cls, instruction: Instruction, statement: Statement | None = None) -> Step:
         """A step whose form is its own."""

@@ -180,7 +180,7 @@ class Module:
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
-_FILE = re.compile(r"^[ \t]*\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"", re.M)
+_FILE = re.compile(r"\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"")
 _SECTION = re.compile(r"\.section\s+[\w.$]+\s*\{[^}]*\}")
 _HEADER = re.compile(r"\.(entry|func)\b")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import struct
 import weakref
 from collections.abc import Iterator, Mapping
@@ -50,7 +52,9 @@ class Program(Mapping):
         if name not in self._kernels:
             from workbench.ptx.launch import Kernel
 
-            self._kernels[name] = Kernel(self, self.module.entries[name], Decoded(self, self.module.entries[name]))
+            with _no_collection():
+                decoded = Decoded(self, self.module.entries[name])
+            self._kernels[name] = Kernel(self, self.module.entries[name], decoded)
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -124,6 +128,18 @@ def _initialise(program: Program, variable: parse.Variable) -> None:
 
 # Of those that somebody still holds, so that their variables keep their values however many others come between.
 _IN_USE: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Decoding makes thousands of objects and no cycles; the garbage collector would walk them time and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @functools.lru_cache(maxsize=64)
