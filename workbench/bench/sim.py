@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import ops, ptx
+from workbench.bench import long_kernel
 from workbench.errors import WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
@@ -88,6 +90,7 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
         ):
             best = min((start(**options) for _ in range(repeats)), key=lambda report: report.seconds)
             rows.append(Row(f"{title} kernel, {what}", best.seconds, best.instructions))
+    rows += _front_end(repeats)
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
@@ -115,6 +118,24 @@ def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
         return report
 
     return start
+
+
+def _front_end(repeats: int) -> list[Row]:
+    """How long a long kernel takes from its PTX text to code that can be launched, at first and from the cache."""
+    text = long_kernel.ptx_text()
+    fresh, programs = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        program = ptx.Program(text)
+        count = sum(len(program[name].decoded.code) for name in program)
+        fresh.append(time.perf_counter() - start)
+        programs.append(program)  # taking it down again is no part of decoding
+    ptx.Program.from_text(text)
+    start = time.perf_counter()
+    ptx.Program.from_text(text)
+    again = time.perf_counter() - start
+    title = f"parse and decode {count:,} PTX instructions"
+    return [Row(title, min(fresh)), Row("the same text again in the process", again)]
 
 
 def _against(peer: Row, ours: str, rows: list[Row]) -> Row:
