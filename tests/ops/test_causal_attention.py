@@ -22,6 +22,8 @@ from workbench.ops.causal_attention import (
     multi_head,
     single_head,
 )
+from workbench.ops.causal_attention.problem import DTYPES
+from workbench.ops.paged_attention.reference import attend
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 HEADS = ((1, 1), (4, 4), (8, 2), (6, 1))  # MHA, GQA, MQA
@@ -51,6 +53,15 @@ def by_hand(query, key, value):
 @pytest.mark.parametrize("name", CASES)
 def test_every_case(variant, name, judge):
     verdict = judge(variant, variant.default_config(case(name).problem()), case(name))
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_every_dtype_and_kind_of_sharing(variant, dtype, heads, judge):
+    one = Case("grid", *heads, head_size=64, num_tokens=33, num_queries=9, dtype=dtype)
+    verdict = judge(variant, variant.default_config(one.problem()), one)
     assert verdict.ok, verdict
 
 
@@ -125,6 +136,84 @@ def test_decode_over_blocks_with_nan_in_unused_slots(num_tokens):
     torch.testing.assert_close(attend_to_blocks(query, *blocks, num_tokens), expected, **EXACT)
     longer = [torch.cat([side, torch.full_like(side[:1], torch.nan)]) for side in blocks]
     torch.testing.assert_close(attend_to_blocks(query, *longer, num_tokens), expected, **EXACT)
+
+
+UNEVEN = torch.tensor([1, 37, 16, 33])
+
+
+def decode_over_rows(query, key, value):
+    return decode_step(query, key, value, UNEVEN)
+
+
+def decode_over_blocks(query, key, value):
+    group = query.shape[1] // key.shape[1]
+    blocks = [into_blocks(side.repeat_interleave(group, 1), 16) for side in (key, value)]
+    return attend_to_blocks(query[:, :, None], *blocks, UNEVEN[:, None])[:, :, 0]
+
+
+DECODE = (decode_over_rows, decode_over_blocks)
+
+
+def uneven(heads, dtype=torch.float64, garbage=torch.nan):
+    """A query per sequence, keys and values of lengths UNEVEN in rows of 37, garbage in every unused slot."""
+    kv = (len(UNEVEN), heads[1], 37, 64)
+    query = normal(len(UNEVEN), heads[0], 64, dtype=dtype)
+    key, value = normal(*kv, seed=1, dtype=dtype), normal(*kv, seed=2, dtype=dtype)
+    for side in (key, value):
+        for seq, length in enumerate(UNEVEN):
+            side[seq, :, length:] = garbage
+    return query, key, value
+
+
+@pytest.mark.parametrize("form", DECODE)
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_decode_of_uneven_lengths_in_every_dtype(form, heads, dtype):
+    """Within twice the error of the same precision, token by token, of what float64 gives; NaN in every unused slot."""
+    query, key, value = uneven(heads, DTYPES[dtype])
+    out = form(query, key, value)
+    for seq, length in enumerate(UNEVEN):
+        tokens = [side[seq, :, :length].transpose(0, 1) for side in (key, value)]
+        exact, same = (attend(query[seq], *tokens, scale=1 / 8, dtype=d) for d in (torch.float64, query.dtype))
+        bound = 1e-12 if dtype == "float64" else 2 * (same.double() - exact).abs().max() + 1e-5
+        assert (out[seq].double() - exact).abs().max() <= bound
+        whole = multi_head(
+            *(side[None] for side in (query[seq, :, None], key[seq, :, :length], value[seq, :, :length]))
+        )
+        torch.testing.assert_close(out[seq].double(), whole[0, :, 0].double(), rtol=0, atol=2 * float(bound))
+
+
+@pytest.mark.parametrize("form", DECODE)
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf, 1e300])
+def test_unused_slots_change_no_bit(form, garbage):
+    assert torch.equal(form(*uneven((8, 2), garbage=garbage)), form(*uneven((8, 2), garbage=0.0)))
+
+
+def hidden_by_minus_a_billion(query, key, value):
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+    return torch.softmax(scores.masked_fill(~causal_mask(*scores.shape[-2:]), -1e9), -1) @ value
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_masked_weights_are_exactly_zero(variant):
+    """Scores of -1e12 everywhere: a weight that is only close to zero, from a score of -1e9, would be all there is."""
+    query, key = (
+        torch.full((1, 2, 37, 16), -5e5, dtype=torch.float64),
+        torch.full((1, 2, 37, 16), 5e5, dtype=torch.float64),
+    )
+    value = normal(1, 2, 37, 16)
+    expected = value.cumsum(2) / torch.arange(1, 38)[:, None]  # all scores are equal
+    out = causal_attention(query, key, value, variant=variant.name)
+    torch.testing.assert_close(out, expected, **EXACT)
+    assert (hidden_by_minus_a_billion(query, key, value) - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("form", DECODE)
+def test_weights_of_unused_slots_are_exactly_zero(form):
+    query, key, value = uneven((2, 2), garbage=3.0)
+    query, key = torch.full_like(query, -5e5), torch.full_like(key, 5e5)
+    expected = torch.stack([side[:, :length].mean(1) for side, length in zip(value, UNEVEN, strict=True)])
+    torch.testing.assert_close(form(query, key, value), expected, **EXACT)
 
 
 def test_scores_of_several_hundred():

@@ -8,7 +8,17 @@ matplotlib.use("Agg")
 
 from collections import Counter
 
-from workbench.ui.cache_plots import RowUse, contiguous_rows, generation_steps, memory_over_time
+import matplotlib.pyplot as plt
+
+from workbench.ui.cache_plots import (
+    RowUse,
+    contiguous_rows,
+    generation_steps,
+    labelled_slots,
+    memory_over_time,
+    rows_in_memory,
+    slots_legend,
+)
 from workbench.ui.line_plots import marked_lines
 
 
@@ -31,6 +41,28 @@ def test_every_slot_of_a_row_is_drawn_once():
     assert [sum(column) for column in zip(*widths.values(), strict=True)] == [10, 10]
     assert widths["will never be filled"] == [4, 0]
     assert widths["row not in use"] == [0, 10]
+
+
+def test_a_row_has_a_strip_for_each_head_of_keys_and_of_values():
+    rows = {"row 0": ["read", "read", "written", "empty"], "row 1": ["held", "empty", "empty", "empty"]}
+    ax = rows_in_memory(rows, num_kv_heads=3)
+    assert Counter(patch.get_hatch() for patch in ax.patches) == {"//": 6, "..": 6, "": 6 * (2 + 1 + 3)}
+    names = [text.get_text() for text in ax.texts]
+    assert names[:7] == [f"{side} of head {head}" for side in "KV" for head in range(3)] + ["row 0"]
+    slots_legend(ax.figure)
+    assert len(ax.figure.legends[0].get_texts()) == 4
+    plt.close(ax.figure)
+
+
+def test_labelled_slots_show_their_texts_and_what_changed():
+    panels = {"before": [["a1", "b2", ""]], "after": [["a1", "c2", ""]]}
+    figure = labelled_slots(panels, {"after": [[False, True, False]]})
+    before, after = figure.axes
+    assert [text.get_text() for text in before.texts] == ["beam 0", "a1", "b2", ""]
+    assert [patch.get_hatch() for patch in before.patches] == ["", "", ""]
+    assert [patch.get_hatch() for patch in after.patches] == ["", "//", ""]
+    assert before.patches[0].get_facecolor() != before.patches[2].get_facecolor(), "an empty slot looks empty"
+    plt.close(figure)
 
 
 def test_areas_are_stacked():

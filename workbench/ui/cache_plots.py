@@ -61,6 +61,94 @@ def generation_steps(first: int = 3, last: int = 6):
     return figure
 
 
+_SLOTS = {
+    "written": ("written in this step", _ORANGE, "//"),
+    "read": ("read in this step", _BLUE, ""),
+    "held": ("held, left alone in this step", _SKY, ".."),
+    "empty": ("reserved, empty", "#F2F2F2", ""),
+}
+"""What a step does with a slot: name, colour and hatch."""
+
+
+def rows_in_memory(rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, title: str = "", ax=None):
+    """Draw the rows of a contiguous cache in the order of memory: in each, a strip of slots for every KV head, first of
+    keys, then of values. A slot is one token's head_size elements.
+
+    Args:
+        rows: label -> what a step does with each slot: "written", "read", "held" or "empty".
+
+    Returns the matplotlib Axes.
+    """
+    import matplotlib.pyplot as plt
+
+    strips, longest = 2 * num_kv_heads, max(map(len, rows.values()))
+    pitch = strips + 0.8
+    if ax is None:
+        _, ax = plt.subplots(figsize=(0.33 * longest + 1.5, 0.33 * pitch * len(rows) + 0.6))
+    for index, (label, slots) in enumerate(rows.items()):
+        top = index * pitch
+        draw_cells(ax, 0, top, strips, len(slots), lambda _, column, slots=slots: _SLOTS[slots[column]][1:])
+        for strip in range(strips):
+            name = f"{'KV'[strip // num_kv_heads]} of head {strip % num_kv_heads}"
+            ax.text(-0.2, top + strip + 0.5, name, ha="right", va="center", fontsize=7)
+        ax.text(-4.3, top + strips / 2, label, ha="center", va="center", rotation=90, fontsize=9)
+    for patch in ax.patches:
+        patch.set_edgecolor("#888888" if patch.get_hatch() == "" else "white")
+    ax.set(xlim=(-4.9, longest), ylim=(len(rows) * pitch - 0.6, -0.2), aspect="equal")
+    ax.set_title(title, fontsize=10)
+    ax.axis("off")
+    return ax
+
+
+def slots_legend(figure, **options) -> None:
+    """The legend of `rows_in_memory`, for a figure of several axes."""
+    from matplotlib.patches import Patch
+
+    styles = _SLOTS.values()
+    patches = [Patch(facecolor=face, hatch=hatch, edgecolor="#888888", label=name) for name, face, hatch in styles]
+    figure.legend(handles=patches, frameon=False, fontsize=9, **options)
+
+
+def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mapping[str, object] | None = None):
+    """Grids of slots with a text in each, side by side; an empty text is an empty slot.
+
+    Args:
+        panels: title -> a text per row and slot.
+        changed: title -> ``[rows, slots]`` bool, the slots to emphasise (orange, hatched).
+
+    Returns the matplotlib Figure.
+    """
+    import matplotlib.pyplot as plt
+
+    widest = max(len(row) for grid in panels.values() for row in grid)
+    tallest = max(map(len, panels.values()))
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(0.5 * (widest + 1.6) * len(panels), 0.5 * tallest + 0.8), squeeze=False
+    )
+    for ax, (title, grid) in zip(axes[0], panels.items(), strict=True):
+        marked = (changed or {}).get(title)
+
+        def style(row: int, column: int, grid=grid, marked=marked) -> tuple[str, str]:
+            if marked is not None and marked[row][column]:
+                return _NEW
+            return ("#CFE6F5" if grid[row][column] else "white", "")
+
+        draw_cells(ax, 0, 0, len(grid), len(grid[0]), style)
+        for patch in ax.patches:
+            patch.set_edgecolor("#888888")
+        for row, texts in enumerate(grid):
+            ax.text(-0.15, row + 0.5, f"beam {row}", ha="right", va="center", fontsize=8)
+            for column, text in enumerate(texts):
+                label = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9}
+                on_hatch = label if marked is not None and marked[row][column] else None
+                ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, bbox=on_hatch)
+        ax.set(xlim=(-1.5, len(grid[0]) + 0.1), ylim=(len(grid) + 0.1, -0.1), aspect="equal")
+        ax.set_title(title, fontsize=9)
+        ax.axis("off")
+    figure.tight_layout()
+    return figure
+
+
 @dataclass(frozen=True)
 class RowUse:
     """A row of a contiguous cache: tokens of the prompt, tokens generated, and tokens that will still come."""

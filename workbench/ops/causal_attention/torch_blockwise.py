@@ -34,7 +34,7 @@ def attend_to_blocks(
     query: torch.Tensor,
     key_blocks: torch.Tensor,
     value_blocks: torch.Tensor,
-    num_tokens: int,
+    num_tokens: int | torch.Tensor,
     scale: float | None = None,
 ) -> torch.Tensor:
     """Causal attention of the last tokens, one block of keys and values at a time.
@@ -43,7 +43,8 @@ def attend_to_blocks(
         query: ``[..., num_queries, head_size]``, the last of the ``num_tokens`` tokens. One query is a decode step.
         key_blocks, value_blocks: ``[num_blocks, ..., block_size, head_size]``; slots from ``num_tokens`` on are not
             looked at.
-        num_tokens: tokens that the blocks hold.
+        num_tokens: tokens that the blocks hold, at least num_queries; for sequences of different lengths a tensor, one
+            per leading index of query or broadcast over them: ``[num_seqs, 1]`` where heads follow sequences.
         scale: of the scores; default ``head_size ** -0.5``.
 
     Returns:
@@ -51,26 +52,29 @@ def attend_to_blocks(
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     num_queries, block_size = query.shape[-2], key_blocks.shape[-2]
-    position = torch.arange(num_tokens - num_queries, num_tokens, device=query.device)[:, None]  # [num_queries, 1]
-    highest = query.new_full((*query.shape[:-1], 1), -torch.inf)  # m: [..., num_queries, 1]
+    length = torch.as_tensor(num_tokens, device=query.device)[..., None, None]  # [..., 1, 1]
+    position = length - num_queries + torch.arange(num_queries, device=query.device)[:, None]  # [..., num_queries, 1]
+    exact = torch.promote_types(query.dtype, torch.float32)  # 16 bits would round the sums anew at every block
+    highest = query.new_full((*query.shape[:-1], 1), -torch.inf, dtype=exact)  # m: [..., num_queries, 1]
     total = torch.zeros_like(highest)  # l
-    out = torch.zeros_like(query)  # o, not yet divided by l
+    out = torch.zeros_like(query, dtype=exact)  # o, not yet divided by l
     for j, (key, value) in enumerate(zip(key_blocks, value_blocks, strict=True)):
         token = j * block_size + torch.arange(block_size, device=query.device)  # [block_size]
         # 1. Load: no slot without a token takes part, in V because of 0 * NaN, in K because of its gradient.
-        key, value = (side.masked_fill((token >= num_tokens)[:, None], 0.0) for side in (key, value))
+        unused = (token >= length).transpose(-1, -2)  # [..., block_size, 1]
+        key, value = (side.masked_fill(unused, 0.0) for side in (key, value))
         # 2. Score: minus infinity for later tokens, and so past the end.
-        scores = (query @ key.transpose(-1, -2) * scale).masked_fill(token > position, -torch.inf)
+        scores = (query @ key.transpose(-1, -2) * scale).to(exact).masked_fill(token > position, -torch.inf)
         # 3. Rescale what was summed under the old maximum; a query that has seen no token yet has none.
         new_highest = torch.maximum(highest, scores.amax(-1, keepdim=True))
         safe = new_highest.masked_fill(new_highest == -torch.inf, 0.0)
         rescale, weights = torch.exp(highest - safe), torch.exp(scores - safe)
         # 4. Accumulate.
         total = total * rescale + weights.sum(-1, keepdim=True)
-        out = out * rescale + weights @ value
+        out = out * rescale + weights.to(value.dtype) @ value
         highest = new_highest
     # 5. Reduce: one division at the end.
-    return out / total
+    return (out / total).to(query.dtype)
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:

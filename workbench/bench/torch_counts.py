@@ -1,0 +1,101 @@
+"""Operations and bytes of a computation in plain torch, counted while it runs: what its time is put beside."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class TorchCounts:
+    """What eager torch was asked for.
+
+    Attributes:
+        flops: of matrix products, a multiplication and an addition counting two (`torch.utils.flop_counter`).
+        bytes_moved: what each call reads (its tensor arguments) and writes (its result), added up. Calls that only view
+            a tensor move nothing. Caches answer some of it, and a call's own temporary tensors are not seen.
+        largest_bytes: the largest tensor that was created.
+    """
+
+    flops: int
+    bytes_moved: int
+    largest_bytes: int
+
+
+def count(function: Callable[..., Any], *arguments: Any, **options: Any) -> TorchCounts:
+    """Run ``function`` once and count.
+
+    A fused call that `torch.utils.flop_counter` does not know (attention on a CPU) has no flops, and an op of this
+    project is one call: count a torch variant's own function instead.
+    """
+    with FlopCounterMode(display=False) as products, _Traffic() as traffic:
+        function(*arguments, **options)
+    return TorchCounts(products.get_total_flops(), traffic.bytes_moved, traffic.largest_bytes)
+
+
+def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5, **options: Any) -> float:
+    """CPU time of a call on one thread: the median of ``repeats``, after one that does not count.
+
+    CPU time and not time that passed, so that other programs on the machine change it little.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        function(*arguments, **options)
+        times = []
+        for _ in range(repeats):
+            start = time.thread_time()
+            function(*arguments, **options)
+            times.append(time.thread_time() - start)
+        return statistics.median(times)
+    finally:
+        torch.set_num_threads(threads)
+
+
+_OVERWRITES = ("copy_", "fill_", "zero_")
+"""In-place calls that do not read their target."""
+
+
+class _Traffic(TorchFunctionMode):
+    """Sees every torch function that is called, with its arguments and its result."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes_moved = 0
+        self.largest_bytes = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        read = list(_tensors((*args, *(kwargs or {}).values())))
+        name = function.__name__
+        if name == "__setitem__":
+            value = args[2]
+            self.bytes_moved += 2 * value.nbytes if isinstance(value, torch.Tensor) else 0
+            return result
+        storages = {tensor.untyped_storage().data_ptr() for tensor in read}
+        in_place = name.endswith("_") and not name.endswith("__")
+        written = [tensor for tensor in _tensors(result) if in_place or _storage(tensor) not in storages]
+        if written:
+            read = read[1:] if name in _OVERWRITES else read
+            self.bytes_moved += sum(tensor.nbytes for tensor in (*read, *written))
+            self.largest_bytes = max(self.largest_bytes, *(tensor.nbytes for tensor in written))
+        return result
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
