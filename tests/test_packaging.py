@@ -57,6 +57,7 @@ from workbench.ops.paged_attention.cases import CASES
 package = pathlib.Path(workbench.__file__).parent
 assert package.is_relative_to(sys.argv[1]), package
 assert list((package / "cuda_src").glob("*.cu")), "no CUDA sources in the wheel"
+assert (package / "ui/static/block_view.js").exists(), "no browser code in the wheel"
 case = next(iter(CASES.values()))
 problem = case.problem()
 tensors = case.inputs(problem)

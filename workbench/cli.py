@@ -129,5 +129,16 @@ def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
     click.echo(result.to_json() if as_json else str(result))
 
 
+@bench.command("kvcache")
+@click.option("--rounds", default=200, show_default=True, help="Times that each operation is timed at each size.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_kvcache(rounds: int, as_json: bool) -> None:
+    """The block manager at 1,000 to 1,000,000 blocks: allocate, append, fork and free should cost the same."""
+    from workbench.bench.kvcache import run
+
+    result = run(rounds=rounds)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from workbench.errors import ArgumentError
 from workbench.kvcache.buddy import BuddyAllocator
 from workbench.kvcache.sharing import PAPER_SHARING, beam_search, common_prefix, parallel_sampling
 from workbench.kvcache.traces import ALPACA, SHAREGPT, WORKLOADS, Lengths, Request
-from workbench.kvcache.waste import OPT_13B_SLOTS, PAPER, Contiguous, Ideal, Paged, compare_waste, simulate
+from workbench.kvcache.waste import OPT_13B_SLOTS, PAPER, Contiguous, Ideal, Paged, average, compare_waste, simulate
 
 # -- traces -----------------------------------------------------------------------------------------------------------
 
@@ -113,6 +113,26 @@ def test_pages_of_one_token_are_the_ideal_but_for_the_watermark():
     assert ideal.token_states > 0.98
 
 
+def test_the_watermark_costs_memory_and_saves_preemptions():
+    trace = SHAREGPT.trace(120)
+    without, usual = simulate(trace, Paged(16, watermark=0)), simulate(trace, Paged(16))
+    assert usual == simulate(trace, Paged(16, watermark=0.01))
+    assert usual.preemptions < without.preemptions
+    assert without.token_states - 0.01 < usual.token_states < without.token_states
+
+
+def test_average():
+    one, two = (simulate(SHAREGPT.trace(120, seed), Paged(16)) for seed in (0, 1))
+    mean = average([one, two])
+    assert (mean.policy, mean.block_size) == ("paged", 16)
+    assert mean.mean_batch == (one.mean_batch + two.mean_batch) / 2
+    assert sum((mean.token_states, mean.reserved, mean.internal, mean.external)) == pytest.approx(1)
+    with pytest.raises(ArgumentError, match="one policy"):
+        average([one, simulate(SHAREGPT.trace(120), Paged(32))])
+    with pytest.raises(ArgumentError, match="one policy"):
+        average([])
+
+
 @pytest.fixture(scope="module")
 def sharegpt():
     """By policy, and block size where there is one."""
@@ -180,8 +200,8 @@ def test_sharing_of_the_paper(study, requests, workload):
     few, many = (study(trace, ways) for ways in (2, 6))
     (published,) = [one for one in PAPER_SHARING if one.method == few.method and workload.name.startswith(one.workload)]
     assert few.saved < many.saved
-    assert few.saved == pytest.approx(published.least, abs=0.1)
-    assert many.saved == pytest.approx(published.most, abs=0.15)
+    assert few.saved == pytest.approx(published.saved[2], abs=0.1)
+    assert many.saved == pytest.approx(published.saved[6], abs=0.15)
     if study is beam_search:
         assert many.copied_tokens < many.contiguous_copied_tokens / 3
 

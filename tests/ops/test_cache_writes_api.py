@@ -117,6 +117,17 @@ def test_bad_scale(scale, message):
     assert not any(cache.any() for cache in caches)
 
 
+@pytest.mark.parametrize("variant", ["auto", "cuda_tiled"])
+def test_no_tokens_write_nothing_whatever_their_strides(variant):
+    given, out = writing()
+    before = out.clone()
+    for strides in ((0, 0, 0), given["key"].stride()):
+        empty = torch.empty_strided((0, *given["key"].shape[1:]), strides, dtype=given["key"].dtype)
+        given.update(key=empty, value=empty, slot_mapping=given["slot_mapping"][:0])
+        reshape_and_cache(**given, variant=variant)
+    assert torch.equal(out, before)
+
+
 def copying():
     caches = torch.randn(4, 6, 4, 16)
     return {"key_caches": caches[:2], "value_caches": caches[2:], "pairs": torch.tensor([[0, 1], [2, 3]])}, caches

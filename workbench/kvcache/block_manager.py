@@ -11,7 +11,7 @@ Method: Kwon et al., "Efficient Memory Management for Large Language Model Servi
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
 
 from workbench.errors import ArgumentError
@@ -120,19 +120,25 @@ class BlockManager:
         """
         records = {seq: self._running(seq) for seq in batch}
         counted = {seq: count_tokens(tokens, 1) for seq, tokens in batch.items()}
-        needed, writers, leaving = 0, Counter(), Counter()
+        needed, writers, leaving = 0, defaultdict(int), defaultdict(int)
         for seq, record in records.items():
             needed += self._blocks_of(record.num_tokens + counted[seq][0]) - len(record.table)
             if self._must_copy(record):
                 writers[record.table[-1]] += 1
-            leaving.update(record.table[record.first_live : record.window_start(self.block_size, self.sliding_window)])
-        counts = self._device.counts
-        needed += sum(sharers - (sharers == counts[block]) for block, sharers in writers.items())
-        gained = sum(sharers == counts[block] for block, sharers in leaving.items())
+            if self.sliding_window is not None:
+                start = record.window_start(self.block_size, self.sliding_window)
+                for block in record.table[record.first_live : start]:
+                    leaving[block] += 1
+        counts, gained = self._device.counts, 0
+        if writers:
+            needed += sum(sharers - (sharers == counts[block]) for block, sharers in writers.items())
+        if leaving:
+            gained = sum(sharers == counts[block] for block, sharers in leaving.items())
         self._require(needed, gained=gained, but=records)
 
-        for record in records.values():
-            self._leave_window(record)
+        if leaving:
+            for record in records.values():
+                self._leave_window(record)
         slots, copies = [], []
         for seq, record in records.items():
             if self._must_copy(record):

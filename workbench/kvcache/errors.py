@@ -41,10 +41,8 @@ class OutOfBlocksError(WorkbenchError):
             remedy = f"Free or swap out one of: {named}{f' and {more} more' if more > 0 else ''} (newest first)."
         else:
             remedy = "No other sequence is running: the call alone needs more blocks than there are."
-        super().__init__(
-            f"{needed} {pool} blocks needed; available: {free} free + {evictable} evictable. Nothing has changed. "
-            + remedy
-        )
+        wanted = f"{needed} {pool} block{'s' if needed != 1 else ''} needed"
+        super().__init__(f"{wanted}; available: {free} free + {evictable} evictable. Nothing has changed. {remedy}")
 
 
 def check_count(argument: str, value: object, least: int, remedy: str) -> int:

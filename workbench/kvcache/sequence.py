@@ -116,10 +116,12 @@ class BlockStatistics:
 
 def count_tokens(tokens: Tokens, least: int) -> tuple[int, list[Hashable] | None]:
     """How many tokens, and which (None: not known); ArgumentError for fewer than ``least``, or for what has no hash."""
+    remedy = "Pass a number of tokens, or the token ids as a sequence."
+    if type(tokens) is int:  # the usual step of an engine
+        return check_count("tokens", tokens, least, remedy), None
     if hasattr(tokens, "tolist"):  # arrays and tensors: their elements are no usable keys
         tokens = tokens.tolist()
     ids = None if isinstance(tokens, Integral) or not hasattr(tokens, "__iter__") else list(tokens)
-    remedy = "Pass a number of tokens, or the token ids as a sequence."
     try:
         hash(tuple(ids or ()))
     except TypeError as error:

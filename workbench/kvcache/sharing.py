@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.errors import ArgumentError
@@ -46,20 +46,20 @@ class SharingResult:
 
 @dataclass(frozen=True)
 class PublishedSharing:
-    """Savings that the paper reports for OPT-13B, from 2 to 6 ways (section 6.3; Figure 15 shows Alpaca)."""
+    """What the paper reports for OPT-13B: sequences of a request -> blocks saved over blocks without sharing."""
 
     method: str
     workload: str
-    least: float
-    most: float
+    saved: Mapping[int, float]
 
 
 PAPER_SHARING = (
-    PublishedSharing("parallel sampling", "Alpaca", 0.061, 0.098),
-    PublishedSharing("parallel sampling", "ShareGPT", 0.162, 0.305),
-    PublishedSharing("beam search", "Alpaca", 0.376, 0.552),
-    PublishedSharing("beam search", "ShareGPT", 0.443, 0.663),
+    PublishedSharing("parallel sampling", "Alpaca", {2: 0.0609, 4: 0.0853, 6: 0.0979}),
+    PublishedSharing("parallel sampling", "ShareGPT", {2: 0.162, 6: 0.305}),
+    PublishedSharing("beam search", "Alpaca", {2: 0.3756, 4: 0.5313, 6: 0.5516}),
+    PublishedSharing("beam search", "ShareGPT", {2: 0.443, 6: 0.663}),
 )
+"""Alpaca: the labels of Figure 15. ShareGPT: the ranges in section 6.3, whose ends are taken for 2 and 6 ways."""
 
 
 def parallel_sampling(trace: Sequence[Request], ways: int, *, block_size: int = 16) -> SharingResult:

@@ -1,9 +1,9 @@
 """Request lengths as a serving system meets them: traces with published means, drawn with a seed.
 
 Kwon et al. ("Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 6.1 and
-Figure 11) publish the mean input and output lengths of two data sets, tokenised for OPT. They do not publish the
-spread, and the data sets are not part of this package. So each length is drawn from a log-normal distribution, cut off
-at ``longest``, whose mean is the published one exactly and whose spread is chosen here:
+Figure 11) publish the mean input and output lengths of two data sets, tokenised for OPT. Of the spread they publish a
+picture, no numbers, and the data sets are not part of this package. So each length is drawn from a log-normal
+distribution, cut off at ``longest``, whose mean is the published one exactly and whose spread is chosen here:
 
 * ShareGPT outputs: fitted to one bar of the paper's Figure 2. Orca (Max) holds 7 requests in 15.7 K slots and 13.3 % of
   the slots are reserved for tokens to come, 298 of each request; over time that is E[n^2] / (2 E[n]) of the output
