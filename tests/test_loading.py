@@ -10,6 +10,8 @@ import torch
 
 import workbench as wb
 from workbench.errors import ArgumentError, CompileError, DeviceUnavailableError, KernelFault, UnknownNameError
+from workbench.ptx import LaunchReport
+from workbench.traced import Trace
 
 SOURCE = """\
 #ifndef FACTOR
@@ -95,3 +97,45 @@ def test_cuda_is_refused_with_the_reason_where_it_cannot_run(monkeypatch: pytest
 def test_the_compiled_kernel_is_at_hand(module):
     assert module.add.compiled.registers > 0
     assert "ld.global" in module.add.compiled.ptx
+
+
+RACY = """\
+extern "C" __global__ void racy(float *x) {
+  __shared__ float tile[64];
+  tile[threadIdx.x] = x[threadIdx.x];
+  x[threadIdx.x] = tile[threadIdx.x ^ 32];
+}
+extern "C" __global__ void fine(float *x) { x[threadIdx.x] *= 2; }
+"""
+
+
+def test_a_checked_module_shows_findings_and_goes_on(capsys: pytest.CaptureFixture[str]):
+    module = wb.load_cuda(RACY, checks=True)
+    x = np.arange(64, dtype=np.float32)
+    report = module.racy(1, 64, x)
+    assert isinstance(report, LaunchReport)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "shared race" in shown.err
+    assert "tile[threadIdx.x] = x[threadIdx.x];" in shown.err
+    assert x.tolist() != list(range(64)), "results are written"
+    assert module.fine(1, 64, x).findings == []
+    assert capsys.readouterr().err == ""
+    assert repr(module).endswith("for sm_80 on sim, checked>")
+
+
+def test_a_traced_module_returns_traces(capsys: pytest.CaptureFixture[str]):
+    x = np.ones(64, np.float32)
+    found = wb.load_cuda(RACY, trace=True).fine(1, 64, x)
+    assert isinstance(found, Trace)
+    assert (found.global_requests, found.global_sectors) == (4, 16)
+    assert x.tolist() == [2.0] * 64
+    both = wb.load_cuda(RACY, trace=True, checks=True).racy(1, 64, x)
+    assert isinstance(both, Trace)
+    assert both.report.findings
+    assert "shared race" in capsys.readouterr().err
+
+
+def test_checks_and_traces_need_the_machine():
+    with pytest.raises(ArgumentError, match="'auto' or 'sim' with checks and trace"):
+        wb.load_cuda(RACY, device="cuda", checks=True, trace=True)

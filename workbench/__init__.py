@@ -18,6 +18,7 @@ _LAZY = {
     "compile": "workbench.ops",
     "compare": "workbench.comparison",
     "trace": "workbench.tracing",
+    "trace_kernel": "workbench.tracing",
     "tune": "workbench.tuning",
     "load_cuda": "workbench.loading",
     "check_kernel": "workbench.checking",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
     from workbench.tracing import trace as trace
+    from workbench.tracing import trace_kernel as trace_kernel
     from workbench.tuning import tune as tune
 
 
@@ -46,3 +48,10 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(set(globals()) | set(_LAZY))
+
+
+def load_ipython_extension(shell) -> None:
+    """``%load_ext workbench``: the magic ``%%cuda``."""
+    from workbench.ui.magics import CudaMagics
+
+    shell.register_magics(CudaMagics)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError
-
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport:
     """What the checks found in one launch: ``findings`` in the order of the PTX, none for a clean run.
 
@@ -51,6 +50,8 @@ class CheckReport:
             out += [f"      {text}" for text in _lines(finding)]
         return "\n".join(out)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         if self.ok:
             return f"<p>{escape(str(self))}</p>"
@@ -72,11 +73,11 @@ def _place(source: str, line: int | None, ptx_line: int | None) -> str:
 
 
 def _text(source: str, line: int | None) -> str:
-    """The source line itself, or nothing where the file cannot be read any more."""
-    try:
-        return Path(source).read_text().splitlines()[line - 1].strip() if line else ""
-    except (OSError, UnicodeDecodeError, IndexError):
+    """The source line itself, of a cell of a notebook too; nothing where it cannot be read any more."""
+    if not line:
         return ""
+    linecache.checkcache(source)
+    return linecache.getline(source, line).strip()
 
 
 def _lines(finding: Finding) -> list[str]:
@@ -127,17 +128,9 @@ def check_kernel(
     """
     from workbench import ptx
     from workbench.devices import arguments
-    from workbench.loading import Kernel
-    from workbench.toolchain import CompiledKernel
+    from workbench.loading import compiled_kernel
 
-    compiled = kernel.compiled if isinstance(kernel, Kernel) else kernel
-    if not isinstance(compiled, CompiledKernel):
-        raise ArgumentError(
-            "kernel",
-            type(kernel).__name__,
-            "a kernel of load_cuda or a CompiledKernel",
-            "Pass module.name, or what compile_cuda or compile_triton returned.",
-        )
+    compiled, args = compiled_kernel(kernel, args)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
     report = (

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import devices
-from workbench.errors import UnknownNameError
+from workbench import argument_types, devices
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.module_variables import Variable, Variables
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
+from workbench.toolchain.c_types import c_type
+from workbench.toolchain.source import Source, declared_kernels, read_source
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
+    from workbench.tracing import Trace
 
 
 class Kernel:
@@ -20,10 +25,16 @@ class Kernel:
     ``compiled`` is the CompiledKernel with its PTX, SASS and resources.
     """
 
-    def __init__(self, compiled: CompiledKernel, device: devices.Device):
+    def __init__(self, compiled: CompiledKernel, module: Module):
         self.compiled = compiled
-        self.device = device
+        self.module = module
+        self.device = module._device
         self.__name__ = compiled.label
+        base = compiled.label.split("<")[0].split("::")[-1]
+        declared = module._declared.get(base)
+        # A template's parameters are of types that only its instances know.
+        written = () if declared is None else declared.types
+        self._types = tuple(c_type(one, module._macros) for one in written)
 
     def __call__(
         self,
@@ -32,14 +43,34 @@ class Kernel:
         *args: object,
         shared_bytes: int = 0,
         **options: Any,
-    ) -> LaunchReport | None:
+    ) -> LaunchReport | Trace | None:
         """Launch with ``args``: torch tensors or NumPy arrays for pointers, numbers, None, bytes for structs by value.
 
         ``shared_bytes`` is dynamic shared memory per block; ``options`` are those of the device's ``launch``
-        (``checks``, ``statistics`` on ``"sim"``). Returns the LaunchReport on ``"sim"``, None on ``"cuda"``. Raises
-        ArgumentError naming the parameter, and KernelFault where the kernel makes an illegal access.
+        (``checks``, ``statistics``, ``record_block`` on ``"sim"``). Returns the LaunchReport on ``"sim"``, None on
+        ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With ``checks=True`` of the module findings
+        are shown at once. Raises ArgumentError naming the parameter, and KernelFault where the kernel makes an illegal
+        access.
         """
-        return self.device.launch(self.compiled, grid, block, args, shared_bytes=shared_bytes, **options)
+        values = self.arguments(args)
+        if self.module._trace:
+            options["statistics"] = True
+        if self.module._checks:
+            options["checks"] = True
+        report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
+        if self.module._checks and report.findings:
+            from workbench.checking import CheckReport
+
+            _show(CheckReport(self.compiled.label, tuple(report.findings), report))
+        if self.module._trace:
+            from workbench.tracing import trace_of
+
+            return trace_of(self.compiled, report, shared_bytes)
+        return report
+
+    def arguments(self, args: Sequence[object]) -> list[object]:
+        """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""
+        return argument_types.converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
         parameters = ", ".join(f"{parameter.name}: {parameter.type}" for parameter in self.compiled.parameters)
@@ -47,22 +78,43 @@ class Kernel:
 
 
 class Module:
-    """The kernels of one source: ``module.name``, and ``module["scale<float, 4>"]`` for an instance of a template."""
+    """The kernels of one source: ``module.name``, and ``module["scale<float, 4>"]`` for an instance of a template.
 
-    def __init__(
-        self, kernels: Mapping[str, CompiledKernel], device: devices.Device, source: str | Path, options: dict[str, Any]
-    ):
+    ``globals`` holds its ``__device__`` and ``__constant__`` variables.
+    """
+
+    def __init__(self, source: Source, device: devices.Device, settings: dict[str, Any], checks: bool, trace: bool):
         self._device = device
+        self._checks = checks
+        self._trace = trace
+        self._declared = declared_kernels(source.text)
+        self._macros = settings["macros"]
         self._source = source
-        self._options = options
-        self._kernels = {name: Kernel(kernel, device) for name, kernel in kernels.items()}
+        self._settings = settings
+        self.globals = Variables(device, source.text, self._macros)
+        self._kernels: dict[str, Kernel] = {}
+        for name, compiled in compile_cuda_module(source, **settings).items():
+            self._add(name, compiled)
+
+    def _add(self, name: str, compiled: CompiledKernel) -> None:
+        self._kernels[name] = Kernel(compiled, self)
+        self.globals.add(compiled)
+
+    def constant(self, name: str) -> Variable:
+        """The ``__constant__`` variable ``name``. Raises UnknownNameError for one that is not in constant memory."""
+        found = self.globals[name]
+        if found.space != "constant":
+            known = ", ".join(one.name for one in self.globals.values() if one.space == "constant") or "none"
+            raise UnknownNameError("constant", repr(name), known, "It is a __device__ variable: use globals.")
+        return found
 
     def __getattr__(self, name: str) -> Kernel:
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self._kernels:
             return self._kernels[name]
-        raise _UnknownKernelError("kernel", repr(name), ", ".join(self._kernels) or "none", "The source defines these.")
+        known = ", ".join([*self._kernels, *(f'["{one}<...>"]' for one in self._templates())]) or "none"
+        raise _UnknownKernelError("kernel", repr(name), known, "The source defines these.")
 
     def __getitem__(self, expression: str) -> Kernel:
         """The kernel of a name or of a C++ name expression; a template's instance is compiled when first asked for.
@@ -71,16 +123,27 @@ class Module:
         fit.
         """
         if expression not in self._kernels:
-            compiled = compile_cuda(self._source, expression, **self._options)
-            self._kernels[expression] = Kernel(compiled, self._device)
+            self._add(expression, compile_cuda(self._source, expression, **self._settings))
         return self._kernels[expression]
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the kernels that are compiled."""
+        return iter(self._kernels)
+
+    def _templates(self) -> list[str]:
+        return [name for name, declaration in self._declared.items() if declaration.template]
+
     def __dir__(self) -> list[str]:
-        return sorted(name for name in self._kernels if name.isidentifier())
+        own = ("constant", "globals") if self.globals else ()
+        return sorted([*own, *(name for name in self._kernels if name.isidentifier())])
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self._kernels, *(f"{name}<" for name in self._templates())]
 
     def __repr__(self) -> str:
-        names = ", ".join(self._kernels) or "no kernel"
-        return f"<CUDA module of {names} for {self._options['arch']} on {self._device.name}>"
+        names = ", ".join([*self._kernels, *(f"{name}<...>" for name in self._templates())]) or "no kernel"
+        modes = "".join(f", {mode}" for mode, on in (("checked", self._checks), ("traced", self._trace)) if on)
+        return f"<CUDA module of {names} for {self._settings['arch']} on {self._device.name}{modes}>"
 
 
 class _UnknownKernelError(UnknownNameError, AttributeError):
@@ -88,7 +151,7 @@ class _UnknownKernelError(UnknownNameError, AttributeError):
 
 
 def load_cuda(
-    source_or_path: str | Path,
+    source_or_path: str | Path | Source,
     *,
     arch: str | None = None,
     macros: Mapping[str, str | int | float] | None = None,
@@ -96,16 +159,29 @@ def load_cuda(
     include_dirs: Sequence[str | Path] = (),
     compiler: str = "nvrtc",
     device: str = "auto",
+    checks: bool = False,
+    trace: bool = False,
 ) -> Module:
     """Compile a CUDA C++ source, text or a .cu file, and return its kernels as functions.
 
     ``arch`` defaults to the device's own; ``macros`` become ``-D``; ``device`` is ``"auto"``, ``"sim"`` or ``"cuda"``.
+    With ``checks`` every launch runs with all checks and shows its findings at once (in a notebook as a table, else on
+    stderr), and goes on: results are written, the report is returned. With ``trace`` every launch returns a Trace. Both
+    run in the PTX machine, also where there is a GPU.
 
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
 
+    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes); a torch tensor passes its address
+    whatever its strides, a NumPy array has to be contiguous.
+
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
     """
+    if checks or trace:
+        if device == "cuda":
+            wanted = " and ".join(name for name, on in (("checks", checks), ("trace", trace)) if on)
+            raise ArgumentError("device", "'cuda'", f"'auto' or 'sim' with {wanted}", "Only the PTX machine can.")
+        device = "sim"
     target = devices.get(device)
     settings = {
         "arch": arch or target.arch,
@@ -114,4 +190,32 @@ def load_cuda(
         "include_dirs": tuple(include_dirs),
         "compiler": compiler,
     }
-    return Module(compile_cuda_module(source_or_path, **settings), target, source_or_path, settings)
+    return Module(read_source(source_or_path), target, settings, checks, trace)
+
+
+def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel, list[object]]:
+    """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and the arguments of its launch.
+
+    Raises ArgumentError for anything else.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel.compiled, kernel.arguments(args)
+    if isinstance(kernel, CompiledKernel):
+        return kernel, list(args)
+    raise ArgumentError(
+        "kernel",
+        type(kernel).__name__,
+        "a kernel of load_cuda or a CompiledKernel",
+        "Pass module.name, or what compile_cuda or compile_triton returned.",
+    )
+
+
+def _show(report: Any) -> None:
+    """Display in a notebook, else print to stderr."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        from IPython.display import display
+
+        display(report)
+    else:
+        print(report, file=sys.stderr)

@@ -14,7 +14,7 @@ import torch
 
 from workbench.devices import gpu
 from workbench.errors import ArgumentError, KernelFault
-from workbench.toolchain import compile_cuda
+from workbench.toolchain import compile_cuda, compile_cuda_module
 
 SOURCE = """
 extern "C" __global__ void store(float *x, int n) { x[n] = n; }
@@ -51,7 +51,14 @@ class Recorder:
 
     def module_from_buffer(self, image: bytes) -> SimpleNamespace:
         self.calls.append(("load", image[:4]))
-        return SimpleNamespace(get_function=self._function)
+        return SimpleNamespace(get_function=self._function, get_global=lambda name: (f"address of {name}", 4))
+
+    def memcpy_dtoh(self, target: bytearray, source: str) -> None:
+        self.calls.append(("read", source))
+        target[:] = b"\1\2\3\4"
+
+    def memcpy_htod(self, target: str, content: bytes) -> None:
+        self.calls.append(("write", target, content))
 
     def _function(self, name: str) -> SimpleNamespace:
         def launch(kind: str, *arguments: object, shared_size: int) -> None:
@@ -68,7 +75,9 @@ class Recorder:
 
     def stream(self, handle: int) -> SimpleNamespace:
         return SimpleNamespace(
-            cuda_stream=handle, wait_stream=lambda other: self.calls.append((handle, "waits for", other.cuda_stream))
+            cuda_stream=handle,
+            wait_stream=lambda other: self.calls.append((handle, "waits for", other.cuda_stream)),
+            synchronize=lambda: self.calls.append(("synchronize", handle)),
         )
 
     def kinds(self) -> list:
@@ -160,9 +169,41 @@ def test_under_capture_only_loaded_kernels_and_tensors(device: gpu.Gpu, recorder
 
 def test_what_only_the_simulator_can_is_refused(device: gpu.Gpu, recorder: Recorder):
     kernel = compile_cuda(SOURCE, "store", arch="sm_90")
-    for option in ({"statistics": True}, {"checks": True}, {"instruction_limit": 1}, {"seconds_limit": 1.0}):
+    options = [{"statistics": True}, {"checks": True}, {"instruction_limit": 1}, {"seconds_limit": 1.0}]
+    for option in [*options, {"record_block": 0}]:
         with pytest.raises(ArgumentError, match='device="sim"'):
             device.launch(kernel, 1, 32, [4096, 1], **option)
     with pytest.raises(ArgumentError, match=r"argument 0 'x'.*cpu.*cuda:0"):
         device.launch(kernel, 1, 32, [torch.zeros(4), 1])
     assert recorder.calls == []
+
+
+def test_kernels_of_one_program_share_one_module_and_its_variables(device: gpu.Gpu, recorder: Recorder):
+    module = compile_cuda_module(SOURCE, arch="sm_90")
+    device.launch(module["store"], 1, 32, [4096, 1])
+    device.launch(module["dynamic"], 1, 32, [4096], shared_bytes=128)
+    assert recorder.kinds().count("load") == 1
+    recorder.calls.clear()
+    assert device.read_variable(module["store"], "taps") == b"\1\2\3\4"
+    device.write_variable(module["dynamic"], "taps", b"abcd")
+    expected = [("synchronize", 0), ("push", 0), ("read", "address of taps"), ("pop",)]
+    assert recorder.calls == [
+        *expected,
+        ("synchronize", 0),
+        ("push", 0),
+        ("write", "address of taps", b"abcd"),
+        ("pop",),
+    ]
+
+
+def test_reset_variables_load_the_program_anew(device: gpu.Gpu, recorder: Recorder):
+    module = compile_cuda_module(SOURCE, arch="sm_90")
+    other = compile_cuda("__global__ void other() {}", "other", arch="sm_90")
+    for kernel in (module["store"], other):
+        device.launch(kernel, 1, 32, [4096, 1] if kernel is module["store"] else [])
+    device.reset_variables(module["dynamic"])
+    recorder.calls.clear()
+    device.launch(other, 1, 32, [])
+    assert "load" not in recorder.kinds()
+    device.launch(module["store"], 1, 32, [4096, 1])
+    assert recorder.kinds().count("load") == 1

@@ -38,12 +38,25 @@ class Device(Protocol):
         checks: bool = False,
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
+        record_block: int | Sequence[int] | None = None,
     ) -> LaunchReport | None:
         """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
         ``dynamic_shared_bytes``, which for Triton is always there.
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """
+        ...
+
+    def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
+        """The content of a ``__device__`` or ``__constant__`` variable of the kernel's program, by its PTX name."""
+        ...
+
+    def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
+        """Write all bytes of such a variable; kernels of the same program launched after it see them."""
+        ...
+
+    def reset_variables(self, kernel: CompiledKernel) -> object:
+        """Give every variable of the kernel's program its initial value again. They live as long as the result does."""
         ...
 
 

@@ -17,6 +17,7 @@ Modules are never unloaded: a captured graph may refer to them for as long as th
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import threading
 from collections.abc import Iterator, Sequence
@@ -78,6 +79,8 @@ class Gpu:
     def _attach(self, driver: Any, torch: Any) -> None:
         self._driver, self._torch = driver, torch
         self._functions: dict[tuple[int, str], Any] = {}
+        self._owners: dict[tuple[int, str], Any] = {}
+        self._modules: dict[tuple[int, str], Any] = {}
         self._shared_limits: dict[tuple[int, str], int] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
@@ -109,18 +112,20 @@ class Gpu:
         checks: bool = False,
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
+        record_block: int | Sequence[int] | None = None,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
         Tensors must be on torch's current device. NumPy arrays are copied there and, after the kernel, back, which
         waits for it and cannot be captured in a graph. Raises ArgumentError for a launch that the kernel cannot take
-        and for ``statistics``, ``checks`` and limits, which only ``"sim"`` has; KernelFault where the driver refuses
-        the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
+        and for ``statistics``, ``checks``, limits and recordings, which only ``"sim"`` has; KernelFault where the
+        driver refuses the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
         """
         requests = {"statistics": statistics, "checks": checks}
         requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
+        requests["record_block"] = record_block
         for name, request in requests.items():
-            if request not in (False, None):
+            if request is not None and request is not False:
                 raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
         values = arguments.check_arguments(kernel, args)
         grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self.arch)
@@ -204,8 +209,8 @@ class Gpu:
                     "Launch it once before.",
                 )
             with self._driver_errors(kernel):
-                module = _for_ever(self._driver.module_from_buffer(self._image(kernel)))
-                self._functions[key] = _for_ever(module.get_function(kernel.name))
+                self._owners[key] = self._module(kernel, index)
+                self._functions[key] = _for_ever(self._owners[key].get_function(kernel.name))
         function = self._functions[key]
         if shared_bytes > max(_DEFAULT_SHARED_LIMIT, self._shared_limits.get(key, 0)):
             attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -213,6 +218,50 @@ class Gpu:
                 function.set_attribute(attribute, shared_bytes)
             self._shared_limits[key] = shared_bytes
         return function
+
+    def _module(self, kernel: CompiledKernel, index: int) -> Any:
+        """The loaded module, one for all kernels of a program: they share its variables."""
+        key = (index, self._digest(kernel))
+        if key not in self._modules:
+            self._modules[key] = _for_ever(self._driver.module_from_buffer(self._image(kernel)))
+        return self._modules[key]
+
+    @staticmethod
+    def _digest(kernel: CompiledKernel) -> str:
+        return hashlib.sha256(kernel.cubin or kernel.ptx.encode()).hexdigest()
+
+    def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
+        """The content of a device variable of the kernel's program, by its name in the PTX.
+
+        Waits for torch's current stream.
+        """
+        with self._variable(kernel, symbol) as (place, size):
+            content = bytearray(size)
+            self._driver.memcpy_dtoh(content, place)
+        return bytes(content)
+
+    def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
+        """Write all bytes of a device variable. Waits for torch's current stream before."""
+        with self._variable(kernel, symbol) as (place, _):
+            self._driver.memcpy_htod(place, content)
+
+    def reset_variables(self, kernel: CompiledKernel) -> None:
+        """Give every variable of the kernel's program its initial value: the next launch loads it anew."""
+        with self._lock:
+            digest = self._digest(kernel)
+            for key in [key for key in self._modules if key[1] == digest]:
+                old = self._modules.pop(key)
+                stale = [known for known, owner in self._owners.items() if owner is old]
+                for known in stale:
+                    del self._functions[known], self._owners[known]
+                    self._shared_limits.pop(known, None)
+
+    @contextmanager
+    def _variable(self, kernel: CompiledKernel, symbol: str) -> Iterator[tuple[Any, int]]:
+        index = self._torch.cuda.current_device()
+        self._torch.cuda.current_stream(index).synchronize()
+        with self._lock, self._context(index), self._driver_errors(kernel):
+            yield self._module(kernel, index).get_global(symbol)
 
     def _image(self, kernel: CompiledKernel) -> bytes:
         """The machine code where this GPU runs it, else the PTX, which the driver then compiles.

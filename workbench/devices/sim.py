@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.devices import arguments
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from workbench.ptx import LaunchReport
+    from workbench.ptx import LaunchReport, Program
     from workbench.toolchain import CompiledKernel
 
 
@@ -66,6 +68,29 @@ class Simulator:
             seconds_limit=seconds_limit,
             record_block=record_block,
         )
+
+    def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
+        """The content of a device variable of the kernel's program, by its name in the PTX."""
+        return self._storage(kernel, symbol).tobytes()
+
+    def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
+        """Write all bytes of a device variable."""
+        self._storage(kernel, symbol)[:] = np.frombuffer(content, np.uint8)
+
+    def reset_variables(self, kernel: CompiledKernel) -> Program:
+        """Give every variable of the kernel's program its initial value. They live as long as the result is held."""
+        program = self._program(kernel)
+        program.reset_variables()
+        return program
+
+    def _storage(self, kernel: CompiledKernel, symbol: str) -> np.ndarray:
+        return self._program(kernel).variables[symbol]
+
+    @staticmethod
+    def _program(kernel: CompiledKernel) -> Program:
+        from workbench import ptx
+
+        return ptx.Program.from_text(kernel.ptx)
 
 
 def _check_on_cpu(kernel: CompiledKernel, name: str, value: object) -> None:

@@ -27,7 +27,11 @@ def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
     values = {}
     for item in fields(LaunchReport):
         values[item.name] = of_first = getattr(first, item.name)
-        if item.name in _PER_LAUNCH or isinstance(of_first, bool) or not isinstance(of_first, int | float | str | list):
+        if (
+            item.name in _PER_LAUNCH
+            or isinstance(of_first, bool)
+            or not isinstance(of_first, int | float | str | list | tuple)
+        ):
             continue
         total = of_first
         for report in reports[1:]:

@@ -117,7 +117,7 @@ def unpack(
     requests, counts = [], [0] * warps
     for row in np.frombuffer(result["requests"], _REQUEST):
         warp, pc, mask, width, flags, *costs, raw = row.tolist()
-        addresses = tuple(address if mask >> lane & 1 else None for lane, address in enumerate(raw))
+        addresses = tuple(address if mask >> lane & 1 else None for lane, address in enumerate(raw.tolist()))
         shared = bool(flags & _SHARED)
         buffer = None if shared else owner(next(address for address in addresses if address is not None))
         requests.append(

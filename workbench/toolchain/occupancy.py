@@ -9,7 +9,8 @@ after 1 KiB per block which the system keeps for itself since compute capability
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from workbench.errors import ArgumentError
 
@@ -63,13 +64,15 @@ class Occupancy:
     """How full one multiprocessor gets.
 
     ``limited_by`` is ``"warps"``, ``"blocks"``, ``"registers"`` or ``"shared memory"``: the resource that runs out
-    first (the first of them in this order where several do). ``blocks_per_sm`` is 0 where not one block fits.
+    first (the first of them in this order where several do). ``blocks_per_sm`` is 0 where not one block fits. ``fits``
+    says how many blocks each of the four would allow.
     """
 
     blocks_per_sm: int
     warps_per_sm: int
     fraction: float
     limited_by: str
+    fits: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.fraction:.0%} ({self.warps_per_sm} warps, limited by {self.limited_by})"
@@ -109,7 +112,7 @@ def occupancy(
     }
     limited_by = min(fits, key=fits.__getitem__)
     blocks = fits[limited_by]
-    return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by)
+    return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by, fits)
 
 
 def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:

@@ -67,8 +67,8 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
     return found
 
 
-def _disassembly(file: Path) -> str:
-    return tools.run_program([tools.find_program("nvdisasm"), "-g", "-c", file])
+def _disassembly(file: Path, lines: str = "-g") -> str:
+    return tools.run_program([tools.find_program("nvdisasm"), lines, "-c", file])
 
 
 def _local_traffic(sass: str) -> int:
@@ -85,14 +85,23 @@ def disassemble(kernel: CompiledKernel) -> str:
 
     Raises MissingToolError where neither nvdisasm nor cuobjdump is there, or the kernel has no machine code.
     """
+    return _cached_disassembly(kernel, "sass", "-g")
+
+
+def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
+    """The same with the line of the kernel's PTX above each group of instructions."""
+    return _cached_disassembly(kernel, "sass by PTX line", "-gp")
+
+
+def _cached_disassembly(kernel: CompiledKernel, what: str, lines: str) -> str:
     if kernel.cubin is None:
         raise MissingToolError(f"{kernel.label} has no machine code: it was compiled to PTX only.")
-    key = disk_cache.content_key(["sass", kernel.key, kernel.name])
+    key = disk_cache.content_key([what, kernel.key, kernel.name])
     cached = disk_cache.load(key)
     if cached is not None:
         return cached["sass"].decode()
     with _as_file(kernel.cubin, ".cubin") as file:
-        text = _disassembly(file)
+        text = _disassembly(file, lines)
     sass = _section(text, kernel.name)
     disk_cache.store(key, {"sass": sass.encode()})
     return sass

@@ -38,13 +38,15 @@ class Source:
     folder: Path | None
 
 
-def read_source(source: str | Path) -> Source:
-    """The translation unit of a path or of the text itself.
+def read_source(source: str | Path | Source) -> Source:
+    """The translation unit of a path or of the text itself; one that is a ``Source`` already comes back as it is.
 
     A ``Path``, or a string of one line without a brace or semicolon, names a file; any other string is CUDA C++. Text
     is also written to a file under ``home()``, so that the line numbers in PTX and SASS lead somewhere.
     Raises ArgumentError for a file that does not exist or is not text.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, str) and re.search(r"[\n{};]", source):
         return Source(source, str(_kept(source)), MEMORY_LABEL, None)
     path = Path(source).expanduser().absolute()
@@ -125,6 +127,8 @@ class Declaration:
 
     parameters: tuple[str, ...]
     template: bool
+    types: tuple[str, ...] = ()
+    """The parameters' types as written, ``"const float * __restrict__"``; an array's brackets are a star."""
 
 
 def declared_kernels(text: str) -> dict[str, Declaration]:
@@ -142,16 +146,20 @@ def declared_kernels(text: str) -> dict[str, Declaration]:
             if match[1] not in _DECORATIONS:
                 # Everything since the last end of a declaration: there "template <...>" stands, if it does.
                 before = re.split(r"[;}]", text[: start.start()])[-1]
-                kernels.setdefault(match[1], Declaration(_parameter_names(inside), "template" in before))
+                names, types = _parameters(inside)
+                kernels.setdefault(match[1], Declaration(names, "template" in before, types))
                 break
     return kernels
 
 
-def _parameter_names(text: str) -> tuple[str, ...]:
-    """The names in a parameter list; none where one of them has no name."""
-    pieces = [re.sub(r"\[[^\]]*\]|=.*", "", piece).strip() for piece in _split(text)]
-    names = [re.search(r"\w\W+(\w+)$", piece) for piece in pieces if piece and piece != "void"]
-    return tuple(name[1] for name in names) if all(names) else ()
+def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names and the types in a parameter list; none where one of them has no name."""
+    pieces = [piece.strip() for piece in _split(text)]
+    pieces = [re.sub(r"=.*", "", piece, flags=re.DOTALL) for piece in pieces if piece not in ("", "void")]
+    found = [re.search(r"^(.*\w\W+?|.*\W)(\w+)\s*((?:\[[^\]]*\]\s*)?)$", piece.strip(), re.DOTALL) for piece in pieces]
+    if not all(found):
+        return (), ()
+    return tuple(one[2] for one in found), tuple(one[1].strip() + (" *" if one[3] else "") for one in found)
 
 
 def _balanced(text: str, position: int) -> str:

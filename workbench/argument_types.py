@@ -1,0 +1,87 @@
+"""What a launch passes, against the types that the kernel's source declares: wrong dtypes are refused, not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import ArgumentError
+from workbench.toolchain import CompiledKernel
+from workbench.toolchain.c_types import CType
+
+
+def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Sequence[Any], device: str) -> list[Any]:
+    """``args`` with numbers for ``__half`` and ``__nv_bfloat16`` parameters as their bytes.
+
+    Raises ArgumentError for an array of another dtype than the declared one (raw bytes, uint8, go anywhere), and, on
+    ``"cuda"``, for a read-only NumPy array where the kernel may write.
+    """
+    if len(declared) != len(args):
+        return list(args)  # the device counts them, and names what is missing
+    values = []
+    for index, (expected, value) in enumerate(zip(declared, args, strict=True)):
+        where = f"{kernel.label}(): argument {index} {kernel.parameters[index].name!r}"
+        if expected is None:
+            values.append(value)
+        elif expected.pointer:
+            _check_array(where, expected, value, device)
+            values.append(value)
+        else:
+            values.append(_half(where, expected, value))
+    return values
+
+
+def dtype_name(array: Any) -> str:
+    """``"float32"`` of a torch tensor or NumPy array."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def _check_array(where: str, expected: CType, value: Any, device: str) -> None:
+    if not isinstance(value, np.ndarray) and not hasattr(value, "data_ptr"):
+        return
+    got = dtype_name(value)
+    if not _fits(expected, got, value.dtype.itemsize):
+        raise ArgumentError(
+            where,
+            f"an array of {got}",
+            f"{expected.dtype} (the kernel declares it so), or uint8 for raw bytes",
+            f"Convert it to {expected.dtype}, or use .view() to pass the same bits.",
+        )
+    if device == "cuda" and isinstance(value, np.ndarray) and not value.flags.writeable and not expected.constant:
+        raise ArgumentError(
+            where, "a read-only array", "a writable one", "Pass a copy, or declare the parameter const in the kernel."
+        )
+
+
+def _fits(expected: CType, got: str, itemsize: int) -> bool:
+    if got == expected.dtype or got in ("uint8", "void") or got.startswith(("|V", "[", "{")):
+        return True
+    if expected.dtype.startswith(("int", "uint", "bool")):
+        same_bits = itemsize == expected.itemsize and got.startswith(("int", "uint", "bool", "float8"))
+        return same_bits and (got != "bool" or expected.itemsize == 1)
+    return got.startswith("complex") and itemsize == 2 * expected.itemsize
+
+
+def _half(where: str, expected: CType, value: Any) -> Any:
+    if expected.lanes > 1 or expected.dtype not in ("float16", "bfloat16"):
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        return value
+    if expected.dtype == "float16":
+        with np.errstate(over="ignore"):
+            packed = np.float16(value)
+        overflowed = bool(np.isinf(packed)) and not np.isinf(float(value))
+        content = packed.tobytes()
+    else:
+        # Round to nearest even, as __float2bfloat16 does.
+        bits = int(np.float32(value).view(np.uint32))
+        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        if np.isnan(float(value)):
+            rounded = 0x7FFF
+        overflowed = rounded & 0x7F80 == 0x7F80 and bool(np.isfinite(float(value)))
+        content = (rounded & 0xFFFF).to_bytes(2, "little")
+    if overflowed:
+        raise ArgumentError(where, value, f"what {expected.dtype} holds", "Pass a smaller number.")
+    return content

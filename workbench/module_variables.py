@@ -1,0 +1,190 @@
+"""Variables in device and constant memory of a loaded module, read and written from the host on either device."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.toolchain.c_types import DeclaredVariable, declared_variables
+from workbench.toolchain.demangle import demangle
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.toolchain import CompiledKernel
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One ``__device__`` (``space`` "global") or ``__constant__`` ("constant") variable; ``nbytes`` large.
+
+    ``dtype`` and ``shape`` are those of the source's declaration. A struct or a typedef is seen as bytes (uint8), a
+    bfloat16 as the uint16 of its bits: ``get().view(...)`` reads them otherwise.
+    """
+
+    name: str
+    space: str
+    nbytes: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    _owner: Variables
+
+    def get(self) -> np.ndarray:
+        """A copy of the value; an array without dimensions for a scalar, so that ``int(variable.get())`` works."""
+        content = self._owner.read(self.name)
+        return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
+
+    def set(self, value: Any) -> None:
+        """Write ``value``: numbers, a list, a NumPy array or a CPU tensor of the variable's shape (a single number
+        fills it), or bytes of its size.
+
+        Raises ArgumentError for another shape or a dtype that would lose something.
+        """
+        self._owner.write(self.name, self._bytes(value))
+
+    def _bytes(self, value: Any) -> bytes:
+        where = f"variable {self.name!r}"
+        if isinstance(value, bytes | bytearray | memoryview):
+            content = bytes(value)
+            if len(content) != self.nbytes:
+                raise ArgumentError(where, f"{len(content)} bytes", f"{self.nbytes} bytes", "The sizes must agree.")
+            return content
+        return self._from_array(where, _array(value))
+
+    def _from_array(self, where: str, value: np.ndarray) -> bytes:
+        if value.dtype != self.dtype and value.dtype.kind != self.dtype.kind and value.dtype.kind not in "biu":
+            raise ArgumentError(where, f"{value.dtype}", str(self.dtype), "Convert it.")
+        try:
+            with np.errstate(over="raise", invalid="raise"):
+                full = np.broadcast_to(value, self.shape).astype(self.dtype)
+        except (ValueError, FloatingPointError) as error:
+            allowed = f"{self.dtype} of shape {self.shape}, or one number"
+            raise ArgumentError(where, f"{value.dtype} of shape {value.shape}", allowed, str(error)) from error
+        if self.dtype.kind in "iu" and not np.array_equal(full, np.broadcast_to(value, self.shape)):
+            raise ArgumentError(where, str(value), f"what {self.dtype} holds", "Pass smaller numbers.")
+        return full.tobytes()
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return f"<{self.space} variable {self.name}: {self.dtype} {shape}>"
+
+
+class Variables(Mapping[str, Variable]):
+    """The variables of a module by name; ``module.globals["n"] = 4`` writes one.
+
+    They live as long as the code: a module that is loaded again from the same source starts from its initial values,
+    and so does every other module of that source. The instances of templates that were asked for one by one
+    (``module["f<int>"]``) are programs of their own, to which values written from the host are copied.
+    """
+
+    def __init__(self, device: Device, text: str, macros: Mapping[str, object]):
+        self._device = device
+        self._declared = declared_variables(text, macros)
+        self._carriers: list[CompiledKernel] = []
+        self._alive: list[object] = []
+        self._symbols: dict[str, tuple[str, Variable]] = {}
+
+    def add(self, kernel: CompiledKernel) -> None:
+        """Take in the variables of a kernel's program."""
+        if any(kernel.ptx == carrier.ptx for carrier in self._carriers):
+            return
+        found = _variables_of(kernel)
+        if found:
+            self._alive.append(self._device.reset_variables(kernel))
+        self._carriers.append(kernel)
+        for symbol, space, size in found:
+            name = demangle(symbol)
+            known = name in self._symbols
+            if not known:
+                dtype, shape = _layout(self._declared.get(name.split("::")[-1]), size)
+                self._symbols[name] = symbol, Variable(name, space, size, dtype, shape, self)
+            elif self._carriers[0] is not kernel:
+                self._device.write_variable(kernel, symbol, self.read(name))
+
+    def read(self, name: str) -> bytes:
+        symbol = self._symbols[name][0]
+        return self._device.read_variable(self._holders(symbol)[0], symbol)
+
+    def write(self, name: str, content: bytes) -> None:
+        symbol = self._symbols[name][0]
+        for kernel in self._holders(symbol):
+            self._device.write_variable(kernel, symbol, content)
+
+    def _holders(self, symbol: str) -> list[CompiledKernel]:
+        return [kernel for kernel in self._carriers if any(symbol == row[0] for row in _variables_of(kernel))]
+
+    def __getitem__(self, name: str) -> Variable:
+        if name not in self._symbols:
+            listing = ", ".join(self._symbols) or "none"
+            raise UnknownNameError("variable", repr(name), listing, "These are in device or constant memory and used.")
+        return self._symbols[name][1]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self[name].set(value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._symbols
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._symbols)
+
+    def __len__(self) -> int:
+        return len(self._symbols)
+
+    def __repr__(self) -> str:
+        return f"<variables: {', '.join(self._symbols) or 'none'}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._symbols)
+
+
+@functools.lru_cache(maxsize=64)
+def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
+    """(symbol, space, bytes) of each variable that the code refers to.
+
+    The compiler also places what is ``constexpr`` in the source, to which no code refers, and constants of its own,
+    whose names have a dollar.
+    """
+    from workbench.ptx.parse import parse
+
+    used = Counter(re.findall(r"[\w$]+", ptx_text))
+    spaces = {"global": "global", "const": "constant"}
+    return tuple(
+        (one.name, spaces[one.space], one.size)
+        for one in parse(ptx_text).variables.values()
+        if one.space in spaces and one.size and "$" not in one.name and used[one.name] > 1
+    )
+
+
+def _variables_of(kernel: CompiledKernel) -> tuple[tuple[str, str, int], ...]:
+    """(symbol, space, bytes) of each variable of a kernel's program."""
+    return _placed(kernel.ptx)
+
+
+def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tuple[int, ...]]:
+    """dtype and shape of a variable; bytes where the declaration says nothing or does not agree."""
+    if declared is None or size % declared.type.itemsize:
+        return np.dtype(np.uint8), (size,)
+    dtype = np.dtype({"bfloat16": "uint16"}.get(declared.type.dtype, declared.type.dtype))
+    flat = (size // dtype.itemsize,)
+    if declared.shape is None:
+        return dtype, flat
+    return dtype, declared.shape if math.prod(declared.shape) == flat[0] else flat
+
+
+def _array(value: Any) -> np.ndarray:
+    """A tensor, an array, a list or a number as an array; bfloat16 and float8 as the integers of their bits."""
+    if not hasattr(value, "data_ptr"):
+        return np.asarray(value)
+    import torch
+
+    value = value.detach().cpu()
+    bits = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
+    return value.view(bits[value.dtype]).numpy() if value.dtype in bits else value.numpy()

@@ -1,0 +1,107 @@
+"""C++ types as a source writes them, next to the dtypes of NumPy and torch: for messages, conversions and variables.
+
+A reading of the text, as ``toolchain.source`` does it: a type that is a typedef, a template argument or a struct is not
+known (None), and nothing is decided about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.toolchain.source import _COMMENT
+
+_SCALARS = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
+_SCALARS |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "bool": "bool"}
+_SCALARS |= {f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_SCALARS |= {"size_t": "uint64", "ptrdiff_t": "int64", "uint": "uint32", "uchar": "uint8", "ushort": "uint16"}
+_VECTORS = {"char": "int8", "uchar": "uint8", "short": "int16", "ushort": "uint16", "int": "int32", "uint": "uint32"}
+_VECTORS |= {"long": "int64", "ulong": "uint64", "longlong": "int64", "ulonglong": "uint64"}
+_VECTORS |= {"float": "float32", "double": "float64"}
+_PAIRS = {"half2": "float16", "__half2": "float16", "__nv_bfloat162": "bfloat16", "nv_bfloat162": "bfloat16"}
+_IGNORED = {"const", "volatile", "static", "extern", "inline", "__restrict__", "__restrict", "__grid_constant__"}
+_SIZES = {"bool": 1, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class CType:
+    """``dtype`` is torch's or NumPy's name of one element, ``lanes`` how many a vector type has (``float4``: 4)."""
+
+    dtype: str
+    lanes: int = 1
+    pointer: bool = False
+    constant: bool = False
+    """Of a pointer: what it points to is const."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _SIZES.get(self.dtype) or int(re.sub(r"\D", "", self.dtype)) // 8
+
+
+def c_type(text: str, macros: Mapping[str, object] | None = None) -> CType | None:
+    """The type of a declaration such as ``const float4 * __restrict__``; None where it is not a plain one.
+
+    ``macros`` are looked up once: with ``-D SCALAR=float`` the type ``SCALAR *`` is known.
+    """
+    base, star, rest = text.partition("*")
+    if "*" in rest or "&" in text or "<" in text:
+        return None
+    words = re.findall(r"[\w:]+", base)
+    constant = "const" in words
+    words = [word.removeprefix("std::") for word in words if word not in _IGNORED]
+    if len(words) == 1 and words[0] in (macros or {}):
+        words = re.findall(r"[\w:]+", str(macros[words[0]]))
+    found = _element(words)
+    return found and CType(*found, pointer=bool(star), constant=bool(star) and constant)
+
+
+def _element(words: list[str]) -> tuple[str, int] | None:
+    """(dtype, lanes) of ``["unsigned", "int"]``."""
+    name = " ".join(words)
+    if name in _SCALARS:
+        return _SCALARS[name], 1
+    if name in _PAIRS:
+        return _PAIRS[name], 2
+    vector = re.fullmatch(r"(u?(?:char|short|int|long|longlong)|float|double)([1-4])", name)
+    if vector:
+        return _VECTORS[vector[1]], int(vector[2])
+    if not words or not set(words) <= {"unsigned", "signed", "char", "short", "int", "long"}:
+        return None
+    bits = 8 if "char" in words else 16 if "short" in words else 64 if "long" in words else 32
+    return ("uint" if "unsigned" in words else "int") + str(bits), 1
+
+
+@dataclass(frozen=True)
+class DeclaredVariable:
+    """A ``__device__`` or ``__constant__`` variable of a source text. ``shape`` is None where a size is no number."""
+
+    type: CType
+    shape: tuple[int, ...] | None
+
+
+def declared_variables(text: str, macros: Mapping[str, object] | None = None) -> dict[str, DeclaredVariable]:
+    """The variables in device and constant memory whose types are plain, by name."""
+    text = _COMMENT.sub(" ", text)
+    known = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t]*$", text, re.MULTILINE))
+    known |= dict(re.findall(r"\bconstexpr\s+[\w\s]*?(\w+)\s*=\s*(\w+)\s*;", text)) | dict(macros or {})
+    found = {}
+    for match in re.finditer(r"\b__(?:constant|device|managed)__\b([^;={(]*)([;={(])", text):
+        declared = re.fullmatch(r"\s*(.*?)(\w+)\s*((?:\[[^\]]*\]\s*)*)", match[1], re.DOTALL)
+        if match[2] == "(" or declared is None or "*" in declared[1]:
+            continue
+        type_ = c_type(declared[1], known)
+        if type_ is not None:
+            sizes = [_number(size, known) for size in re.findall(r"\[([^\]]*)\]", declared[3])]
+            if type_.lanes > 1:
+                sizes.append(type_.lanes)
+            found[declared[2]] = DeclaredVariable(type_, None if None in sizes else tuple(sizes))
+    return found
+
+
+def _number(text: str, known: Mapping[str, object]) -> int | None:
+    """A size: a number, or the name of one."""
+    for _ in range(4):
+        text = str(known.get(text.strip(), text)).strip()
+    return int(text, 0) if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", text) else None

@@ -1,0 +1,286 @@
+"""``Trace``: one launch, or one run of a variant, as the PTX machine saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from workbench.errors import MissingToolError, UnknownNameError
+from workbench.ptx.report import SECTOR_BYTES, LaunchReport
+from workbench.traced import tables
+from workbench.traced.counts import TELLING, InstructionCounts, MachineCode, machine_code
+from workbench.traced.lines import TracedLine, lines_of, total
+from workbench.traced.summary import Summary, summarise
+from workbench.traced.traffic import Traffic, traffic
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import Recording
+    from workbench.toolchain import CompiledKernel, Occupancy
+
+_SHOWN_SHARE = 0.01
+_HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
+_NOTE = (
+    "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
+    "request; sectors and wavefronts stand as counted/ideal."
+)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
+
+    ``report`` has the facts per PTX instruction. ``kernels`` are those that ran, the one with the main work first.
+    ``lines`` is complete; what is printed leaves out lines without memory traffic or barriers that have less than 1 %
+    of the instructions. Code of other files counts at the kernel's line that uses it; ``unfolded()`` shows it where it
+    stands.
+    """
+
+    title: str
+    lines: tuple[TracedLine, ...]
+    report: LaunchReport
+    kernels: tuple[CompiledKernel, ...] = ()
+
+    # -- totals -------------------------------------------------------------------------------------------------
+
+    @property
+    def instructions(self) -> int:
+        """Warp instructions."""
+        return self.report.instructions
+
+    @property
+    def active_lanes(self) -> float:
+        """Lanes at work per warp instruction, at most 32."""
+        return self.report.thread_instructions / self.instructions if self.instructions else 0.0
+
+    @property
+    def global_requests(self) -> int:
+        return total(self.lines, "global_requests")
+
+    @property
+    def global_sectors(self) -> int:
+        return total(self.lines, "global_sectors")
+
+    @property
+    def global_ideal_sectors(self) -> int:
+        return total(self.lines, "global_ideal_sectors")
+
+    @property
+    def sectors_per_request(self) -> float | None:
+        return self.global_sectors / self.global_requests if self.global_requests else None
+
+    @property
+    def ideal_sectors_per_request(self) -> float | None:
+        return self.global_ideal_sectors / self.global_requests if self.global_requests else None
+
+    @property
+    def bytes_moved(self) -> int:
+        """32 bytes for each sector of each request: what the L1 cache and those behind it have to answer."""
+        return SECTOR_BYTES * self.global_sectors
+
+    @property
+    def bytes_used(self) -> int:
+        """Of these the bytes that lanes asked for, each counted once per request."""
+        return total(self.lines, "bytes_used")
+
+    @property
+    def used_fraction(self) -> float | None:
+        return self.bytes_used / self.bytes_moved if self.bytes_moved else None
+
+    @property
+    def unique_bytes(self) -> int:
+        """Distinct sectors read plus distinct sectors written, in bytes: what has to cross DRAM at least."""
+        return self.report.unique_bytes_read + self.report.unique_bytes_written
+
+    @property
+    def reuse(self) -> float | None:
+        """Bytes moved for each distinct one: how often the caches answer for the same sector. 1 is streaming."""
+        return self.bytes_moved / self.unique_bytes if self.unique_bytes else None
+
+    @property
+    def reuse_in_blocks(self) -> float | None:
+        """How often a block asks again, on average, for what it has read: what L1 can answer."""
+        once = sum(buffer.read_by_blocks for buffer in self.report.buffers)
+        return sum(buffer.read_moved for buffer in self.report.buffers) / once if once else None
+
+    @property
+    def reuse_between_blocks(self) -> float | None:
+        """By how many blocks, on average, a byte is read: what L2 can answer."""
+        return self.report.read_reuse_between_blocks or None
+
+    @property
+    def shared_requests(self) -> int:
+        return total(self.lines, "shared_requests")
+
+    @property
+    def shared_wavefronts(self) -> int:
+        return total(self.lines, "shared_wavefronts")
+
+    @property
+    def shared_ideal_wavefronts(self) -> int:
+        return total(self.lines, "shared_ideal_wavefronts")
+
+    @property
+    def shared_conflicts(self) -> int:
+        """Wavefronts beyond the ideal."""
+        return self.shared_wavefronts - self.shared_ideal_wavefronts
+
+    @property
+    def barrier_waits(self) -> int:
+        """Warp instructions for which warps waited at barriers."""
+        return total(self.lines, "barrier_waits")
+
+    # -- parts of it --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def mix(self) -> InstructionCounts:
+        """Warp instructions that ran, by class (PTX-level)."""
+        return InstructionCounts("warp instructions (PTX-level)", self.report.mix)
+
+    @cached_property
+    def sass(self) -> MachineCode:
+        """Static counts of the machine code by class and line. Raises MissingToolError without a disassembler."""
+        return machine_code(self.kernels, inlined=self._unfolded)
+
+    @cached_property
+    def buffers(self) -> Traffic:
+        """What moved between memory and each argument, and how often the caches answer for the same bytes."""
+        if len(self.kernels) < 2:
+            return traffic(self.title, zip(self.kernels, (self.report,), strict=False))
+        return traffic(self.title, zip(self.kernels, self.report.parts, strict=True))
+
+    @property
+    def kernel(self) -> CompiledKernel:
+        """The kernel that does the main work, with this launch's block size and dynamic shared memory."""
+        return self.kernels[0]
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Of that kernel on its own architecture, from the registers and shared memory of the cubin."""
+        return self.kernel.occupancy
+
+    @property
+    def recording(self) -> Recording | None:
+        """The requests and waits of one block, where ``record_block`` asked for them."""
+        return self.report.recording
+
+    @property
+    def parts(self) -> tuple[Trace, ...]:
+        """One trace per kernel."""
+        if len(self.kernels) < 2:
+            return (self,)
+        return tuple(
+            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,))
+            for kernel, report in zip(self.kernels, self.report.parts, strict=True)
+        )
+
+    def unfolded(self) -> Trace:
+        """The same run with each instruction counted where it stands, in headers and functions of other files too."""
+        return _Unfolded(self.title, lines_of(self.report, inlined=True), self.report, self.kernels)
+
+    _unfolded = False
+
+    def line(self, number: int, file: str | None = None) -> TracedLine:
+        """The facts of a line of the source. Raises UnknownNameError, with the lines that there are."""
+        for line in self.lines:
+            if line.line == number and file in (None, line.file, line.path):
+                return line
+        known = ", ".join(self._place(line) for line in self.lines)
+        raise UnknownNameError("line", f"{file or ''} {number}".strip(), known, "No instruction comes from others.")
+
+    def summary(self) -> Summary:
+        """Every total, next to what it would be at best, and what it means."""
+        return summarise(self)
+
+    def to_frame(self):
+        """One row per source line, as a pandas DataFrame."""
+        import pandas
+
+        names = ("file", *(name for name in TracedLine.__annotations__ if name not in ("path", "mix")))
+        derived = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction")
+        rows = [{name: getattr(line, name) for name in (*names, *derived, "shared_conflicts")} for line in self.lines]
+        made = self._machine_code()
+        for row, line in zip(rows, self.lines, strict=True):
+            row["sass"] = made.at(line.path, line.line).brief if made else None
+        return pandas.DataFrame(rows)
+
+    # -- how it reads -------------------------------------------------------------------------------------------
+
+    def _machine_code(self) -> MachineCode | None:
+        try:
+            return self.sass if self.kernels else None
+        except MissingToolError:
+            return None
+
+    def _columns(self) -> tuple[str, ...]:
+        columns = ["line", "instr.", "lanes"]
+        if self.global_requests:
+            columns += ["requests", "sectors", "used"]
+        if self.shared_requests:
+            columns.append("wavefronts")
+        if self.barrier_waits:
+            columns.append("waits")
+        return tuple(columns)
+
+    def _rows(self) -> Iterable[tuple[TracedLine, list[str]]]:
+        columns = self._columns()
+        for line in self.lines:
+            quiet = not line.global_requests and not line.shared_requests and not line.barrier_waits
+            if line.share < _SHOWN_SHARE and quiet:
+                continue
+            some = bool(line.global_requests)
+            texts = {
+                "line": self._place(line),
+                "instr.": f"{line.share:.1%}",
+                "lanes": f"{line.active_lanes:.0f}",
+                "requests": f"{line.global_requests:,}" if some else "",
+                "sectors": f"{line.sectors_per_request:.1f}/{line.ideal_sectors_per_request:.1f}" if some else "",
+                "used": f"{line.used_fraction:.0%}" if line.used_fraction is not None else "",
+                "wavefronts": f"{line.shared_wavefronts:,}/{line.shared_ideal_wavefronts:,}"
+                if line.shared_requests
+                else "",
+                "waits": f"{line.barrier_waits:,}" if line.barrier_waits else "",
+            }
+            yield line, [texts[name] for name in columns]
+
+    def _place(self, line: TracedLine) -> str:
+        """The line's number, with its file where there are several."""
+        return str(line.line) if len({one.path for one in self.lines}) == 1 else f"{line.file}:{line.line}"
+
+    def _heads(self) -> list[str]:
+        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
+        return [*self.summary().brief, _NOTE, f"lines of {files}"]
+
+    def __str__(self) -> str:
+        rows = list(self._rows())
+        columns = (*self._columns(), "source")
+        table = tables.text(
+            (), columns, [(*texts, line.text.strip()) for line, texts in rows], "r" * len(columns[1:]) + "l"
+        )
+        heads = [piece for head in (self.title, *self._heads()) for piece in tables.wrap(head)]
+        return "\n".join([*heads, *(tables.cut(row, tables.WIDTH) for row in table.splitlines())])
+
+    def __repr__(self) -> str:
+        return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
+
+    def _repr_html_(self) -> str:
+        made = self._machine_code()
+        columns = (*self._columns(), *(("machine code",) if made else ()), "source")
+        align = "r" * len(self._columns()) + ("n" if made else "") + "c"
+        body, styles = [], []
+        largest = max((line.share for line in self.lines), default=1.0)
+        for line, texts in self._rows():
+            static = [made.at(line.path, line.line).starting(*TELLING).brief] if made else []
+            body.append([*texts, *static, line.text.strip()])
+            heat = _HEAT.format(0.8 * line.share / largest)
+            styles.append([heat if name == "instr." else "" for name in columns])
+        return tables.html(". ".join([self.title, *self.summary().brief]), columns, body, align, styles, _NOTE)
+
+
+class _Unfolded(Trace):
+    _unfolded = True
+
+    @property
+    def parts(self) -> tuple[Trace, ...]:
+        return tuple(replace(part, lines=lines_of(part.report, inlined=True)) for part in super().parts)

@@ -1,0 +1,134 @@
+"""``%load_ext workbench``: ``%%cuda`` makes a module of a cell of CUDA C++."""
+
+from __future__ import annotations
+
+import keyword
+import linecache
+import re
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from workbench.errors import CompileError
+from workbench.loading import Module, load_cuda
+from workbench.toolchain.source import Source
+
+_MESSAGE = re.compile(r"^(In\[\d+\])\((\d+)\): ", re.MULTILINE)
+_NOISE = ("Remark:", "Compilation terminated")
+
+
+class CellCompileError(CompileError):
+    """A compiler refused a cell. In a notebook its lines stand where a traceback would: the fault is in the cell."""
+
+    def _render_traceback_(self, *_: Any) -> list[str]:
+        # IPython prints what this returns, and nothing of the Python in between.
+        return str(self).splitlines()
+
+
+@magics_class
+class CudaMagics(Magics):
+    """``%%cuda``."""
+
+    @magic_arguments()
+    @argument("name", nargs="?", default="kernels", help="the variable that becomes the module (default: kernels)")
+    @argument("--arch", help="architecture to compile for, such as sm_89 (default: the device's own)")
+    @argument("-D", dest="macros", action="append", default=[], metavar="X=1", help="a macro (repeatable)")
+    @argument(
+        "-I", dest="include_dirs", action="append", default=[], metavar="DIR", help="folder of headers (repeatable)"
+    )
+    @argument("--std", help="C++ standard, such as c++20 (default: c++17)")
+    @argument("--option", action="append", default=[], metavar="OPT", help="for the compiler: --option=--use_fast_math")
+    @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
+    @argument("--trace", action="store_true", help="every launch returns a trace: memory traffic line by line")
+    @argument("--device", default="auto", choices=("auto", "sim", "cuda"), help="where launches run (default: auto)")
+    @cell_magic
+    def cuda(self, line: str, cell: str) -> None:
+        """Compile a cell of CUDA C++ and put its kernels into a variable.
+
+        ``kernels.name(grid, block, *args, shared_bytes=0)`` launches one; arguments are torch tensors, NumPy arrays and
+        numbers. ``kernels["scale<float>"]`` is an instance of a template, ``kernels.globals["n"] = 4`` writes a
+        variable of the device. Lines count from the ``%%cuda`` line, as the notebook numbers them. ``--check`` and
+        ``--trace`` run in the PTX machine on the CPU: with ``--check`` findings are shown below the launch, which goes
+        on and returns its report; with ``--trace`` the launch returns a Trace.
+        """
+        given = self._parse(line)
+        if not given.name.isidentifier() or keyword.iskeyword(given.name):
+            raise UsageError(f"%%cuda: {given.name!r} is no name for a variable")
+        # The number of the cell that runs: some IPythons count on before a cell runs, others after.
+        source = cell_source(cell, self.shell.displayhook.prompt_count)
+        if "__global__" not in source.text:
+            raise UsageError("%%cuda: the cell defines no kernel: no function in it is __global__")
+        module = _load(source, given)
+        self.shell.user_ns[given.name] = module
+        for remark in _remarks(module):
+            print(remark)
+
+    # IPython writes one percent sign for cell magics too.
+    cuda.__doc__ = cuda.__doc__.replace("%cuda [", "%%cuda [", 1)
+
+    def _parse(self, line: str) -> Any:
+        try:
+            return parse_argstring(self.cuda, line)
+        except UsageError as error:
+            known = " ".join(self.cuda.parser.format_usage().split()).partition("%cuda ")[2]
+            raise UsageError(f"%%cuda: {error}. It takes: {known}. %%cuda? explains.") from None
+
+
+def cell_source(cell: str, number: int) -> Source:
+    """The source of a cell, under the name ``In[number]``, which traces and findings show with the cell's text.
+
+    Its first line is the magic's own, so that lines count as in the notebook.
+    """
+    name = f"In[{number}]"
+    # An absolute path: a compiler would put its own folder before a relative one, and another folder's cell 3 would
+    # then be other code.
+    path = f"/{name}"
+    text = "\n" + cell
+    # Without a time of change linecache keeps the lines of a file that does not exist.
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    return Source(text, path, name, Path.cwd())
+
+
+def _load(source: Source, given: Any) -> Module:
+    options = [*([f"--std={given.std}"] if given.std else []), *given.option]
+    try:
+        return load_cuda(
+            source,
+            arch=given.arch,
+            macros=dict(_macro(text) for text in given.macros),
+            options=options,
+            include_dirs=given.include_dirs,
+            device=given.device,
+            checks=given.check,
+            trace=given.trace,
+        )
+    except CompileError as error:
+        raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log)) from None
+
+
+def _macro(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"%%cuda: -D {text}: a macro is NAME or NAME=VALUE")
+    return name, value or "1"
+
+
+def _at_lines(log: str) -> str:
+    """A compiler's log with "In[5], line 4" for "In[5](4)", its source lines and carets, without what helps nobody."""
+    lines = [line for line in log.replace("/In[", "In[").splitlines() if not line.startswith(_NOISE)]
+    return re.sub(_MESSAGE, r"\1, line \2: ", "\n".join(lines)).strip()
+
+
+def _remarks(module: Module) -> list[str]:
+    """The compiler's warnings, and which kernels spill registers."""
+    kernels = [module[name].compiled for name in module]
+    logs = dict.fromkeys(_at_lines(kernel.log) for kernel in kernels if kernel.log)
+    spills = [
+        f"{kernel.label} spills {kernel.spill_bytes} bytes of registers per thread"
+        for kernel in kernels
+        if kernel.spill_bytes
+    ]
+    return [*logs, *spills]
