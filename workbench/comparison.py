@@ -94,12 +94,13 @@ class Comparison:
         from rich.table import Table
 
         table = Table(title=self.title, title_justify="left")
-        table.add_column("")
+        table.add_column("", no_wrap=True)
         for trial in self.trials:
             table.add_column(trial.variant, overflow="fold")
         for name, texts in self.facts().items():
             table.add_row(name, *texts)
-        console = Console(width=120, file=io.StringIO(), color_system=None)
+        wide_enough = 32 + 24 * len(self.trials)  # for the names of variants on one line
+        console = Console(width=max(120, wide_enough), file=io.StringIO(), color_system=None)
         console.print(table)
         lines = (line.rstrip() for line in console.file.getvalue().splitlines())
         return "\n".join(line for line in lines if line)

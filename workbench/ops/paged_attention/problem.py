@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -21,7 +22,8 @@ class Problem:
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
     BLOCK_SIZE, else 16). ``features`` names what is asked for beyond plain attention: "alibi", "sliding_window",
-    "soft_cap", "sinks", and "fp8_e4m3", "fp8_e5m2" or "int8" for a quantized cache. ``arch`` is what it runs on.
+    "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2" or "int8" for a quantized cache, "token_scales" for one with a scale per
+    token and head. ``arch`` is what it runs on.
     """
 
     num_seqs: int
@@ -79,3 +81,5 @@ class Tensors:
     sinks: torch.Tensor | None = None
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
+    workspace: Any = None
+    """What the kernels of one variant pass on to each other."""

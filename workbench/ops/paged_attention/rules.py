@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.variant import Restriction
 
@@ -11,6 +13,22 @@ def shared_limit(problem: Problem) -> int:
     from workbench.toolchain.occupancy import limits_of
 
     return limits_of(problem.arch).shared_per_block
+
+
+# Of the first product of each architecture (NVIDIA's whitepapers): A100, A10, L4's big sister L40, H100 SXM, B200.
+_MULTIPROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90": 132, "sm_100": 148}
+
+
+def partition_size(problem: Problem, sizes: Sequence[int], *, blocks_per_multiprocessor: int) -> int:
+    """The largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
+
+    A block is one query head of one partition. Short partitions fill the GPU better and cost more partial results.
+    """
+    wanted = blocks_per_multiprocessor * _MULTIPROCESSORS.get(problem.arch, 108)
+    for size in sorted(sizes, reverse=True):
+        if problem.num_heads * (problem.total_tokens // size) >= wanted:
+            return size
+    return min(sizes)
 
 
 PAGE_SIZE = Restriction(
@@ -23,4 +41,10 @@ GRID = Restriction(
     "grid",
     "num_seqs <= 65535, the second dimension of a grid",
     lambda config, problem: problem.num_seqs <= 65535,
+)
+
+PARTITIONS = Restriction(
+    "partitions",
+    "ceil(max_seq_len / PARTITION_SIZE) <= 65535, the third dimension of a grid",
+    lambda config, problem: -(-problem.max_seq_len // config["PARTITION_SIZE"]) <= 65535,
 )

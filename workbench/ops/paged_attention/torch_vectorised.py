@@ -83,7 +83,7 @@ VARIANT = TorchVariant(
     restrictions=(),
     layouts=LAYOUTS,
     dtypes=tuple(DTYPES),
-    features=("alibi", "sliding_window", "soft_cap", "sinks", *CACHE_DTYPES),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", *CACHE_DTYPES, "token_scales"),
     defaults=lambda problem: {},
     compute=compute,
 )

@@ -16,8 +16,16 @@ import triton
 import triton.language as tl
 
 from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
-from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
+from workbench.ops.paged_attention.triton_tiles import (
+    POWERS_OF_TWO,
+    SCALAR_TYPES,
+    TILE_IN_REGISTERS,
+    TILE_IN_SHARED_MEMORY,
+    default_tile,
+    head_and_strides,
+)
+from workbench.ops.variant import Config, Launch, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -108,11 +116,8 @@ def paged_attention_online_softmax(
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
-_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-
-
 def _signature(problem: Problem) -> Mapping[str, str]:
-    scalar = f"*{_TYPES[problem.dtype]}"
+    scalar = f"*{SCALAR_TYPES[problem.dtype]}"
     return {
         "out": scalar,
         "query": f"{scalar}:1",
@@ -129,22 +134,10 @@ def _signature(problem: Problem) -> Mapping[str, str]:
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    heads, size, page = problem.num_kv_heads, problem.head_size, config["BLOCK_SIZE"]
-    padded = triton.next_power_of_2(size)
-    if problem.layout == "x":
-        x = problem.x
-        strides = {"X": x, "KEY_HEAD": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
-        strides |= {"VALUE_HEAD": page * size, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
-    else:
-        head, token = (size, heads * size) if problem.layout == "nhd" else (page * size, size)
-        strides = {"X": padded, "KEY_HEAD": head, "KEY_TOKEN": token, "KEY_X": 0}
-        strides |= {"VALUE_HEAD": head, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
     return {
         "GROUP": problem.group,
-        "HEAD_SIZE": size,
-        "HEAD_PADDED": padded,
-        **strides,
-        "BLOCK_SIZE": page,
+        **head_and_strides(config, problem),
+        "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
         "NUM_STAGES": config["num_stages"],
     }
@@ -152,8 +145,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
 
 def default_config(problem: Problem) -> dict:
     """A tile of 64 tokens, or fewer where a head is large, on four warps."""
-    tile = max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
-    return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
+    return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
@@ -177,33 +169,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     )
 
 
-def _tile_bytes(config: Config, problem: Problem) -> int:
-    return config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * problem.cache_dtype.itemsize
-
-
-RESTRICTIONS = (
-    PAGE_SIZE,
-    Restriction(
-        "powers of two",
-        "BLOCK_SIZE, TILE_TOKENS and num_warps are powers of two, num_warps <= 32",
-        lambda c, p: (
-            c["num_warps"] <= 32
-            and all(c[name].bit_count() == 1 for name in ("BLOCK_SIZE", "TILE_TOKENS", "num_warps"))
-        ),
-    ),
-    Restriction(
-        "a tile fits in registers",
-        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
-        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
-    ),
-    Restriction(
-        "shared memory",
-        "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps"
-        " bytes <= what a block of arch may take",
-        lambda c, p: (c["num_stages"] - 1) * 2 * _tile_bytes(c, p) + 2048 * c["num_warps"] <= shared_limit(p),
-    ),
-    GRID,
-)
+RESTRICTIONS = (PAGE_SIZE, POWERS_OF_TWO, TILE_IN_REGISTERS, TILE_IN_SHARED_MEMORY, GRID)
 
 VARIANT = TritonVariant(
     op="paged_attention",

@@ -219,6 +219,7 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
         "soft_cap": t.soft_cap is not None,
         "sinks": t.sinks is not None,
         kv_cache_dtype: kv_cache_dtype != "auto",
+        "token_scales": any(scale is not None and scale.dim() == 3 for scale in (t.k_scale, t.v_scale)),
     }
     return tuple(name for name, wanted in given.items() if wanted)
 

@@ -1,0 +1,213 @@
+// Paged attention of one new token per sequence, split over the sequence: one block per (query head, sequence,
+// partition of PARTITION_SIZE tokens), so that a single long sequence still fills the GPU. A warp takes a page at a
+// time and keeps its softmax up to date (online softmax), so that one pass over K and V is enough, both can be in
+// flight at once, and no memory is needed per token. Each block leaves an unnormalised sum with its maximum; a second
+// kernel combines the partitions.
+//
+//   out           [num_seqs, num_heads, HEAD_SIZE]
+//   partial_out   [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32       sum of exp2(score - max) * V
+//   partial_stats [num_seqs, num_heads, num_partitions] (max, sum) fp32       scores in base 2
+//   query         [num_seqs, num_heads, HEAD_SIZE]                            rows query_stride apart
+//   key_cache     [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]    pages key_page_stride apart
+//   value_cache   [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]           pages value_page_stride apart
+//   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
+//   k_scale, v_scale [num_kv_heads] or [1] (scale_stride 0), alibi_slopes, sinks [num_heads]: null where not used
+//
+// Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block. Idea: vLLM's v2 kernel
+// and Flash-Decoding (Dao et al., 2023) for the split, Milakov and Gimelshein (2018) for the online softmax.
+#include "common/reductions.cuh"
+#include "common/vectors.cuh"
+#ifdef QUANTIZED  // an 8-bit CACHE
+#include "common/quantized.cuh"
+#endif
+
+#ifndef SCALAR
+#define SCALAR __half
+#define CACHE __half
+#define HEAD_SIZE 128
+#define BLOCK_SIZE 16
+#define PARTITION_SIZE 512
+#define NUM_THREADS 128
+#endif
+
+constexpr int X = 16 / sizeof(CACHE);  // elements of one 16-byte step of the key layout
+constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
+constexpr int LANES_PER_TOKEN = WARP_SIZE / BLOCK_SIZE;
+constexpr int KEY_STEPS = HEAD_SIZE / X;  // 16-byte steps of a key
+constexpr int KEY_STEPS_PER_LANE = (KEY_STEPS + LANES_PER_TOKEN - 1) / LANES_PER_TOKEN;
+constexpr int V_VEC_SIZE = X < BLOCK_SIZE ? X : BLOCK_SIZE;
+constexpr int LANES_PER_ROW = BLOCK_SIZE / V_VEC_SIZE;
+constexpr int ROWS_PER_STEP = WARP_SIZE / LANES_PER_ROW;
+constexpr int ROWS_PER_LANE = (HEAD_SIZE + ROWS_PER_STEP - 1) / ROWS_PER_STEP;
+constexpr int IN_FLIGHT = KEY_STEPS_PER_LANE < 8 ? KEY_STEPS_PER_LANE : 8;  // at most 128 bytes of keys in registers
+constexpr bool VALUES_AHEAD = ROWS_PER_LANE <= 8;                           // and as many of values beside them
+// Left alone, ptxas spills to reach an occupancy that nobody asked for: grant 128 registers, or 255 for many rows.
+constexpr int RESIDENT_THREADS = ROWS_PER_LANE <= 16 && sizeof(CACHE) < 4 ? 512 : 256;
+constexpr int MIN_BLOCKS = RESIDENT_THREADS > NUM_THREADS ? RESIDENT_THREADS / NUM_THREADS : 1;
+constexpr float LOG2_E = 1.4426950408889634f;
+
+using Cache = CACHE;
+using Key = Vector<Cache, X>;
+using Value = Vector<Cache, V_VEC_SIZE>;
+
+// The row of V that a lane reads in step i, and whether there is one.
+__device__ __forceinline__ int row_of(int lane, int i) { return lane / LANES_PER_ROW + i * ROWS_PER_STEP; }
+__device__ __forceinline__ bool has_row(int row) { return HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE; }
+
+extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_BLOCKS)
+paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ partial_stats,
+                          const SCALAR* __restrict__ query, const Cache* __restrict__ key_cache,
+                          const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
+                          const int* __restrict__ seq_lens, const float* __restrict__ k_scale,
+                          const float* __restrict__ alibi_slopes, float scale, float soft_cap, int sliding_window,
+                          int scale_stride, int num_kv_heads, int table_stride, long long query_stride,
+                          long long key_page_stride, long long value_page_stride) {
+  const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
+  const int kv_head = head / (num_heads / num_kv_heads);
+  const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+  const int seq_len = seq_lens[seq];
+  const int window_start = sliding_window > 0 ? max(seq_len - sliding_window, 0) : 0;
+  const int begin = max((int)blockIdx.z * PARTITION_SIZE, window_start);
+  const int end = min(((int)blockIdx.z + 1) * PARTITION_SIZE, seq_len);
+  if (begin >= end) return;  // the whole block: past the sequence, or before the window
+  const int* table = block_tables + (long long)seq * table_stride;
+
+  __shared__ alignas(16) float scaled_query[HEAD_SIZE];
+  __shared__ alignas(16) float weights[NUM_WARPS][BLOCK_SIZE];
+  __shared__ float warp_max[NUM_WARPS], warp_sum[NUM_WARPS];
+  __shared__ float warp_out[NUM_WARPS][HEAD_SIZE];
+
+  // 1. Load the query once, in fp32, with every factor of a score folded in: the softmax scale, the scale of a
+  //    quantized key, and the change to base 2 (or, where tanh comes in between, the division by the cap).
+  const float factor =
+      scale * (k_scale ? k_scale[kv_head * scale_stride] : 1.f) * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
+  for (int i = threadIdx.x; i < HEAD_SIZE; i += NUM_THREADS)
+    scaled_query[i] = to_float(query[seq * query_stride + head * HEAD_SIZE + i]) * factor;
+  const float slope = alibi_slopes ? alibi_slopes[head] * LOG2_E : 0.f;
+  __syncthreads();
+
+  const int slot = lane % BLOCK_SIZE;
+  float max_score = -infinity(), sum = 0.f, rows[ROWS_PER_LANE] = {};
+  for (int page = begin / BLOCK_SIZE + warp; page * BLOCK_SIZE < end; page += NUM_WARPS) {
+    const long long block = table[page];
+    const Cache* keys = key_cache + block * key_page_stride + (long long)kv_head * (HEAD_SIZE * BLOCK_SIZE);
+    const Cache* values = value_cache + block * value_page_stride + (long long)kv_head * (HEAD_SIZE * BLOCK_SIZE);
+    const int token = page * BLOCK_SIZE + slot;
+    const bool inside = token >= begin && token < end;
+
+    // 2. Score: lanes BLOCK_SIZE apart share a token; each load of the warp is 512 bytes in a row.
+    Value value[VALUES_AHEAD ? ROWS_PER_LANE : 1];
+    if (VALUES_AHEAD) {  // not needed before step 4, but under way from here on
+#pragma unroll
+      for (int i = 0; i < ROWS_PER_LANE; ++i)
+        if (has_row(row_of(lane, i)))
+          value[i].load(values + row_of(lane, i) * BLOCK_SIZE + lane % LANES_PER_ROW * V_VEC_SIZE);
+    }
+    float score = 0.f;
+#pragma unroll 1
+    for (int first = 0; first < KEY_STEPS_PER_LANE; first += IN_FLIGHT) {
+      Key key[IN_FLIGHT];
+#pragma unroll
+      for (int j = 0; j < IN_FLIGHT; ++j) {
+        const int step = lane / BLOCK_SIZE + (first + j) * LANES_PER_TOKEN;
+        if (step < KEY_STEPS) key[j].load(keys + (step * BLOCK_SIZE + slot) * X);
+      }
+#pragma unroll
+      for (int j = 0; j < IN_FLIGHT; ++j) {
+        const int step = lane / BLOCK_SIZE + (first + j) * LANES_PER_TOKEN;
+        if (step >= KEY_STEPS) continue;
+        Vector<float, X> q;
+        q.load(scaled_query + step * X);
+        score += dot(q, key[j]);
+      }
+    }
+    score = sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score);
+    if (soft_cap > 0.f) score = soft_cap * LOG2_E * tanhf(score);
+    score += slope * (token - (seq_len - 1));
+    score = inside ? score : -infinity();  // also where an unused slot made it NaN
+
+    // 3. Rescale what was summed under the old maximum. The page has a token inside, so that the new one is finite.
+    const float new_max = fmaxf(max_score, max_over_lanes<1, BLOCK_SIZE>(score));
+    const float rescale = exp2f(max_score - new_max), weight = exp2f(score - new_max);
+    sum = sum * rescale + weight;
+    max_score = new_max;
+    __syncwarp();  // the weights of the page before have been read
+    if (lane < BLOCK_SIZE) weights[warp][slot] = weight;
+    __syncwarp();
+
+    // 4. Accumulate: a lane reads V_VEC_SIZE tokens of a row and keeps the row's sum.
+    const int first_token = lane % LANES_PER_ROW * V_VEC_SIZE;
+    const bool whole = page * BLOCK_SIZE >= begin && (page + 1) * BLOCK_SIZE <= end;
+    Vector<float, V_VEC_SIZE> w;
+    w.load(weights[warp] + first_token);
+#pragma unroll
+    for (int i = 0; i < ROWS_PER_LANE; ++i) {
+      if (!has_row(row_of(lane, i))) break;
+      Value v;
+      if (VALUES_AHEAD) {
+        v = value[i];
+      } else {
+        v.load(values + row_of(lane, i) * BLOCK_SIZE + first_token);
+      }
+      if (!whole) {  // a weight of zero is not enough: an unused slot may hold NaN, and 0 * NaN is NaN
+#pragma unroll
+        for (int j = 0; j < V_VEC_SIZE; ++j) {
+          const int at = page * BLOCK_SIZE + first_token + j;
+          if (at < begin || at >= end) v.at[j] = Cache{};
+        }
+      }
+      rows[i] = rows[i] * rescale + dot(w, v);
+    }
+  }
+
+  // 5. Reduce over the lanes of a row, then over the warps, each under its own maximum; a warp without a page has
+  //    minus infinity and counts for nothing.
+  sum = sum_over_lanes<1, BLOCK_SIZE>(sum);
+  if (lane == 0) warp_max[warp] = max_score, warp_sum[warp] = sum;
+#pragma unroll
+  for (int i = 0; i < ROWS_PER_LANE; ++i) {
+    const float row_sum = sum_over_lanes<1, LANES_PER_ROW>(rows[i]);
+    if (lane % LANES_PER_ROW == 0 && has_row(row_of(lane, i))) warp_out[warp][row_of(lane, i)] = row_sum;
+  }
+  __syncthreads();
+  float block_max = warp_max[0], block_sum = 0.f;
+#pragma unroll
+  for (int i = 1; i < NUM_WARPS; ++i) block_max = fmaxf(block_max, warp_max[i]);
+#pragma unroll
+  for (int i = 0; i < NUM_WARPS; ++i) block_sum += warp_sum[i] * exp2f(warp_max[i] - block_max);
+  const long long place = ((long long)seq * num_heads + head) * gridDim.z + blockIdx.z;
+  if (threadIdx.x == 0) partial_stats[place] = make_float2(block_max, block_sum);
+  for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS) {
+    float total = 0.f;
+#pragma unroll
+    for (int i = 0; i < NUM_WARPS; ++i) total += warp_out[i][row] * exp2f(warp_max[i] - block_max);
+    partial_out[place * HEAD_SIZE + row] = total;
+  }
+}
+
+// The partitions of one (query head, sequence), put on a common maximum, added up and divided once. A sink takes its
+// share of the weight and gives no value. A thread per element, grid as above without partitions.
+extern "C" __global__ void __launch_bounds__(NUM_THREADS)
+paged_attention_reduce(SCALAR* __restrict__ out, const float* __restrict__ partial_out,
+                       const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
+                       const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
+                       int scale_stride, int num_kv_heads, int num_partitions) {
+  const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
+  const int seq_len = seq_lens[seq];
+  const int first = sliding_window > 0 ? max(seq_len - sliding_window, 0) / PARTITION_SIZE : 0;
+  const int last = (seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;
+  const long long place = ((long long)seq * num_heads + head) * num_partitions;
+
+  float max_score = sinks ? sinks[head] * LOG2_E : -infinity();
+  for (int i = first; i < last; ++i) max_score = fmaxf(max_score, partial_stats[place + i].x);
+  float sum = sinks ? exp2f(sinks[head] * LOG2_E - max_score) : 0.f;
+  for (int i = first; i < last; ++i) sum += partial_stats[place + i].y * exp2f(partial_stats[place + i].x - max_score);
+  const float value_scale = v_scale ? v_scale[head / (num_heads / num_kv_heads) * scale_stride] : 1.f;
+  const float inverse = seq_len > 0 ? value_scale / sum : 0.f;
+  for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS) {
+    float total = 0.f;
+    for (int i = first; i < last; ++i)
+      total += partial_out[(place + i) * HEAD_SIZE + row] * exp2f(partial_stats[place + i].x - max_score);
+    out[((long long)seq * num_heads + head) * HEAD_SIZE + row] = from_float<SCALAR>(total * inverse);
+  }
+}

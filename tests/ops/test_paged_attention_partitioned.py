@@ -1,0 +1,276 @@
+"""The kernels that split the sequence: features, quantized caches, what the split does, and their mutants."""
+
+import dataclasses
+
+import pytest
+import torch
+from mutation import Mutant, caught
+
+from workbench import ops
+from workbench.devices.sim import Simulator
+from workbench.ops.paged_attention import case
+from workbench.ops.paged_attention.rules import partition_size
+
+VARIANT = ops.variant("paged_attention", "cuda_partitioned")
+TRITON = ops.variant("paged_attention", "triton_partitioned")
+SMALL = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
+TRITON_SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 2}
+
+FEATURES = {
+    "alibi": {"alibi": True},
+    "window inside a partition": {"sliding_window": 40},
+    "window of one token": {"sliding_window": 1},
+    "window across partitions": {"sliding_window": 130},
+    "window longer than any sequence": {"sliding_window": 10_000},
+    "soft cap": {"soft_cap": 5.0},
+    "sinks": {"sinks": True},
+    "all of them": {"sliding_window": 150, "alibi": True, "soft_cap": 20.0, "sinks": True},
+    "int8": {"kv_cache_dtype": "int8"},
+    "fp8_e4m3": {"kv_cache_dtype": "fp8_e4m3"},
+    "fp8_e5m2": {"kv_cache_dtype": "fp8_e5m2"},
+    "fp8_e4m3 and all of them": {
+        "kv_cache_dtype": "fp8_e4m3",
+        "sliding_window": 150,
+        "alibi": True,
+        "soft_cap": 20.0,
+        "sinks": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_features_in_cuda(name, dtype, judge):
+    one = case("small", dtype=dtype, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
+    verdict = judge(VARIANT, SMALL, one, checks=True)
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if "e4m3" not in name])
+@pytest.mark.parametrize("layout", TRITON.layouts)
+def test_features_in_triton(name, layout, judge):
+    one = case("small", layout=layout, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
+    verdict = judge(TRITON, TRITON_SMALL, one, checks=True)
+    assert verdict.ok, verdict
+
+
+def test_triton_has_fp8_e4m3_from_sm_89_on():
+    one = case("small", seq_lens=(1, 128, 300), **FEATURES["fp8_e4m3 and all of them"])
+    assert [rule.name for rule in TRITON.broken(TRITON_SMALL, one.problem(TRITON_SMALL))] == ["fp8_e4m3"]
+    problem = one.problem(TRITON_SMALL, arch="sm_89")
+    tensors = one.inputs(problem)
+    TRITON.run(TRITON_SMALL, problem, tensors, Simulator(arch="sm_89"))
+    check = one.check(tensors.out)
+    assert check.ok, check
+
+
+@pytest.mark.parametrize(("variant", "config"), [(VARIANT, SMALL), (TRITON, TRITON_SMALL)], ids=["cuda", "triton"])
+def test_one_scale_for_the_whole_tensor_or_none(variant, config, sim):
+    """A quantized cache with a scale per tensor, per KV head, or none: the same kernel, told by a stride."""
+    one = case("small", seq_lens=(40, 129), kv_cache_dtype="int8")
+    problem = one.problem(config)
+    results = []
+    for scale in (None, torch.ones(1), torch.ones(2), torch.full((1,), 2.0), torch.full((2,), 2.0)):
+        tensors = one.inputs(problem)
+        tensors.query.zero_()  # all weights alike: the answer is the mean of V, times its scale
+        tensors.k_scale = tensors.v_scale = scale
+        variant.run(config, problem, tensors, sim)
+        results.append(tensors.out.double())
+    none, tensor, head, tensor_2, head_2 = results
+    assert torch.equal(none, tensor)
+    assert torch.equal(none, head)
+    assert torch.equal(tensor_2, head_2)
+    assert torch.allclose(tensor_2, 2 * none, rtol=2e-3)
+
+
+@pytest.mark.parametrize("variant", [VARIANT, TRITON], ids=["cuda", "triton"])
+def test_a_scale_per_token_is_refused_by_name(variant):
+    one = case("small", kv_cache_dtype="int8")
+    problem = dataclasses.replace(one.problem(), features=("int8", "token_scales"))
+    assert [rule.rule.split()[0] for rule in variant.unsupported(problem)] == ["token_scales"]
+
+
+def launches_of(one, config):
+    problem = one.problem(config)
+    return VARIANT.launches(config, problem, one.inputs(problem))
+
+
+class TestTheSplit:
+    def test_one_long_sequence_fills_the_gpu(self):
+        """A batch of one has as many blocks as query heads without the split: 32 for 108 multiprocessors."""
+        one = case("llama-3-8b", context=8192, num_seqs=1)
+        problem = one.problem()
+        size = VARIANT.default_config(problem)["PARTITION_SIZE"]
+        blocks = problem.num_heads * -(-problem.max_seq_len // size)
+        assert blocks >= 4 * 108 > problem.num_heads
+        # A batch that fills it anyway keeps the longest partitions, and so the fewest partial results.
+        many = case("llama-3-8b", context=8192, num_seqs=64)
+        assert VARIANT.default_config(many.problem())["PARTITION_SIZE"] == max(VARIANT.space["PARTITION_SIZE"])
+
+    def test_no_block_has_more_than_a_partition(self, sim):
+        """However uneven the lengths are: the longest-running block of a batch reads one partition of K and V."""
+        one = case("small", seq_lens=(700, 3, 40), num_heads=2, num_kv_heads=1)
+        problem = one.problem(SMALL)
+        report = VARIANT.run(SMALL, problem, one.inputs(problem), sim, statistics=True)
+        partition, reduction = report.parts
+        assert partition.grid == (2, 3, -(-700 // 128))
+        assert reduction.grid[:2] == (2, 3)
+        # Six partitions of the long sequence and one of each short one; the other blocks end after a few instructions.
+        wide = [line for line in partition.lines if line.space == "global" and line.bytes == 16 * line.active_lanes > 0]
+        pages = sum(-(-length // 16) for length in (700, 3, 40))
+        assert sum(line.requests for line in wide) == 2 * pages * (4 + 4)  # 64 fp16 = 4 requests a page for K, 4 for V
+
+    def test_partition_size_prefers_long_partitions_that_fill_the_gpu(self):
+        problem = case("llama-3-8b", context=4096, num_seqs=1).problem()
+        sizes = (128, 256, 512, 1024)
+        assert partition_size(problem, sizes, blocks_per_multiprocessor=1) == 1024
+        assert partition_size(problem, sizes, blocks_per_multiprocessor=4) == 256
+        assert partition_size(problem, sizes, blocks_per_multiprocessor=100) == 128
+
+    def test_partial_results_are_fp32_and_small(self, sim):
+        """What the split costs: 4 * (head_size + 2) bytes per head and partition, written once and read once."""
+        one = case("llama-3-8b", context=512, num_seqs=1)
+        config = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 128}
+        problem = one.problem(config)
+        report = VARIANT.run(config, problem, one.inputs(problem), sim, statistics=True)
+        partials = 4 * 32 * 4 * (128 + 2)
+        assert report.parts[0].unique_bytes_written == partials
+        assert partials <= report.parts[1].unique_bytes_read <= partials + 64
+        minimum = one.minimum_bytes(problem)
+        moved = report.unique_bytes_read + report.unique_bytes_written
+        assert minimum <= moved - 2 * partials <= 1.02 * minimum
+
+    def test_every_load_of_the_cache_is_512_bytes_in_a_row(self, sim):
+        one = case("llama-3-8b", context=256, num_seqs=1)
+        config = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 128}
+        problem = one.problem(config)
+        report = VARIANT.run(config, problem, one.inputs(problem), sim, statistics=True).parts[0]
+        wide = [line for line in report.lines if line.space == "global" and line.is_load and ".v4" in line.text]
+        assert {line.sectors / line.requests for line in wide} == {16.0}
+        assert sum(line.bytes for line in wide) > 0.99 * 2 * 32 * 256 * 128 * 2
+
+    def test_a_sequence_of_no_tokens_runs_no_partition(self, judge):
+        one = case("small", seq_lens=(0, 0))
+        assert judge(VARIANT, SMALL, one, checks=True).ok
+        assert launches_of(one, SMALL)[0].grid[2] == 1
+
+    def test_shared_memory_does_not_grow_with_the_sequence(self):
+        short, long = (case("llama-3-8b", context=context, num_seqs=1) for context in (256, 131_072))
+        config = VARIANT.default_config(short.problem())
+        for one in (short, long):
+            assert VARIANT.compile(config, one.problem(config)).shared_bytes == 4 * (128 * 5 + 4 * (16 + 2))
+        assert not VARIANT.broken(config, long.problem(config))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8_e4m3", "int8"])
+def test_no_spills_and_wide_loads(arch, kv_cache_dtype):
+    one = case("llama-3-8b", kv_cache_dtype=kv_cache_dtype)
+    config = VARIANT.default_config(one.problem())
+    for kernel in VARIANT.kernels(config, one.problem(config, arch=arch), arch):
+        assert kernel.spill_bytes == 0
+        assert kernel.registers <= 128
+    partition = VARIANT.compile(config, one.problem(config, arch=arch), arch)
+    itemsize = 1 if kv_cache_dtype != "auto" else 2
+    assert partition.sass.count("LDG.E.128") >= 2 * 128 * itemsize // 32  # 16 bytes of K and of V, per lane and page
+
+
+def test_each_rule_is_named():
+    base = case("small").problem()
+    assert not VARIANT.broken(SMALL, base)
+    broken = {
+        "page size": ({}, {"block_size": 32}),
+        "a page is one load of a warp": ({"BLOCK_SIZE": 64}, {}),
+        "whole pages": ({"PARTITION_SIZE": 100}, {}),
+        "whole 16-byte steps": ({}, {"head_size": 36}),
+        "threads per block": ({"NUM_THREADS": 48}, {}),
+        "shared memory": ({"NUM_THREADS": 1024}, {"head_size": 512}),
+        "partitions": ({}, {"max_seq_len": 128 * 70_000}),
+        "grid": ({}, {"num_seqs": 70_000}),
+    }
+    assert set(broken) == {rule.name for rule in VARIANT.restrictions}
+    for name, (changes, sizes) in broken.items():
+        rules = VARIANT.broken({**SMALL, **changes}, dataclasses.replace(base, **sizes))
+        assert name in {rule.name for rule in rules}
+
+
+MUTANTS = (
+    Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
+    Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
+    Mutant("wrong scale of K", "k_scale[kv_head * scale_stride]", "k_scale[head % 2 * scale_stride]"),
+    Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale["),
+    Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
+    Mutant("cap not undone", "soft_cap * LOG2_E * tanhf(score)", "LOG2_E * tanhf(score)"),
+    Mutant("ALiBi from the start", "slope * (token - (seq_len - 1))", "slope * (seq_len - 1 - token)"),
+    Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len);", "+ 1) * PARTITION_SIZE, seq_len - 1);"),
+    Mutant("window one token long", "(seq_len - sliding_window, 0) : 0;", "(seq_len - sliding_window - 1, 0) : 0;"),
+    Mutant("mask missing", "score = inside ? score : -infinity();", ""),
+    Mutant("mask ignores the window", "token >= begin && token < end", "token < end"),
+    Mutant("values outside kept", "if (at < begin || at >= end) v.at[j]", "if (false) v.at[j]"),
+    Mutant("rows not rescaled", "rows[i] = rows[i] * rescale +", "rows[i] = rows[i] +"),
+    Mutant("sum not rescaled", "sum = sum * rescale + weight;", "sum = sum + weight;"),
+    Mutant("lanes of a token not added", "score = sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score);", ""),
+    Mutant("each warp its own maximum", "row] * exp2f(warp_max[i] - block_max)", "row]"),
+    Mutant("one warp's sum", "block_sum += warp_sum[i] *", "block_sum = warp_sum[i] *"),
+    Mutant("table ignored", "const long long block = table[page];", "const long long block = page;"),
+    Mutant("every warp every page", "page = begin / BLOCK_SIZE + warp;", "page = begin / BLOCK_SIZE;"),
+    Mutant("partitions on no common maximum", "row] * exp2f(partial_stats[place + i].x - max_score);", "row];"),
+    Mutant("last partition dropped", "(seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;", "seq_len / PARTITION_SIZE;"),
+    Mutant("partitions of another head", "+ head) * num_partitions;", "+ (head ^ 1)) * num_partitions;"),
+    Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f("),
+    Mutant("not divided", "from_float<SCALAR>(total * inverse)", "from_float<SCALAR>(total)"),
+    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
+    Mutant("weights read early", "weights[warp][slot] = weight;\n    __syncwarp();", "weights[warp][slot] = weight;"),
+)  # fmt: skip
+TRITON_MUTANTS = (
+    Mutant("K ignored", "key.to(tl.float32) * q[None, None, :]", "key.to(tl.float32) * 0.0"),
+    Mutant("wrong KV head", "kv_head = head // GROUP", "kv_head = head % (tl.num_programs(0) // GROUP)"),
+    Mutant("wrong scale of K", "k_scale + kv_head * scale_stride", "k_scale"),
+    Mutant("wrong scale of V", "v_scale + head // GROUP * scale_stride", "v_scale"),
+    Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
+    Mutant("ALiBi from the start", "(token - (seq_len - 1))", "token"),
+    Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len)", "+ 1) * PARTITION_SIZE, seq_len - 1)"),
+    Mutant("window one token long", "begin, seq_len - sliding_window)", "begin, seq_len - sliding_window - 1)"),
+    Mutant("window starts at a tile", "(token >= begin) & (token < end)", "token < end"),
+    Mutant("mask missing", 'score = tl.where(valid, score, float("-inf"))', "score = score"),
+    Mutant("values outside kept", "tl.where(valid[:, None, :], value.to(tl.float32), 0.0)", "value.to(tl.float32)"),
+    Mutant("sums not rescaled", "acc = acc * rescale + tl.sum", "acc = acc + tl.sum"),
+    Mutant("total not rescaled", "total = total * rescale + tl.sum", "total = total + tl.sum"),
+    Mutant("table ignored", "tl.load(table + first // BLOCK_SIZE, mask=needed, other=0)", "(first // BLOCK_SIZE)"),
+    Mutant("first partition twice", "for partition in range(first,", "for partition in range(0 * first,"),
+    Mutant("last partition dropped", "tl.cdiv(seq_len, PARTITION_SIZE)", "seq_len // PARTITION_SIZE"),
+    Mutant("partitions on no common maximum", "acc = acc * rescale + row * weight", "acc = acc + row"),
+    Mutant("partitions of another head", "+ head) * num_partitions", "+ (head ^ 1)) * num_partitions"),
+    Mutant("sink left out of the sum", "total = 1.0", "total = 0.0"),
+    Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc"),
+)  # fmt: skip
+CASES = (
+    case("small", seq_lens=(1, 129, 300)),
+    case("small", seq_lens=(1, 129, 300), **FEATURES["all of them"], kv_cache_dtype="int8"),
+)
+RUNS = {VARIANT: [(one, SMALL) for one in CASES], TRITON: [(one, TRITON_SMALL) for one in CASES]}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(VARIANT, mutant, RUNS[VARIANT], judge, tmp_path)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("mutant", TRITON_MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path, checks=False)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("variant", RUNS, ids=lambda variant: variant.name)
+def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
+    for one, config in RUNS[variant]:
+        verdict = judge(variant, config, one, checks=True)
+        assert verdict.ok, verdict
+
+
+def test_the_mutants_take_every_barrier():
+    source = VARIANT.source.read_text()
+    # Of the two that are for a warp the first is ordered by a shuffle too, as the machine sees it.
+    assert (source.count("__syncthreads"), source.count("__syncwarp")) == (2, 2)

@@ -1,0 +1,167 @@
+"""A block per partition of the sequence, online softmax in every warp, and a kernel that combines the partitions.
+
+The kernels are those of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
+block per query head and sequence, a batch of few sequences leaves most multiprocessors idle, however long they are.
+Because a partition has a fixed length, long sequences get more blocks than short ones, and no block gets more than one
+partition's work.
+
+Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
+``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``. As there is a block per *query* head, K and V are
+asked for once per query head of a group; all but the first request can be answered by L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from workbench.home import cuda_sources
+from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
+from workbench.ops.paged_attention.workspace import partials, scale_stride
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
+
+_CPP_NAMES = {
+    torch.float32: "float",
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float8_e4m3fn: "__nv_fp8_e4m3",
+    torch.float8_e5m2: "__nv_fp8_e5m2",
+    torch.int8: "signed char",
+}
+_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    warps = config["NUM_THREADS"] // 32
+    return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2))
+
+
+RESTRICTIONS = (
+    PAGE_SIZE,
+    Restriction(
+        "a page is one load of a warp",
+        "BLOCK_SIZE is 8, 16 or 32 tokens",
+        lambda c, p: c["BLOCK_SIZE"] in (8, 16, 32),
+    ),
+    Restriction(
+        "whole pages",
+        "PARTITION_SIZE % BLOCK_SIZE == 0",
+        lambda c, p: c["PARTITION_SIZE"] % c["BLOCK_SIZE"] == 0,
+    ),
+    Restriction(
+        "whole 16-byte steps",
+        "head_size % x == 0 with x = 16 / sizeof(cache element)",
+        lambda c, p: p.head_size % p.x == 0,
+    ),
+    Restriction(
+        "threads per block",
+        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
+        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
+    ),
+    Restriction(
+        "shared memory",
+        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) bytes <= 49152 (declared statically)",
+        lambda c, p: _shared_bytes(c, p) <= min(49152, shared_limit(p)),
+    ),
+    PARTITIONS,
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """The longest partitions that still give every multiprocessor its blocks; four warps."""
+    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
+    return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128}
+
+
+def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {
+        "SCALAR": _CPP_NAMES[DTYPES[problem.dtype]],
+        "CACHE": _CPP_NAMES[problem.cache_dtype],
+        "HEAD_SIZE": problem.head_size,
+        **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
+        **config,
+    }
+
+
+def _resources(config: Config, problem: Problem) -> tuple[int, int]:
+    return config["NUM_THREADS"], 0
+
+
+def _workspace(config: Config, problem: Problem, tensors: Tensors):
+    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
+
+
+def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.workspace.out,
+            t.workspace.stats,
+            t.query,
+            t.key_cache,
+            t.value_cache,
+            t.block_tables,
+            t.seq_lens,
+            t.k_scale,
+            t.alibi_slopes,
+            t.scale,
+            t.soft_cap or 0.0,
+            t.sliding_window or 0,
+            scale_stride(t.k_scale),
+            problem.num_kv_heads,
+            t.block_tables.stride(0),
+            t.query.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+    )
+
+
+def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.out,
+            t.workspace.out,
+            t.workspace.stats,
+            t.seq_lens,
+            t.v_scale,
+            t.sinks,
+            t.sliding_window or 0,
+            scale_stride(t.v_scale),
+            problem.num_kv_heads,
+            t.workspace.count,
+        ),
+    )
+
+
+VARIANT = CudaVariant(
+    op="paged_attention",
+    name="cuda_partitioned",
+    idea="a block per partition of the sequence, a warp per page, online softmax; a second kernel combines them",
+    source=cuda_sources() / "paged_attention_partitioned.cu",
+    kernel="paged_attention_partition",
+    space={
+        "BLOCK_SIZE": (8, 16, 32),
+        "PARTITION_SIZE": _PARTITION_SIZES,
+        "NUM_THREADS": (32, 64, 128, 256),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x",),
+    dtypes=("float32", "float16", "bfloat16"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8"),
+    defaults=default_config,
+    macros=_macros,
+    resources=_resources,
+    launcher=_launch_partitions,
+    workspace=_workspace,
+    then=(CudaStep(kernel="paged_attention_reduce", resources=_resources, launcher=_launch_reduction),),
+)

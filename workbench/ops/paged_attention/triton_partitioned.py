@@ -1,0 +1,375 @@
+"""A program per query head, sequence and partition of the sequence, and one that combines the partitions: in Triton.
+
+The idea is that of ``cuda_src/paged_attention_partitioned.cu``: PARTITION_SIZE *tokens* per program, so that one long
+sequence fills the GPU; fp32 partial results with their maximum; a reduction. Inside a program the steps are those of
+``triton_online_softmax``. Bytes that must move are those of ``cuda_partitioned``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size
+from workbench.ops.paged_attention.triton_tiles import (
+    FP8_SUPPORT,
+    POWERS_OF_TWO,
+    SCALAR_TYPES,
+    TILE_IN_REGISTERS,
+    TILE_IN_SHARED_MEMORY,
+    cache_type,
+    default_tile,
+    head_and_strides,
+)
+from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_stride
+from workbench.ops.variant import Config, Launch, Restriction, TritonStep, TritonVariant
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def paged_attention_partition(
+    partial_out,  # [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32: sum of exp2(score - max) * V
+    partial_stats,  # [num_seqs, num_heads, num_partitions, 2] fp32: max and sum of the weights
+    query,  # [num_seqs, num_heads, HEAD_SIZE], rows query_stride apart
+    key_cache,  # any layout: its strides inside a page are constexprs
+    value_cache,
+    block_tables,  # [num_seqs, max_blocks]
+    seq_lens,  # [num_seqs]
+    k_scale,  # [num_kv_heads], or [1] with a stride of 0
+    alibi_slopes,  # [num_heads]
+    scale,
+    soft_cap,
+    sliding_window,
+    scale_stride,
+    query_stride,
+    table_stride,
+    key_page_stride,
+    value_page_stride,
+    GROUP: tl.constexpr,  # query heads per KV head
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,  # the next power of two
+    X: tl.constexpr,  # elements of a key that lie side by side
+    KEY_HEAD: tl.constexpr,  # strides inside a page, in elements
+    KEY_TOKEN: tl.constexpr,
+    KEY_X: tl.constexpr,  # from one group of X elements to the next
+    VALUE_HEAD: tl.constexpr,
+    VALUE_TOKEN: tl.constexpr,
+    VALUE_ELEMENT: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,  # tokens per page
+    TILE_TOKENS: tl.constexpr,
+    PARTITION_SIZE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    ALIBI: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+):
+    head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    kv_head = head // GROUP
+    seq_len = tl.load(seq_lens + seq)
+    begin = partition * PARTITION_SIZE
+    if WINDOW:
+        begin = tl.maximum(begin, seq_len - sliding_window)
+    end = tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
+    if begin >= end:
+        return
+    PAGES: tl.constexpr = TILE_TOKENS // BLOCK_SIZE if TILE_TOKENS > BLOCK_SIZE else 1
+    SLOTS: tl.constexpr = TILE_TOKENS // PAGES
+    pages = tl.arange(0, PAGES)
+    slots = tl.arange(0, SLOTS)
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+
+    # 1. Load the query once, in fp32, with every factor of a score folded in.
+    factor = scale * (1.0 / soft_cap if SOFT_CAP else LOG2_E)
+    if QUANTIZED:
+        factor *= tl.load(k_scale + kv_head * scale_stride)
+    row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
+    q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * factor
+
+    table = block_tables + seq.to(tl.int64) * table_stride
+    max_score = float("-inf")
+    total = 0.0
+    acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    for start in tl.range(begin // TILE_TOKENS * TILE_TOKENS, end, TILE_TOKENS, num_stages=NUM_STAGES):
+        first = start + pages * BLOCK_SIZE
+        needed = (first < end) & (first + BLOCK_SIZE > begin)
+        block = tl.load(table + first // BLOCK_SIZE, mask=needed, other=0).to(tl.int64)
+        slot = slots if TILE_TOKENS >= BLOCK_SIZE else tl.multiple_of(start % BLOCK_SIZE, TILE_TOKENS) + slots
+        token = start + (pages * BLOCK_SIZE)[:, None] + slots[None, :]
+        valid = (token >= begin) & (token < end)
+
+        # 2. Score: [PAGES, SLOTS], minus infinity outside.
+        offset = block[:, None] * key_page_stride + kv_head * KEY_HEAD + slot[None, :] * KEY_TOKEN
+        element = elements // X * KEY_X + elements % X
+        key = tl.load(
+            key_cache + offset[:, :, None] + element[None, None, :],
+            mask=valid[:, :, None] & inside[None, None, :],
+            other=0.0,
+        )
+        score = tl.sum(key.to(tl.float32) * q[None, None, :], axis=2)
+        if SOFT_CAP:  # tanh by its definition
+            score = soft_cap * LOG2_E * (1.0 - 2.0 / (1.0 + tl.exp2(2.0 * LOG2_E * score)))
+        if ALIBI:
+            score += tl.load(alibi_slopes + head) * LOG2_E * (token - (seq_len - 1))
+        score = tl.where(valid, score, float("-inf"))
+
+        # 3. Rescale what was summed under the old maximum.
+        new_max = tl.maximum(max_score, tl.max(tl.max(score, axis=1), axis=0))
+        rescale = tl.exp2(max_score - new_max)
+        weight = tl.exp2(score - new_max)
+        total = total * rescale + tl.sum(tl.sum(weight, axis=1), axis=0)
+        max_score = new_max
+
+        # 4. Accumulate: [PAGES, HEAD_PADDED, SLOTS]. Zero values outside too: an unused slot may hold NaN.
+        offset = block[:, None] * value_page_stride + kv_head * VALUE_HEAD + elements[None, :] * VALUE_ELEMENT
+        value = tl.load(
+            value_cache + offset[:, :, None] + (slot * VALUE_TOKEN)[None, None, :],
+            mask=needed[:, None, None] & inside[None, :, None],
+            other=0.0,
+        )
+        value = tl.where(valid[:, None, :], value.to(tl.float32), 0.0)
+        acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
+
+    # 5. Reduce: that is the next kernel's. Leave the sum, and under which maximum it was taken.
+    place = (seq.to(tl.int64) * tl.num_programs(0) + head) * tl.num_programs(2) + partition
+    tl.store(partial_stats + place * 2, max_score)
+    tl.store(partial_stats + place * 2 + 1, total)
+    tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
+
+
+@triton.jit
+def paged_attention_reduce(
+    out,  # [num_seqs, num_heads, HEAD_SIZE]
+    partial_out,
+    partial_stats,
+    seq_lens,
+    v_scale,  # [num_kv_heads], or [1] with a stride of 0
+    sinks,  # [num_heads]
+    sliding_window,
+    scale_stride,
+    num_partitions,
+    GROUP: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    PARTITION_SIZE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SINKS: tl.constexpr,
+):
+    """One pass over the partitions of a (query head, sequence), rescaling as the maximum grows."""
+    head, seq = tl.program_id(0), tl.program_id(1)
+    seq_len = tl.load(seq_lens + seq)
+    first = 0
+    if WINDOW:
+        first = tl.maximum(seq_len - sliding_window, 0) // PARTITION_SIZE
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+    max_score = float("-inf")
+    total = 0.0
+    if SINKS:  # a sink takes its share of the weight and gives no value
+        max_score = tl.load(sinks + head) * LOG2_E
+        total = 1.0
+    acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    place = (seq.to(tl.int64) * tl.num_programs(0) + head) * num_partitions
+    for partition in range(first, tl.cdiv(seq_len, PARTITION_SIZE)):
+        partition_max = tl.load(partial_stats + (place + partition) * 2)
+        new_max = tl.maximum(max_score, partition_max)
+        rescale, weight = tl.exp2(max_score - new_max), tl.exp2(partition_max - new_max)
+        total = total * rescale + tl.load(partial_stats + (place + partition) * 2 + 1) * weight
+        row = tl.load(partial_out + (place + partition) * HEAD_SIZE + elements, mask=inside, other=0.0)
+        acc = acc * rescale + row * weight
+        max_score = new_max
+    acc = acc / tl.where(seq_len > 0, total, 1.0)
+    if QUANTIZED:
+        acc *= tl.load(v_scale + head // GROUP * scale_stride)
+    tl.store(
+        out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE + elements,
+        acc.to(out.dtype.element_ty),
+        mask=inside,
+    )
+
+
+_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
+
+
+def _signature(problem: Problem) -> Mapping[str, str]:
+    cache = f"*{cache_type(problem)}"
+    return {
+        "partial_out": "*fp32",
+        "partial_stats": "*fp32",
+        "query": f"*{SCALAR_TYPES[problem.dtype]}:1",
+        "key_cache": cache,
+        "value_cache": cache,
+        "block_tables": "*i32:1",
+        "seq_lens": "*i32:1",
+        "k_scale": "*fp32:1",
+        "alibi_slopes": "*fp32:1",
+        "scale": "fp32",
+        "soft_cap": "fp32",
+        "sliding_window": "i32",
+        "scale_stride": "i32",
+        "query_stride": "i64",
+        "table_stride": "i64",
+        "key_page_stride": "i64:16",
+        "value_page_stride": "i64:16",
+    }
+
+
+def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {
+        "GROUP": problem.group,
+        **head_and_strides(config, problem),
+        "BLOCK_SIZE": config["BLOCK_SIZE"],
+        "TILE_TOKENS": config["TILE_TOKENS"],
+        "PARTITION_SIZE": config["PARTITION_SIZE"],
+        "QUANTIZED": problem.kv_cache_dtype != "auto",
+        "ALIBI": "alibi" in problem.features,
+        "WINDOW": "sliding_window" in problem.features,
+        "SOFT_CAP": "soft_cap" in problem.features,
+        "NUM_STAGES": config["num_stages"],
+    }
+
+
+def _reduce_signature(problem: Problem) -> Mapping[str, str]:
+    return {
+        "out": f"*{SCALAR_TYPES[problem.dtype]}",
+        "partial_out": "*fp32",
+        "partial_stats": "*fp32",
+        "seq_lens": "*i32:1",
+        "v_scale": "*fp32:1",
+        "sinks": "*fp32:1",
+        "sliding_window": "i32",
+        "scale_stride": "i32",
+        "num_partitions": "i32",
+    }
+
+
+def _reduce_constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {
+        "GROUP": problem.group,
+        "HEAD_SIZE": problem.head_size,
+        "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
+        "PARTITION_SIZE": config["PARTITION_SIZE"],
+        "QUANTIZED": problem.kv_cache_dtype != "auto",
+        "WINDOW": "sliding_window" in problem.features,
+        "SINKS": "sinks" in problem.features,
+    }
+
+
+def default_config(problem: Problem) -> dict:
+    """The longest partitions that still give every multiprocessor its programs; tiles as without a split."""
+    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
+    return {
+        "BLOCK_SIZE": problem.page,
+        "TILE_TOKENS": default_tile(problem),
+        "PARTITION_SIZE": size,
+        "num_warps": 4,
+        "num_stages": 2,
+    }
+
+
+def _workspace(config: Config, problem: Problem, tensors: Tensors):
+    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
+
+
+def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    unused = t.workspace.stats  # any address: what is not asked for is not followed
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
+        block=(32 * config["num_warps"],),
+        arguments=(
+            t.workspace.out,
+            t.workspace.stats,
+            t.query,
+            t.key_cache,
+            t.value_cache,
+            t.block_tables,
+            t.seq_lens,
+            scale_or_one(t.k_scale, problem, unused),
+            unused if t.alibi_slopes is None else t.alibi_slopes,
+            t.scale,
+            t.soft_cap or 0.0,
+            t.sliding_window or 0,
+            scale_stride(t.k_scale),
+            t.query.stride(0),
+            t.block_tables.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+        ),
+    )
+
+
+def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    unused = t.workspace.stats
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(128,),
+        arguments=(
+            t.out,
+            t.workspace.out,
+            t.workspace.stats,
+            t.seq_lens,
+            scale_or_one(t.v_scale, problem, unused),
+            unused if t.sinks is None else t.sinks,
+            t.sliding_window or 0,
+            scale_stride(t.v_scale),
+            t.workspace.count,
+        ),
+    )
+
+
+RESTRICTIONS = (
+    PAGE_SIZE,
+    POWERS_OF_TWO,
+    Restriction(
+        "whole tiles",
+        "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
+        lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
+    ),
+    TILE_IN_REGISTERS,
+    TILE_IN_SHARED_MEMORY,
+    FP8_SUPPORT,
+    PARTITIONS,
+    GRID,
+)
+
+VARIANT = TritonVariant(
+    op="paged_attention",
+    name="triton_partitioned",
+    idea="a program per partition of the sequence, online softmax over tiles; a second function combines them",
+    source=Path(__file__),
+    function=paged_attention_partition,
+    space={
+        "BLOCK_SIZE": (8, 16, 32, 64, 128),
+        "TILE_TOKENS": (16, 32, 64, 128),
+        "PARTITION_SIZE": _PARTITION_SIZES,
+        "num_warps": (1, 2, 4, 8),
+        "num_stages": (1, 2, 3),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("x", "nhd", "hnd"),
+    dtypes=("float32", "float16", "bfloat16"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8"),
+    defaults=default_config,
+    signature=_signature,
+    constexprs=_constexprs,
+    launcher=_launch_partitions,
+    workspace=_workspace,
+    then=(
+        TritonStep(
+            function=paged_attention_reduce,
+            signature=_reduce_signature,
+            constexprs=_reduce_constexprs,
+            launcher=_launch_reduction,
+        ),
+    ),
+)

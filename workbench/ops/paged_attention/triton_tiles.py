@@ -1,0 +1,71 @@
+"""What the Triton variants that work on tiles of tokens declare alike: types, strides, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import triton
+
+from workbench.ops.paged_attention.problem import Problem
+from workbench.ops.paged_attention.rules import shared_limit
+from workbench.ops.variant import Config, Restriction
+
+SCALAR_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
+
+
+def cache_type(problem: Problem) -> str:
+    """Triton's name of a cache element."""
+    return _CACHE_TYPES.get(problem.kv_cache_dtype, SCALAR_TYPES[problem.dtype])
+
+
+def default_tile(problem: Problem) -> int:
+    """64 tokens, or fewer where a head is large."""
+    return max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
+
+
+def head_and_strides(config: Config, problem: Problem) -> Mapping[str, int]:
+    """The constexprs that describe a head and where its elements lie in a page of the problem's layout."""
+    heads, size, page = problem.num_kv_heads, problem.head_size, config["BLOCK_SIZE"]
+    padded = triton.next_power_of_2(size)
+    if problem.layout == "x":
+        x = problem.x
+        strides = {"X": x, "KEY_HEAD": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
+        strides |= {"VALUE_HEAD": page * size, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
+    else:
+        head, token = (size, heads * size) if problem.layout == "nhd" else (page * size, size)
+        strides = {"X": padded, "KEY_HEAD": head, "KEY_TOKEN": token, "KEY_X": 0}
+        strides |= {"VALUE_HEAD": head, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
+    return {"HEAD_SIZE": size, "HEAD_PADDED": padded, **strides}
+
+
+def _tile_bytes(config: Config, problem: Problem) -> int:
+    return config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * problem.cache_dtype.itemsize
+
+
+POWERS_OF_TWO = Restriction(
+    "powers of two",
+    "BLOCK_SIZE, TILE_TOKENS and num_warps are powers of two, num_warps <= 32",
+    lambda c, p: (
+        c["num_warps"] <= 32 and all(c[name].bit_count() == 1 for name in ("BLOCK_SIZE", "TILE_TOKENS", "num_warps"))
+    ),
+)
+
+TILE_IN_REGISTERS = Restriction(
+    "a tile fits in registers",
+    "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
+    lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
+)
+
+TILE_IN_SHARED_MEMORY = Restriction(
+    "shared memory",
+    "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps"
+    " bytes <= what a block of arch may take",
+    lambda c, p: (c["num_stages"] - 1) * 2 * _tile_bytes(c, p) + 2048 * c["num_warps"] <= shared_limit(p),
+)
+
+FP8_SUPPORT = Restriction(
+    "fp8_e4m3",
+    "arch is sm_89 or newer: Triton has no fp8_e4m3 before",
+    lambda c, p: p.kv_cache_dtype != "fp8_e4m3" or int(p.arch.removeprefix("sm_").rstrip("a")) >= 89,
+)

@@ -1,0 +1,46 @@
+"""What the partitions of a sequence leave for the kernel that combines them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from workbench.ops.paged_attention.problem import Problem
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Partial results of ``count`` partitions per sequence, in fp32.
+
+    ``out [num_seqs, num_heads, count, head_size]`` holds the sums of ``exp2(score - max) * V`` and
+    ``stats [num_seqs, num_heads, count, 2]`` the maximum and the sum of the weights. Partitions past the end of a
+    sequence are never written, nor read.
+    """
+
+    out: torch.Tensor
+    stats: torch.Tensor
+    count: int
+
+
+def partials(problem: Problem, count: int, device: torch.device) -> Partials:
+    """Uninitialised partial results for ``count`` partitions (at least one) of each sequence."""
+    count = max(count, 1)
+    shape = (problem.num_seqs, problem.num_heads, count)
+    return Partials(
+        out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
+        stats=torch.empty(*shape, 2, dtype=torch.float32, device=device),
+        count=count,
+    )
+
+
+def scale_stride(scale: torch.Tensor | None) -> int:
+    """How far apart the dequantization scales of two KV heads are: 0 for one scale of the whole tensor, or none."""
+    return scale.stride(0) if scale is not None and scale.numel() > 1 else 0
+
+
+def scale_or_one(scale: torch.Tensor | None, problem: Problem, unused: torch.Tensor) -> torch.Tensor:
+    """The scale, or 1 for a quantized cache without one; for any other cache ``unused``, as nobody reads it."""
+    if scale is None and problem.kv_cache_dtype != "auto":
+        return torch.ones(1, dtype=torch.float32, device=unused.device)
+    return unused if scale is None else scale
