@@ -18,3 +18,9 @@ def test_bench_sim_checks_every_run_and_relates_it_to_the_peers():
         assert row.ratio == row.seconds / result.row(f"{ours}, bare, 1 core").seconds
     assert {row["what"] for row in json.loads(result.to_json())["rows"]} == {row.what for row in result.rows}
     assert "M warp-instr/s" in str(result)
+
+
+def test_a_long_kernel_is_decoded_once():
+    fresh, again = sim._front_end(repeats=1)
+    assert 6500 < int(fresh.what.split()[3].replace(",", "")) < 7500
+    assert again.seconds < fresh.seconds / 100

@@ -14,7 +14,8 @@ _SOURCE = """
 #include <cuda_fp8.h>
 
 // out[token] = scale * <query, key[token]>: query fp16 [ELEMENTS], key e4m3 [tokens, ELEMENTS], out fp32 [tokens].
-extern "C" __global__ void fp8_scores(float* out, const __half* query, const __nv_fp8_e4m3* key, int tokens, float scale)
+extern "C" __global__ void fp8_scores(
+    float* out, const __half* query, const __nv_fp8_e4m3* key, int tokens, float scale)
 {
     const int token = blockIdx.x * blockDim.x + threadIdx.x;
     if (token >= tokens) return;

@@ -58,7 +58,6 @@ def lives(
     entered, enters = _first_blocks(live_in)
     left, leaves = _first_blocks(live_out[::-1])
     np.minimum.at(first, across[entered], 2 * (ends - lengths)[enters])
-    np.maximum.at(last, across[entered], 2 * (ends - lengths)[enters])
     np.maximum.at(last, across[left], 2 * ends[::-1][leaves])
     return first, last
 

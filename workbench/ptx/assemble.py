@@ -56,8 +56,8 @@ class Decoded:
             table, registers = _Table(part.code, slots), part.unit.symbols.registers
             first, last = lives(part.blocks, part.order, table.accesses(), len(registers))
             offsets = slots.registers(first, last, registers)
-            kept = {(int(offsets[n]), registers[n].width) for n in np.flatnonzero(last >= 0)} if part.unit.recursive else ()
-            saves.append(sorted(kept))
+            kept = np.flatnonzero(last >= 0).tolist() if part.unit.recursive else []
+            saves.append(sorted({(int(offsets[n]), registers[n].width) for n in kept}))
             rows.append(table.rows(offsets))
             begin = begins[part.unit.source.name]
             for pc, to in part.jumps:
@@ -115,13 +115,12 @@ class _Table:
         self._slots = _Lists([[slot for slot, _ in form.places] for form in index])
         self._places = _Lists([[place for _, place in form.places] for form in index])
         self._reads, self._writes = _Lists([form.reads for form in index]), _Lists([form.writes for form in index])
-        counts = np.array([len(step.registers) for step in code], np.int64)
+        counts = np.array([form.registers for form in index], np.int64)[self._form]
         self._begins = np.cumsum(counts) - counts
-        numbers = [register.number for register in chain.from_iterable(step.registers for step in code)]
-        self._registers = np.array(numbers, np.int64)
-        self._guards = np.array([-1 if step.guard is None else step.guard.number for step in code], np.int64)
-        self._negated = np.array([step.negated for step in code], bool)
-        self._counted = np.array([step.statement is not None for step in code], bool)
+        self._registers = np.array([register.number for step in code for register in step.registers], np.int64)
+        guarded = [(pc, step.guard.number, step.negated) for pc, step in enumerate(code) if step.guard is not None]
+        self._guarded, self._guards, self._negated = np.array(guarded, np.int64).reshape(-1, 3).T
+        self._inserted = np.array([pc for pc, step in enumerate(code) if step.statement is None], np.int64)
 
     def _numbers(self, places: _Lists) -> tuple[np.ndarray, np.ndarray]:
         """(pc, register) of those places in every step."""
@@ -130,20 +129,18 @@ class _Table:
 
     def accesses(self) -> Accesses:
         read_pc, read = self._numbers(self._reads)
-        guarded = np.flatnonzero(self._guards >= 0)
         written_pc, written = self._numbers(self._writes)
-        pc = np.concatenate((read_pc, guarded))
+        pc, read = np.concatenate((read_pc, self._guarded)), np.concatenate((read, self._guards))
         by_pc = np.argsort(pc, kind="stable")
-        read = np.concatenate((read, self._guards[guarded]))
-        return Accesses(pc[by_pc], read[by_pc], written_pc, written, self._guards[written_pc] < 0)
+        kills = ~np.isin(written_pc, self._guarded)
+        return Accesses(pc[by_pc], read[by_pc], written_pc, written, kills)
 
     def rows(self, offsets: np.ndarray) -> np.ndarray:
         """The core's rows, given the slot of every register; targets are left open."""
         rows = self._rows[self._form]
-        guarded = np.flatnonzero(self._guards >= 0)
-        rows[guarded, _GUARD] = offsets[self._guards[guarded]]
-        rows[:, _NEGATED] = -self._negated.astype(np.int32)
-        rows[:, _COUNTED] = self._counted
+        rows[self._guarded, _GUARD] = offsets[self._guards]
+        rows[self._guarded, _NEGATED] = -self._negated
+        rows[self._inserted, _COUNTED] = 0
         pc, register = self._numbers(self._places)
         rows[pc, _ROW_HEAD + self._slots.of(self._form)[1]] = offsets[register]
         return rows
@@ -168,7 +165,7 @@ class _Lists:
 def _row(form: Form, slots: Slots) -> list[int]:
     """What the rows of all steps of this form have in common."""
     made = form.instruction
-    row = [form.opcode.index, TRUE_SLOT, 0, 0, made.elements, made.bytes, NO_SLOT, _signed(made.imm)]
+    row = [form.opcode.index, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(made.imm)]
     row += [_signed(made.imm >> 32), *[0] * core.SLOTS]
     for slot, operand in form.fixed:
         row[_ROW_HEAD + slot] = slots.take(operand)

@@ -116,7 +116,7 @@ def _bind(
     try:
         if isinstance(plan, str):
             raise Refused(plan)
-        steps = _shared(symbols, plan, item, pieces, forms) or _single(symbols, plan, item)
+        steps = _steps(symbols, plan, item, pieces, forms)
         guard = None if item.guard is None else _guard(symbols, item.guard)
     except Refused as refusal:
         raise refuse(module, entry, item.text, item.line, item.location, str(refusal)) from None
@@ -129,29 +129,45 @@ def _bind(
     return steps
 
 
-def _shared(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], forms: dict) -> list[Step] | None:
-    """A step whose form is kept for its shape; None where the form depends on more than that."""
-    names = pieces[1::2]
-    registers = [symbols.register(name) for name in names]
-    if None in registers:
-        return None
-    widths = [register.width for register in registers]
-    stand_ins = [symbols.stand_in(place, width) for place, width in enumerate(widths)]
+def _steps(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], forms: dict) -> list[Step]:
+    """Binds the statement, and keeps the form for its shape unless the form depends on more than that."""
+    registers = [symbols.register(name) for name in pieces[1::2]]
+    only_registers, distinct = None not in registers, len(set(registers)) == len(registers)
+    if only_registers and not distinct:
+        form = _with_stand_ins(symbols, plan, pieces, registers)
+        if form is not None:
+            forms[_shape(item, pieces, registers)] = form
+            return [Step(form, registers)]
+    made = plan(symbols, split_operands(item.operands))
+    if isinstance(made, list):
+        return [Step.of(instruction) for instruction in made]
+    if not only_registers or not distinct or not _takes_only(made, registers):
+        return [Step.of(made)]
+    form = forms[_shape(item, pieces, registers)] = Form(made, registers)
+    return [Step(form, registers)]
+
+
+def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: list[Register]) -> Form | None:
+    """The form of a shape whose statement names a register twice: each place gets a register of its own for once."""
+    stand_ins = [symbols.stand_in(place, register.width) for place, register in enumerate(registers)]
     text = list(pieces)
     text[1::2] = [register.name for register in stand_ins]
     try:
         made = plan(symbols, split_operands("".join(text)))
     except (Refused, *_MALFORMED):
         return None  # binding the statement itself says what is wrong with it
-    if isinstance(made, list) or any(type(o) is Register and o.number >= 0 for o in made.slots.values()):
+    if isinstance(made, list) or not _takes_only(made, stand_ins):
         return None
-    form = forms[item.opcode, *pieces[::2], *widths] = Form(made, stand_ins)
-    return [Step(form, registers)]
+    return Form(made, stand_ins)
 
 
-def _single(symbols: Symbols, plan: Plan, item: Statement) -> list[Step]:
-    made = plan(symbols, split_operands(item.operands))
-    return [Step.of(instruction) for instruction in (made if isinstance(made, list) else [made])]
+def _shape(item: Statement, pieces: list[str], registers: list[Register]) -> tuple:
+    return (item.opcode, *pieces[::2], *[register.width for register in registers])
+
+
+def _takes_only(made: Instruction, registers: list[Register]) -> bool:
+    """No register, such as the carry flag, beyond those that the statement names."""
+    return all(operand in registers for operand in made.slots.values() if type(operand) is Register)
 
 
 def _guard(symbols: Symbols, name: str) -> Register:

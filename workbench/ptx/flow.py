@@ -13,6 +13,7 @@ from workbench.ptx.instruction import Step
 from workbench.ptx.machine import BRANCH
 from workbench.ptx.parse import Label
 
+
 @dataclass(slots=True)
 class Block:
     """Straight-line code. ``branch`` is where its last step branches to, ``successors`` lists that block first."""

@@ -34,11 +34,12 @@ class Instruction:
 class Form:
     """What the statements of one shape have in common. Registers are places: positions in a step's registers."""
 
-    __slots__ = ("ends", "fixed", "instruction", "kind", "opcode", "places", "reads", "writes")
+    __slots__ = ("ends", "fixed", "instruction", "kind", "opcode", "places", "reads", "registers", "writes")
 
     def __init__(self, instruction: Instruction, registers: Sequence[Register]):
         place = {register: i for i, register in enumerate(registers)}
         self.instruction = instruction
+        self.registers = len(registers)  # of every step
         self.opcode = instruction.opcode
         self.kind = instruction.opcode.kind
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # a block

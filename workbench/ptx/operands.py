@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from itertools import count, repeat
 from dataclasses import dataclass, field
+from itertools import count, repeat
 from typing import NamedTuple
 
 from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core

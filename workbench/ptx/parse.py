@@ -72,24 +72,22 @@ class Location:
 
 @dataclass(slots=True)
 class Statement:
-    """One instruction as written: ``@!%p1 opcode operands;``, and where in its body it stands."""
+    """One instruction as written: ``@!%p1 opcode operands;``. ``start`` is an offset in the module's text."""
 
     body: Body = field(repr=False)
     start: int
-    locations: int  # how many .loc directives of the body come before it
     guard: str | None
     negated: bool
     opcode: str
     operands: str
 
     @property
-    def line(self) -> int:
-        """Counted from one in the PTX text."""
+    def line(self) -> int:  # counted from one
         return self.body.module.line_of(self.start)
 
     @property
     def location(self) -> Location | None:
-        return self.body.location(self.locations)
+        return self.body.location(self.start)
 
     @property
     def text(self) -> str:
@@ -97,7 +95,7 @@ class Statement:
         return " ".join(f"{guard}{self.opcode} {self.operands}".split())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Label:
     name: str
 
@@ -195,19 +193,19 @@ _VARIABLE = re.compile(
     re.S,
 )
 _MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
-# Statements first, as they are most; a label is no opcode. The last alternative takes what nothing else does, so that
-# matches follow each other without a gap.
+# Statements first, as they are most; a label is no opcode. The last alternative takes what nothing else does, and a gap
+# with its .loc directives belongs to the item before it, so that matches follow each other.
 _ITEM = re.compile(
     r"(?:(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?"
-    r"(?P<opcode>[a-z](?:[\w.]|::)*+)(?!\s*:)\s*(?P<operands>[^;]*);"
-    r"|\.loc\s+(?P<loc>[^\n]*)"
+    r"(?P<opcode>[a-z][\w.]*+(?:::[\w.]*+)*+)(?!\s*:)\s*(?P<operands>[^;]*);"
     r"|(?P<label>[\w$%]+)\s*:(?!:)"
     r"|(?P<brace>[{}])"
     r"|\.reg\s*\.(?P<reg>\w+)\s+(?P<names>[^;]*);"
     r"|\.(?P<directive>\w+)(?P<rest>[^;]*);"
-    r"|(?P<unknown>\S))\s*+"
+    r"|(?P<unknown>\S))(?:\s++|\.loc\s[^\n]*+)*+"
 )
-_SPACE = re.compile(r"\s*")
+_GAP = re.compile(r"(?:\s++|\.loc\s[^\n]*+)*+")
+_MARK = re.compile(r"(?<![\w.\"])\.loc\s+")
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
 _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
@@ -319,23 +317,18 @@ class Body:
     """The items of a kernel or function in order. Locations are only worked out for the statements that are asked."""
 
     def __init__(self, module: Module, entry: Entry | Function):
-        self.module = module
-        self.entry = entry
-        self._marks: list[int] = []  # where the operands of each .loc begin
+        self.module, self.entry = module, entry
         self._locations: list[Location | None] = []
         self._latest: dict[tuple[int, int], Location] = {}
 
     def __iter__(self) -> Iterator[Item]:
         text, end = self.module.text, self.entry.body_end
-        marks: list[int] = []
-        self._marks = marks
-        for match in _ITEM.finditer(text, _SPACE.match(text, self.entry.body_start, end).end(), end):
+        begin = _GAP.match(text, self.entry.body_start, end).end()
+        for match in _ITEM.finditer(text, begin, end):
             kind = match.lastgroup
             if kind == "operands":
                 negated, guard, opcode, operands = match.group(1, 2, 3, 4)
-                yield Statement(self, match.start(), len(marks), guard, negated == "!", opcode, operands.rstrip())
-            elif kind == "loc":
-                marks.append(match.start("loc"))
+                yield Statement(self, match.start(), guard, negated == "!", opcode, operands.rstrip())
             elif kind == "label":
                 yield Label(match["label"])
             elif kind == "brace":
@@ -347,11 +340,18 @@ class Body:
                 variable = parse_variable(whole.strip())
                 yield variable or Directive(match["directive"], whole, self.module.line_of(match.start("directive")))
             else:
-                line, rest = self.module.line_of(match.start()), text[match.start() : end].splitlines()[0]
-                raise PtxSyntaxError(f"PTX line {line}: cannot read {rest.strip()[:80]!r}")
+                rest = text[match.start() : end].splitlines()[0].strip()
+                raise PtxSyntaxError(f"PTX line {self.module.line_of(match.start())}: cannot read {rest[:80]!r}")
 
-    def location(self, count: int) -> Location | None:
-        """The location that holds after the body's first ``count`` .loc directives."""
+    @cached_property
+    def _marks(self) -> list[int]:
+        """Where the operands of each .loc begin."""
+        text, entry = self.module.text, self.entry
+        return [match.end() for match in _MARK.finditer(text, entry.body_start, entry.body_end)]
+
+    def location(self, offset: int) -> Location | None:
+        """The location that holds at an offset of the text: that of the .loc before it."""
+        count = bisect.bisect_right(self._marks, offset)
         for start in self._marks[len(self._locations) : count]:
             self._locations.append(self._read(start))
         return self._locations[count - 1] if count else None
@@ -370,8 +370,8 @@ class Body:
         if caller_file:
             caller = self._latest.get((caller_file, caller_line)) or Location(caller_file, caller_line)
         else:
-            end = self.module.source.find("\n", start)
-            for name, site in reversed(_CALL_SITE.findall(self.module.source, start, end)):
+            source = self.module.source
+            for name, site in reversed(_CALL_SITE.findall(source, start, source.find("\n", start))):
                 caller = Location(self._file_numbers.get(name, 0), int(site), caller)
         location = self._latest[file, line] = Location(file, line, caller)
         return location
@@ -390,9 +390,7 @@ def parse_number(token: str) -> int | float | None:
         if prefix == "0d":
             return struct.unpack("<d", int(token[2:], 16).to_bytes(8, "little"))[0]
         digits = token.rstrip("U")
-        if re.fullmatch(r"[+-]?0[0-7]+", digits):
-            return int(digits, 8)
-        return int(digits, 0)
+        return int(digits, 8 if re.fullmatch(r"[+-]?0[0-7]+", digits) else 0)
     except ValueError:
         pass
     try:

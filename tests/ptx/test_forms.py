@@ -1,0 +1,135 @@
+"""What the decoder shares between statements of one shape, and the lives of registers that their slots rest on."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from ptx_support import HEADER, module
+
+from workbench import ptx
+from workbench.errors import UnsupportedInstructionError
+from workbench.ptx import assemble, calls, parse
+from workbench.ptx.allocate import Slots, lives
+from workbench.ptx.machine import BRANCH, EXIT
+
+STORE = "ld.param.u64 %d60, [out]; st.global.u32 [%d60], %r1; st.global.u32 [%d60+4], %r2;"
+
+
+def _pair(body: str) -> list[int]:
+    out = np.zeros(2, np.uint32)
+    text = module("pair", ".param .u64 out", body + STORE)
+    ptx.Program(text)["pair"].launch(1, 1, [out])
+    return out.tolist()
+
+
+def _steps(text: str) -> list:
+    return ptx.Program(text)["k"].decoded.code
+
+
+def test_statements_of_one_shape_share_a_form() -> None:
+    body = "add.s32 %r1, %r2, 5; add.s32 %r3, %r4, 5; add.s32 %r3, %r3, 5; add.s32 %r3, %r4, 6; add.s32 %r3, %r4, %r5;"
+    forms = [step.form for step in _steps(module("k", "", body))[:5]]
+    assert forms[0] is forms[1] is forms[2]
+    assert len({*forms[2:]}) == 3
+
+
+def test_a_register_that_occurs_twice_in_one_statement_and_not_in_the_next() -> None:
+    body = "mov.u32 %r1, 3; mov.u32 %r2, 10; sub.s32 %r2, %r2, %r1; sub.s32 %r1, %r2, %r1; sub.s32 %r2, %r1, %r2;"
+    assert _pair(body) == [4, 2**32 - 3]
+    body = "mov.u32 %r3, 3; mov.u32 %r4, 10; sub.s32 %r1, %r4, %r3; sub.s32 %r2, %r3, %r3; sub.s32 %r2, %r2, %r4;"
+    assert _pair(body) == [7, 2**32 - 10]
+
+
+def test_a_scope_hides_names_and_gives_them_back() -> None:
+    inner = "{ .reg .b64 %r1; .reg .b32 t; mov.u64 %r1, 7; cvt.u32.u64 t, %r1; add.s32 %r2, t, 0; }"
+    assert _pair("mov.u32 %r1, 5;" + inner + "add.s32 %r1, %r1, 0;") == [5, 7]
+    nested = "{ .reg .b32 t; mov.u32 t, 1; { .reg .b32 t; mov.u32 t, 2; add.s32 %r1, t, 0; } add.s32 %r2, t, 0; }"
+    assert _pair(nested) == [2, 1]
+    with pytest.raises(UnsupportedInstructionError, match="the operand t"):
+        _pair("{ .reg .b32 t; mov.u32 t, 1; } add.s32 %r1, t, 0;")
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("add.s32 %r1, %r1, %d2;", "%d2, which has 64 bits"),
+        ("add.s32 %r1, %r2, %d2;", "%d2, which has 64 bits"),
+        ("@%r3 add.s32 %r1, %r2, %r3;", "the guard %r3"),
+        ("bra A, A;", "2 operands"),
+    ],
+)
+def test_a_refusal_names_what_was_written_also_after_statements_of_that_opcode(statement: str, reason: str) -> None:
+    before = "A: add.s32 %r1, %r2, %r3; add.s32 %r1, %r1, %r3; @%p1 bra A;"
+    with pytest.raises(UnsupportedInstructionError, match=reason):
+        ptx.Program(module("k", "", before + statement))["k"]
+
+
+def test_a_statement_knows_its_line_and_the_last_loc_before_it() -> None:
+    text = module("k", "", ".loc 1 7 0\nmov.u32 %r1, 1;\n.loc 1 8 0\n.loc 1 9 0\nmov.u32 %r1, 2;") + '.file 1 "a.cu"\n'
+    kernel = ptx.Program(text)["k"]
+    assert [kernel.source_of(pc) for pc in range(2)] == [("a.cu", 7), ("a.cu", 9)]
+    lines = [line for line, written in enumerate(text.split("\n"), 1) if written.startswith("mov")]
+    assert [step.statement.line for step in kernel.decoded.code[:2]] == lines
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_register_that_is_live_loses_its_slot(seed: int) -> None:
+    """Against liveness per instruction, worked out step by step over random control flow."""
+    rng = random.Random(seed)
+    blocks = rng.randint(1, 9)
+    lines = []
+    for block in range(blocks):
+        lines.append(f"L{block}:")
+        for _ in range(rng.randint(0, 5)):
+            guard = rng.choice(["", "", "@%p1 ", "@!%p2 "])
+            a, b, c = (rng.randint(1, 6) for _ in range(3))
+            lines.append(guard + rng.choice([f"add.s32 %r{a}, %r{b}, %r{c};", f"setp.lt.s32 %p{a}, %r{b}, {c};"]))
+        if rng.random() < 0.7:
+            lines.append(rng.choice(["", "@%p3 "]) + f"bra L{rng.randrange(blocks)};")
+    parsed = parse.parse(module("k", "", "\n".join(lines)))
+    unit = calls.units(parsed, parsed.entries["k"], lambda name: 0)[-1]
+    part = assemble._lay_out(unit)
+    slots, registers = Slots(), unit.symbols.registers
+    table = assemble._Table(part.code, slots)
+    first, last = lives(part.blocks, part.order, table.accesses(), len(registers))
+    offsets = slots.registers(first, last, registers)
+    for pc, live in enumerate(_live(part)):
+        assert all(first[n] <= 2 * pc <= last[n] for n in live)
+        assert len({offsets[n] for n in live}) == len(live)
+
+
+def test_a_chain_of_values_needs_one_slot() -> None:
+    lines = "".join(f"add.s32 %r{i + 1}, %r{i}, 1;" for i in range(1, 20))
+    parsed = parse.parse(module("k", "", "mov.u32 %r1, %tid.x;" + lines))
+    unit = calls.units(parsed, parsed.entries["k"], lambda name: 0)[-1]
+    part, slots = assemble._lay_out(unit), Slots()
+    accesses, registers = assemble._Table(part.code, slots).accesses(), unit.symbols.registers
+    first, last = lives(part.blocks, part.order, accesses, len(registers))
+    offsets = slots.registers(first, last, registers)
+    assert len(set(offsets[last >= 0].tolist())) == 1
+
+
+def _live(part: assemble._Part) -> list[set[int]]:
+    """The registers that are live before each step."""
+    jumps, code = dict(part.jumps), part.code
+    live: list[set[int]] = [set() for _ in range(len(code) + 1)]
+    changed = True
+    while changed:
+        changed = False
+        for pc, step in enumerate(code):
+            form, guarded = step.form, step.guard is not None
+            after = set(live[jumps[pc]]) if pc in jumps else set()
+            if form.kind not in (BRANCH, EXIT) or guarded:
+                after |= live[pc + 1]
+            written = set() if guarded else {step.registers[place].number for place in form.writes}
+            read = {step.registers[place].number for place in form.reads} | ({step.guard.number} if guarded else set())
+            if (before := after - written | read) != live[pc]:
+                live[pc], changed = before, True
+    return live
+
+
+def test_a_long_run_of_blanks_between_statements_is_no_burden() -> None:
+    text = f"{HEADER}.visible .entry k()\n{{{' ' * 200_000}ret;{chr(10) * 200_000}}}\n"
+    assert len(_steps(text)) >= 1
