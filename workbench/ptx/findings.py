@@ -102,7 +102,9 @@ def _detail(
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
     if kind in ("global race", "uninitialised global read"):
         name, where = nearest(address, size, buffers)
-        with_ = f" with block {_coordinates(row['other_block'], grid)}" if row["other_block"] >= 0 else ""
+        with_ = f" with warp {row['other_thread'] // 32} of the same block" if row["other_thread"] >= 0 else ""
+        if row["other_block"] >= 0:
+            with_ = f" with block {_coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":
         return None, f": {row['text'].decode(errors='replace')}", None

@@ -138,7 +138,7 @@ class Kernel:
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
-            printed=printed,
+            printed=printed, buffer_bytes=sum(buffer.size for buffer in buffers), shadow_bytes=result["shadow_bytes"],
         )  # fmt: skip
         if checks:
             found = [describe(self, row, grid, block, buffers) for row in result["findings"]]

@@ -37,7 +37,9 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 // Strong accesses publish and receive what other warps did (see clocks.hpp).
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
-// Stores `bytes` bytes for one lane of a request; checks compare them with what is there first.
+// Stores `bytes` bytes for each lane of a request, one after the other in `values`; checks compare them with what is there.
+void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes);
+// The same for one lane.
 void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes);
 
 // A global request by 32-byte sectors. Accesses are aligned and of at most 32 bytes, so that a lane touches one sector.

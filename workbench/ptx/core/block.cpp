@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "global_shadow.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::ptx {
@@ -127,7 +128,6 @@ void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (block.shadow) block.shadow->begin_block();
-  block.fenced = block.acquired = false;
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
@@ -295,7 +295,10 @@ void BlockRunner::run(s64 index) {
     if (all_done) break;
     if (!release_barriers() && !progress) deadlock();
   }
-  if (block.shadow) block.shadow->drop_pending();
+  if (block.shadow) {
+    block.shadow->drop_pending();
+    launch_.global_shadow->end_block(index);
+  }
   if (block.recorder)
     for (const Warp& warp : warps_) block.recorder->finish(warp.index, warp.clock());
   watch();

@@ -5,13 +5,10 @@
 namespace workbench::ptx {
 
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write) {
-  Shadow* shadow = warp.block->shadow;
+  Shadow& shadow = *warp.block->shadow;
   const bool strong = in.slot[kFlagsSlot] & kStrong;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    const u32 offset = static_cast<u32>(offsets[lane]);
-    if (is_write) shadow->write(warp, in, lane, offset, bytes, strong, true);
-    else shadow->read(warp, in, lane, offset, bytes, strong);
-  }
+  if (is_write) shadow.write(warp, in, offsets, mask, bytes, strong, mask);
+  else shadow.read(warp, in, offsets, mask, bytes, strong);
 }
 
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read) {
@@ -26,27 +23,32 @@ void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, b
 
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   GlobalShadow& shadow = *warp.block->launch->global_shadow;
-  if (!(in.slot[kFlagsSlot] & kStrong)) {
-    shadow.read_lanes(warp, in, addresses, mask, bytes);
-    return;
-  }
-  Block& block = *warp.block;
+  if (!(in.slot[kFlagsSlot] & kStrong)) return shadow.read(warp, in, addresses, mask, bytes);
   synchronise(warp, in, addresses, mask, is_write, is_read);
-  block.acquired |= is_read;
-  if (is_write && (block.fenced || in.slot[kFlagsSlot] & kRelease)) shadow.release(block.index);
-  PTX_FOR_EACH_LANE(lane, mask) shadow.strong(warp, in, lane, addresses[lane], bytes, is_write, is_read);
+  shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
+}
+
+void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes) {
+  // Lane by lane: one that stores what an earlier one stored changes nothing.
+  u32 changed = 0;
+  PTX_FOR_EACH_LANE(lane, request.mask) {
+    changed |= (std::memcmp(request.host[lane], values + lane * bytes, bytes) != 0 ? 1u : 0u) << lane;
+    std::memcpy(request.host[lane], values + lane * bytes, bytes);
+  }
+  const u32 shared = request.shadowed & request.mask;
+  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  if (shared) warp.block->shadow->write(warp, in, request.address, shared, bytes, strong, changed);
+  const u32 global = request.shadowed_global & request.mask;
+  if (global) warp.block->launch->global_shadow->write(warp, in, request.address, global, bytes, changed & global);
 }
 
 void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes) {
   u8* to = request.host[lane];
-  if (request.shadowed >> lane & 1) {
-    const bool changes = std::memcmp(to, from, bytes) != 0, strong = in.slot[kFlagsSlot] & kStrong;
-    warp.block->shadow->write(warp, in, lane, static_cast<u32>(request.address[lane]), bytes, strong, changes);
-  }
-  if (request.shadowed_global >> lane & 1) {
-    const bool changes = std::memcmp(to, from, bytes) != 0;
-    warp.block->launch->global_shadow->write(warp, in, lane, request.address[lane], bytes, changes);
-  }
+  const u32 bit = 1u << lane, changed = std::memcmp(to, from, bytes) != 0 ? bit : 0;
+  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  if (request.shadowed & bit) warp.block->shadow->write(warp, in, request.address, bit, bytes, strong, changed);
+  if (request.shadowed_global & bit)
+    warp.block->launch->global_shadow->write(warp, in, request.address, bit, bytes, changed);
   std::memcpy(to, from, bytes);
 }
 

@@ -37,6 +37,18 @@ void Clocks::release(u32 warp, u64 address, bool with_fence) {
   if (warps_[warp].has_fenced) join(flags_[address].published, warps_[warp].fenced);
 }
 
+bool Clocks::published(u32 warp, u32* clocks) const {
+  bool any = false;
+  std::fill(clocks, clocks + kWarps, 0);
+  for (u32 w = 0; w < warps_.size(); ++w) {
+    const PerWarp& other = warps_[w];
+    if (!other.has_fenced || other.fenced[w] > warps_[warp].seen[w]) continue;
+    any = true;
+    for (u32 i = 0; i < kWarps; ++i) clocks[i] = std::max(clocks[i], other.fenced[i] + 1 - start_);
+  }
+  return any;
+}
+
 void Clocks::acquire(u32 warp, u64 address) {
   if (flags_.empty()) return;
   const auto flag = flags_.find(address);

@@ -25,6 +25,8 @@ class Clocks {
   u32 start() const { return start_; }
   u32 now(u32 warp) const { return warps_[warp].seen[warp]; }
   const u32* seen(u32 warp) const { return warps_[warp].seen; }
+  // Up to which clock a warp has seen another one of its block: its first is 1, 0 is nothing.
+  u32 since_start(u32 warp, u32 other) const { return warps_[warp].seen[other] + 1 - start_; }
 
   // Lanes of one warp: accesses of different lanes are ordered if this number changed in between.
   u16 lane_order(u32 warp) const { return warps_[warp].lane_order; }
@@ -37,6 +39,9 @@ class Clocks {
   void fence(u32 warp);
   void release(u32 warp, u64 address, bool with_fence);
   void acquire(u32 warp, u64 address);
+  // What a strong store of this warp hands on: what it had seen when it fenced last, and likewise each warp whose fence it
+  // comes after, in clocks since the start of the block. False if there was no fence.
+  bool published(u32 warp, u32* clocks) const;
 
  private:
   struct PerWarp {

@@ -1,57 +1,149 @@
-// Shadow state of global memory: which block wrote and read each word, to find races between blocks and reads of what
-// nobody wrote. 12 bytes for 4 of the buffer.
+// Shadow state of global memory, to find races and reads of what nobody wrote. 48 bytes for each 32-byte sector, and up
+// to 40 more where several accesses to different bytes of a sector have to be told apart: less than 3 bytes for one.
 //
-// Blocks of one launch run in any order. Two of them race on a byte if one writes it with a plain store that changes it
-// and the other touches it with a plain access, unless one came after the other: it used an atomic or a volatile load
-// since, and the first one had fenced and then stored or swapped a flag. Atomics and volatile accesses themselves do not
-// race. A word keeps its last writer and its first reader; bytes of a word that different blocks use stay apart.
+// Two accesses to a byte race if one of them is a plain store that changes it, the other one is plain or atomic, and
+// neither comes before the other. Accesses of one warp come one after the other. Within a block warps are ordered by
+// their clocks (clocks.hpp). An access of another block comes before one of ours if its block published it (a fence,
+// then a strong store or atomic, see Clocks::published) under an address that our warp, or one that ours comes after,
+// has read with a strong access since; what a block has acquired it publishes too. Volatile and atomic accesses do not
+// race with each other, and leave no trace.
+//
+// Exact but for three concessions, all towards silence: of more than two concurrent readers of a byte two are kept;
+// where a byte was stored again with the value that it had, its readers are not accused; and when the list of extra
+// records is full, a new one replaces the last.
 #pragma once
-#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 #include <vector>
 
-#include "machine.hpp"
+#include "access.hpp"
 
 namespace workbench::ptx {
 
-struct GlobalWord {
-  u32 writer;    // bits 0-23: the last block that wrote, plus one; 24-27: the bytes it wrote; 28-31: bytes ever written
-  u32 reader;    // bits 0-23: the first block that read, plus one; 24-27: the bytes; 28: other blocks read them too
-  u16 write_pc;  // low bits of the pc; kUnknownPc where it does not fit
-  u16 read_pc;
+// What one warp did between two of its clock's ticks.
+struct GlobalAccess {
+  u32 block = 0;  // number of the block in this process, see ShadowPages; 0 for no access
+  u32 when = 0;   // warp and clock, see Asking
+  u32 bytes = 0;  // of the sector
 };
-static_assert(sizeof(GlobalWord) == 12);
+
+struct GlobalSector {
+  GlobalAccess write, read, other;  // `other`: a reader that does not come before `read`
+  u16 write_pc, read_pc, other_pc;  // kUnknownPc where it does not fit
+  u16 agreed;                       // pairs of bytes that others stored again with the value that they had
+  u32 more;                         // first of the extra records; 0 is none
+};
+static_assert(sizeof(GlobalSector) == 48);
+
+// Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the checks. Block numbers
+// go on from launch to launch, so that nothing has to be cleared: a record of an earlier launch counts as empty.
+class ShadowPages {
+ public:
+  ShadowPages(u64 sectors, u64 blocks);
+  ~ShadowPages();
+  ShadowPages(const ShadowPages&) = delete;
+  ShadowPages& operator=(const ShadowPages&) = delete;
+
+  GlobalSector* sectors() const { return pages_.memory; }
+  u32 base() const { return base_; }  // block i of this launch has the number base + 1 + i
+
+ private:
+  struct Pages {
+    GlobalSector* memory = nullptr;
+    u64 capacity = 0;  // sectors
+    u32 next = 0;
+  };
+  static constexpr u64 kKept = (u64{64} << 20) / sizeof(GlobalSector);  // sectors that the process may keep
+
+  static std::mutex mutex_;
+  static Pages idle_;
+
+  Pages pages_;
+  u32 base_ = 0;
+};
 
 class GlobalShadow {
  public:
-  // One map per buffer of the launch, which must outlive this.
+  // The launch must outlive this.
   explicit GlobalShadow(Launch& launch);
 
-  void read(Warp& warp, const Instruction& instruction, u32 lane, u64 address, u32 bytes);
-  void read_lanes(Warp& warp, const Instruction& instruction, const u64* addresses, u32 mask, u32 bytes);
-  void write(Warp& warp, const Instruction& instruction, u32 lane, u64 address, u32 bytes, bool changes);
-  // Atomics and other strong accesses: they only count as writes that others may read.
-  void strong(Warp& warp, const Instruction& instruction, u32 lane, u64 address, u32 bytes, bool is_write, bool is_read);
+  // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
+  void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
+  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed);
+  // One strong request, after Shadow's clocks have seen it.
+  void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
 
-  // The block published what it did: a fence, then a strong write.
-  void release(s64 block) { __atomic_store_n(&released_[static_cast<std::size_t>(block)], 1, __ATOMIC_RELAXED); }
+  void end_block(s64 block);
+
+  // Bytes of shadow state for this launch.
+  u64 bytes() const;
 
  private:
-  struct Free {
-    void operator()(GlobalWord* words) const { std::free(words); }
+  static constexpr u32 kWarpShift = 27, kLatest = (1u << kWarpShift) - 1;
+
+  struct Extra {
+    GlobalAccess access;
+    u16 pc = 0;
+    bool is_write = false;
+    u32 next = 0;
   };
-  struct Place {
-    const Buffer* buffer;
-    GlobalWord* words;  // null: a launch with more blocks than a word can name
-    u64 first;          // index of the word that holds the first byte
+  // The one who asks: its place, and what it has seen of its own block's warps.
+  struct Asking {
+    Warp& warp;
+    const Instruction& in;
+    const u64* addresses;
+    u32 mask;      // lanes
+    u32 width;     // bytes per lane
+    u32 block;     // its number
+    u32 index;     // of the warp
+    u32 when;
+    u16 pc;
+    u32 reported;  // lanes
+  };
+  // What a warp learnt from a flag: everything that these blocks had published.
+  struct Acquired {
+    u32 warp, clock;
+    std::vector<u64> blocks;  // one bit each
+  };
+  struct Published {
+    u32 clocks[Clocks::kWarps] = {};  // of each warp, from 1 at the start of its block
   };
 
-  Place place(Warp& warp, const Instruction& instruction, u64 address, u32 bytes) const;
-  bool ordered(const Warp& warp, u32 other) const;
-  void check_written(Warp& warp, const Instruction& instruction, u32 lane, u64 address, u32 bytes, const Place& place) const;
+  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
+  template <class F>
+  void for_each_sector(const Asking& who, u32 lanes, F function);
+  bool fresh(const GlobalSector& sector) const { return sector.write.block > base_ || sector.read.block > base_; }
+  bool before(const GlobalAccess& access, const Asking& who) const;
+  bool published(const GlobalAccess& access, const Asking& who) const;
+  void report(Asking& who, u64 sector, u32 bytes, const GlobalAccess& other, u16 other_pc) const;
+  void report_unwritten(Asking& who, u64 sector, u32 bytes) const;
 
-  std::vector<std::unique_ptr<GlobalWord, Free>> maps_;
-  std::vector<u8> released_;  // by block
+  void check_writes(Asking& who, u64 index, const GlobalSector& sector, u32 bytes) const;
+  void record_read(const Asking& who, GlobalSector& sector, u32 bytes);
+  void write_sector(Asking& who, u64 index, GlobalSector& sector, u32 bytes);
+  void add(GlobalSector& sector, const GlobalAccess& access, u16 pc, bool is_write);
+  void settle(GlobalSector& sector);
+  template <class F>
+  void for_each_extra(GlobalSector& sector, F keep);
+
+  void publish(Warp& warp, u64 address);
+  void acquire(Warp& warp, u64 address);
+
+  Launch& launch_;
+  u64 sectors_ = 0;
+  std::unique_ptr<ShadowPages> pages_;
+  u32 base_ = 0;
+  std::vector<std::vector<u32>> written_;  // by buffer that began uninitialised, by sector: bytes written
+  std::vector<Extra> extras_;
+  std::size_t most_extras_ = 0;
+  u32 free_extra_ = 0;
+  std::mutex mutex_;
+  bool shared_ = false;  // by several workers
+
+  std::unordered_map<u64, std::vector<u64>> flags_;       // by address: blocks that published there
+  std::unordered_map<u32, Published> published_;          // by block index
+  std::unordered_map<u32, std::vector<Acquired>> acquired_;  // by block index, while it runs
 };
 
 }  // namespace workbench::ptx

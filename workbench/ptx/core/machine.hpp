@@ -93,7 +93,7 @@ struct Buffer {
   u64 size;
   u8* host;
   bool writable;
-  struct GlobalWord* shadow = nullptr;  // with checks (see global_shadow.hpp)
+  struct GlobalSector* shadow = nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
   bool uninitialised = false;           // the caller says that nothing was written to it yet
 };
 

@@ -38,11 +38,12 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
   if constexpr (S != Space::local && S != Space::param) {
     if (__builtin_expect((request.shadowed | request.shadowed_global) != 0, 0)) {
-      PTX_FOR_EACH_LANE(lane, request.mask) {
-        M values[kMaximumElements];
-        for (u32 i = 0; i < in.elements; ++i) values[i] = static_cast<M>(at<const R>(registers, in.slot[i])[lane]);
-        store_lane(warp, in, request, lane, values, sizeof(M) * in.elements);
+      alignas(64) M values[kLanes * kMaximumElements];
+      for (u32 i = 0; i < in.elements; ++i) {
+        const R* source = at<const R>(registers, in.slot[i]);
+        for (u32 lane = 0; lane < kLanes; ++lane) values[lane * in.elements + i] = static_cast<M>(source[lane]);
       }
+      store_lanes(warp, in, request, reinterpret_cast<const u8*>(values), sizeof(M) * in.elements);
       return;
     }
   }

@@ -194,6 +194,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
   const std::string printed = printed_text(results);
+  out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
   out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
   if (statistics) {

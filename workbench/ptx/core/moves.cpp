@@ -64,7 +64,6 @@ void fence(u8*, const Instruction&, u32, Warp& warp) {
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;
   shadow->clocks.fence(static_cast<u32>(warp.index));
-  warp.block->fenced = true;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "shadow.hpp"
 
+#include <algorithm>
+
 #include "warp.hpp"
 
 namespace workbench::ptx {
@@ -14,21 +16,64 @@ void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 ad
 }  // namespace
 
 void Shadow::resize(u32 shared_bytes, u32 granule, u32 warps) {
-  shift_ = static_cast<u32>(__builtin_ctz(granule));
-  granules_.assign((shared_bytes >> shift_) + 1, Granule{});
+  shift_ = std::min(static_cast<u32>(__builtin_ctz(granule)), kUnitShift);
+  per_unit_ = 1u << (kUnitShift - shift_);
+  units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
+  apart_.assign(units_.size(), 0);
+  granules_.clear();
   clocks.resize(warps);
 }
 
 void Shadow::drop_pending() {
+  for (Granule& unit : units_) unit.pending = -1;
   for (Granule& granule : granules_) granule.pending = -1;
 }
 
-Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, u32 lane, bool strong) const {
+void Shadow::take_apart(u32 unit) {
+  if (granules_.empty()) granules_.assign(units_.size() * per_unit_, Granule{});
+  std::fill_n(granules_.begin() + unit * per_unit_, per_unit_, units_[unit]);
+  apart_[unit] = 1;
+}
+
+// After a plain store to all of a unit: what came before it no longer matters.
+void Shadow::join(u32 unit) {
+  const Granule* parts = &granules_[unit * per_unit_];
+  for (u32 i = 1; i < per_unit_; ++i)
+    if (parts[i].pending != parts[0].pending || parts[i].weak_warps != parts[0].weak_warps) return;
+  units_[unit] = parts[0];
+  units_[unit].read = units_[unit].other = Access{}, units_[unit].read_lanes = 0;
+  apart_[unit] = 0;
+}
+
+template <class F>
+inline void Shadow::for_each(u32 address, u32 bytes, bool joins, F function) {
+  const u32 end = address + bytes;
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
+    const u32 first = std::max(address, unit << kUnitShift), last = std::min(end, (unit + 1) << kUnitShift);
+    const bool whole = last - first == 1u << kUnitShift;
+    if (!apart_[unit]) {
+      if (whole || per_unit_ == 1) {
+        function(units_[unit]);
+        continue;
+      }
+      take_apart(unit);
+    }
+    for (u32 i = first >> shift_; i <= (last - 1) >> shift_; ++i) function(granules_[i]);
+    if (whole && joins) join(unit);
+  }
+}
+
+Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong) const {
   const u32 index = static_cast<u32>(warp.index);
   Access access;
   access.clock = clocks.now(index), access.pc = warp.block->pc_of(in);
-  access.thread = static_cast<u16>(warp.thread(lane)), access.strong = strong, access.lane_order = clocks.lane_order(index);
-  return {index, lane, clocks.seen(index), access, clocks.start()};
+  access.strong = strong, access.lane_order = clocks.lane_order(index);
+  return {index, 0, 0, clocks.seen(index), access, clocks.start()};
+}
+
+inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
+  who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes));
+  who.access.thread = static_cast<u16>(warp.thread(who.lane)) & 0x7fff;
 }
 
 // `lanes`: those of the other access' warp that took part in it.
@@ -37,6 +82,13 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
   if (warp != who.warp) return other.clock > who.seen[warp] ? Conflict::warps : Conflict::none;
   if (other.clock < who.start || other.lane_order != who.access.lane_order) return Conflict::none;
   return lanes & ~(1u << who.lane) ? Conflict::lanes : Conflict::none;
+}
+
+// The same as a quick question, for one lane that asks.
+inline bool Shadow::before(const Asker& who, const Access& other, u32 lanes) {
+  const u32 warp = other.thread / kLanes;
+  if (warp != who.warp) return other.clock <= who.seen[warp];
+  return other.clock < who.start || other.lane_order != who.access.lane_order || !(lanes & ~who.lanes);
 }
 
 // A plain access races with any write, a strong one only with a plain write. Who stored the same bytes reads its own.
@@ -95,64 +147,132 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 
 }  // namespace
 
-void Shadow::read(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool strong) {
-  const Asker who = asker(warp, in, lane, strong);
-  bool reported = false;
-  for (u32 i = address >> shift_; i <= (address + bytes - 1) >> shift_; ++i) {
-    Granule& g = granules_[i];
-    if (!reported) {
-      const bool pending = g.pending >= 0;
-      if (pending) {
-        report_pending(warp, in, lane, address, bytes, g.pending);
-        reported = true;
-      } else if (g.write.clock < who.start) {
-        report(warp, in, Problem::uninitialised_shared, lane, address, bytes, -1, -1);
-        reported = true;
-      } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
-        const Access& other = strong ? g.weak : g.write;
-        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other.pc, other.thread);
-        reported = true;
-      }
+// A plain read of what was written before it: the usual case, with the same outcome as read_slowly. False if unsure.
+inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
+  if (g.pending >= 0 || g.write.clock < who.start || who.access.strong) return false;
+  const u32 writer = g.write.thread / kLanes;
+  if (writer != who.warp ? g.write.clock > who.seen[writer] : g.write.lane_order == who.access.lane_order) return false;
+  const u32 reader = g.read.thread / kLanes;
+  if (reader == who.warp) {
+    if (g.read.clock == who.access.clock && g.read.lane_order == who.access.lane_order) {
+      g.read_lanes |= who.lanes, g.read.strong = 0;
+      return true;
     }
-    record_read(who, g);
+  } else if (g.read.clock > who.seen[reader]) {
+    const u32 other = g.other.thread / kLanes;
+    if (other != who.warp && g.other.clock > who.seen[other]) return true;
+    g.other = g.read;
   }
+  g.read = who.access, g.read_lanes = who.lanes;
+  return true;
 }
 
-void Shadow::write(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool strong, bool changes) {
-  const Asker who = asker(warp, in, lane, strong);
-  bool reported = false;
-  for (u32 i = address >> shift_; i <= (address + bytes - 1) >> shift_; ++i) {
-    Granule& g = granules_[i];
-    if (!reported && g.pending >= 0) {
-      report_pending(warp, in, lane, address, bytes, g.pending);
+// Likewise a plain store by one lane that changes what is there.
+inline bool Shadow::write_quietly(const Asker& who, Granule& g) {
+  if (g.pending >= 0 || who.access.strong || (who.lanes & (who.lanes - 1))) return false;
+  if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
+  if (!before(who, g.write, g.weak_lanes) || !before(who, g.read, g.read_lanes)) return false;
+  if (!before(who, g.other, 1u << g.other.thread % kLanes)) return false;
+  record_write(who, g);
+  return true;
+}
+
+bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool reported) {
+  if (!reported) {
+    if (g.pending >= 0) {
+      report_pending(warp, in, who.lane, address, bytes, g.pending);
+      reported = true;
+    } else if (g.write.clock < who.start) {
+      report(warp, in, Problem::uninitialised_shared, who.lane, address, bytes, -1, -1);
+      reported = true;
+    } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
+      const Access& other = who.access.strong ? g.weak : g.write;
+      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc, other.thread);
       reported = true;
     }
-    if (!changes && g.write.clock >= who.start) {
-      if (conflict(who, g.weak, ~0u) == Conflict::none) continue;
-      g.weak_warps |= 1u << who.warp;
-      if (g.weak.thread / kLanes == who.warp) g.weak_lanes |= 1u << lane;
-      continue;
+  }
+  record_read(who, g);
+  return reported;
+}
+
+void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong) {
+  Asker who = asker(warp, in, strong);
+  const auto read_one = [&](u32 address, u32 lanes) {
+    set_lanes(who, warp, lanes);
+    u32 reported = 0;
+    for_each(address, bytes, false, [&](Granule& g) {
+      if (read_quietly(who, g)) return;
+      Asker one = who;
+      PTX_FOR_EACH_LANE(lane, lanes) {
+        set_lanes(one, warp, 1u << lane);
+        if (read_slowly(warp, in, one, g, address, bytes, reported >> lane & 1)) reported |= 1u << lane;
+      }
+    });
+  };
+  // Lanes that read the same address go together where they stand in a row, or take turns.
+  u32 lanes = 0, earlier_lanes = 0, address = 0, earlier = 0;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const u32 here = static_cast<u32>(addresses[lane]), bit = 1u << lane;
+    if (lanes && here == address) {
+      lanes |= bit;
+    } else if (earlier_lanes && here == earlier) {
+      earlier_lanes |= bit;
+    } else {
+      if (earlier_lanes) read_one(earlier, earlier_lanes);
+      earlier = address, earlier_lanes = lanes;
+      address = here, lanes = bit;
     }
-    const Access* other = strong ? &g.weak : &g.write;
-    Conflict found = reported ? Conflict::none : with_write(who, g);
-    // Others may have stored the same bytes as the last writer, and this one something else.
-    if (!reported && found == Conflict::none && !strong && (g.weak_warps & ~(1u << who.warp)) && g.weak_warps >> who.warp & 1)
-      found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread / kLanes] ? Conflict::warps : Conflict::none;
-    if (!reported && found == Conflict::none) found = with_reads(who, g, other);
-    if (found != Conflict::none) {
-      report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other->thread);
-      reported = true;
-    }
-    record_write(who, g);
+  }
+  if (earlier_lanes) read_one(earlier, earlier_lanes);
+  if (lanes) read_one(address, lanes);
+}
+
+bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool changes,
+                          bool reported) {
+  const bool strong = who.access.strong;
+  if (!reported && g.pending >= 0) {
+    report_pending(warp, in, who.lane, address, bytes, g.pending);
+    reported = true;
+  }
+  if (!changes && g.write.clock >= who.start) {
+    if (conflict(who, g.weak, ~0u) == Conflict::none) return reported;
+    g.weak_warps |= 1u << who.warp;
+    if (g.weak.thread / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
+    return reported;
+  }
+  const Access* other = strong ? &g.weak : &g.write;
+  Conflict found = reported ? Conflict::none : with_write(who, g);
+  // Others may have stored the same bytes as the last writer, and this one something else.
+  if (!reported && found == Conflict::none && !strong && (g.weak_warps & ~(1u << who.warp)) && g.weak_warps >> who.warp & 1)
+    found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread / kLanes] ? Conflict::warps : Conflict::none;
+  if (!reported && found == Conflict::none) found = with_reads(who, g, other);
+  if (found != Conflict::none) {
+    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other->thread);
+    reported = true;
+  }
+  record_write(who, g);
+  return reported;
+}
+
+void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed) {
+  Asker who = asker(warp, in, strong);
+  PTX_FOR_EACH_LANE(lane, mask) {
+    set_lanes(who, warp, 1u << lane);
+    const bool changes = changed >> lane & 1;
+    const u32 address = static_cast<u32>(addresses[lane]);
+    bool reported = false;
+    for_each(address, bytes, changes && !strong, [&](Granule& g) {
+      if (!changes || !write_quietly(who, g)) reported = write_slowly(warp, in, who, g, address, bytes, changes, reported);
+    });
   }
 }
 
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with it.
 void Shadow::copy_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool changes) {
-  const Asker who = asker(warp, in, lane, false);
+  Asker who = asker(warp, in, false);
+  set_lanes(who, warp, 1u << lane);
   bool reported = false;
-  for (u32 i = address >> shift_; i <= (address + bytes - 1) >> shift_; ++i) {
-    Granule& g = granules_[i];
+  for_each(address, bytes, false, [&](Granule& g) {
     if (!reported && changes) {
       const Access* other = &g.write;
       Conflict found = with_write(who, g);
@@ -163,22 +283,20 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, u32 lane, u32 addres
       }
     }
     g.pending = who.access.pc << 10 | who.access.thread;
-  }
+  });
 }
 
-void Shadow::copy_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool changes) {
-  const Asker who = asker(warp, in, lane, false);
-  for (u32 i = address >> shift_; i <= (address + bytes - 1) >> shift_; ++i) {
-    Granule& g = granules_[i];
+void Shadow::copy_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool changes, u32 clock) {
+  Asker who = asker(warp, in, false);
+  set_lanes(who, warp, 1u << lane);
+  if (clock) who.access.clock = clock;
+  for_each(address, bytes, changes, [&](Granule& g) {
     if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
       report(warp, in, Problem::shared_race, lane, address, bytes, g.write.pc, g.write.thread);
     g.pending = -1;
-    if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) {
-      g.weak_warps |= 1u << who.warp;
-      continue;
-    }
-    record_write(who, g);
-  }
+    if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= 1u << who.warp;
+    else record_write(who, g);
+  });
 }
 
 }  // namespace workbench::ptx

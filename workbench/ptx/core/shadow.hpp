@@ -1,7 +1,9 @@
 // Shadow state of shared memory: who wrote and read each granule last, and when.
 //
 // A granule is the smallest access that the kernel makes to shared memory; as accesses are naturally aligned, each
-// covers whole granules and the check is exact. Clocks grow over all blocks of a worker, so nothing is cleared.
+// covers whole granules and the check is exact. 16 bytes that were only ever accessed as a whole share one record (a
+// unit); it is taken apart by the first smaller access, and joined again by a store to all of it. Clocks grow over all
+// blocks of a worker, so nothing is cleared.
 // Two accesses race if neither is ordered before the other (see clocks.hpp), one of them writes, and not both are
 // strong (atomic, volatile, .relaxed or more). A store that leaves the bytes as they are is harmless.
 #pragma once
@@ -22,11 +24,13 @@ class Shadow {
   void begin_block() { clocks.begin_block(); }
   void drop_pending();  // copies that nobody waited for end with the block
 
-  void read(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool strong = false);
-  // `changes`: the bytes differ from what is there.
-  void write(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool strong, bool changes);
+  // One request. `changed`: lanes whose bytes differ from what is there.
+  void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong);
+  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed);
+  // One lane of a cp.async; `changes`: the bytes differ from what is there.
   void copy_issued(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool changes);
-  void copy_landed(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool changes);
+  // `clock`: that of the issuing warp when it asked to be told, 0 for now.
+  void copy_landed(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool changes, u32 clock = 0);
 
  private:
   struct Access {
@@ -47,24 +51,40 @@ class Shadow {
   };
   static_assert(sizeof(Granule) == 64);
 
-  // The one who asks, with what it has seen.
+  // The one who asks, with what it has seen. `lanes`: all that make this access to this address.
   struct Asker {
-    u32 warp, lane;
+    u32 warp, lane, lanes;
     const u32* seen;
     Access access;
     u32 start;
   };
   enum class Conflict : u8 { none, warps, lanes };
 
-  Asker asker(const Warp& warp, const Instruction& instruction, u32 lane, bool strong) const;
+  Asker asker(const Warp& warp, const Instruction& instruction, bool strong) const;
+  void set_lanes(Asker& who, const Warp& warp, u32 lanes) const;
   static Conflict conflict(const Asker& who, const Access& other, u32 lanes);
+  static bool before(const Asker& who, const Access& other, u32 lanes);
   static Conflict with_write(const Asker& who, const Granule& granule);
   static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other);
+  static bool read_quietly(const Asker& who, Granule& granule);
+  static bool write_quietly(const Asker& who, Granule& granule);
   static void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
 
-  std::vector<Granule> granules_;
-  u32 shift_ = 2;
+  // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
+  template <class F>
+  void for_each(u32 address, u32 bytes, bool joins, F function);
+  void take_apart(u32 unit);
+  void join(u32 unit);
+  bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool reported);
+  bool write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool changes,
+                    bool reported);
+
+  static constexpr u32 kUnitShift = 4;
+  std::vector<Granule> units_;
+  std::vector<u8> apart_;          // by unit
+  std::vector<Granule> granules_;  // of units that were taken apart; made when needed
+  u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
 };
 
 }  // namespace workbench::ptx

@@ -75,8 +75,6 @@ struct Block {
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
-  bool fenced = false;    // checks: a fence was executed
-  bool acquired = false;  // checks: a strong access read global memory
   Barrier barriers[16];
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
