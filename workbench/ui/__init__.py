@@ -1,1 +1,39 @@
-"""What notebooks show: sources, plots. Every view has a plain-text form, so that it reads well without a browser."""
+"""What notebooks show: sources, plots, views of a running kernel. Every view has a plain-text form, so that it reads
+well without a browser. The names are loaded when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+_LAZY = {
+    "source_view": "workbench.ui.source_widget",
+    "warp_map": "workbench.ui.sector_picture",
+    "bank_map": "workbench.ui.bank_picture",
+    "warp_maps": "workbench.ui.request_stepper",
+    "bank_maps": "workbench.ui.request_stepper",
+    "warp_timeline": "workbench.ui.timeline_picture",
+}
+
+__all__ = list(_LAZY)
+
+if TYPE_CHECKING:
+    from workbench.ui.bank_picture import bank_map as bank_map
+    from workbench.ui.request_stepper import bank_maps as bank_maps
+    from workbench.ui.request_stepper import warp_maps as warp_maps
+    from workbench.ui.sector_picture import warp_map as warp_map
+    from workbench.ui.source_widget import source_view as source_view
+    from workbench.ui.timeline_picture import warp_timeline as warp_timeline
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'workbench.ui' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))

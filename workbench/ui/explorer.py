@@ -1,0 +1,160 @@
+"""Sliders over a kernel's tunables that run it again and say what changed."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets
+import traitlets
+
+from workbench import ops
+from workbench.errors import ArgumentError
+from workbench.ops.variant import Case, Variant
+from workbench.tracing import Trace, trace
+from workbench.ui.picture import Picture
+
+_COLUMNS = ("", "now", "at the start")
+
+
+class KernelExplorer(ipywidgets.VBox):
+    """One slider per tunable; each change compiles the kernel, runs it in the PTX machine and shows its facts.
+
+    Beside every fact stands its value for the configuration that the explorer began with. Where the sliders stand on
+    an illegal configuration, the rules that it breaks are shown, and the facts stay those of the last legal one.
+    Put it last in a notebook cell; where no JavaScript runs, its table and picture stand there instead.
+
+    Args:
+        op: the name of an op.
+        case: a case of it, by name or value; a small one, as every change runs it.
+        variant: a variant in CUDA C++ or Triton.
+        tunables: the names that get sliders, default all; the others keep the value of ``config``.
+        config: where to begin; default the variant's untuned rule for the case.
+        picture: trace -> what to show of it below the table, e.g. the `warp_map` of one of its requests.
+        record_block: the block whose requests are recorded for the picture.
+
+    Raises:
+        UnknownNameError: no such op, variant or case.
+        ArgumentError: a tunable that the variant does not have.
+        ConfigurationError: the configuration to begin with is illegal.
+    """
+
+    config = traitlets.Dict(help="The configuration of the sliders; may be set. Every tunable has a value.")
+    broken = traitlets.List(traitlets.Unicode(), help="The rules that it breaks; empty if it is legal.")
+    trace = traitlets.Instance(Trace, allow_none=True, help="Of the last legal configuration.")
+
+    def __init__(
+        self,
+        op: str,
+        case: str | Case,
+        *,
+        variant: str | Variant,
+        tunables: Sequence[str] | None = None,
+        config: dict | None = None,
+        picture: Callable[[Trace], Picture] | None = None,
+        record_block: tuple[int, int, int] | None = (0, 0, 0),
+    ):
+        found = ops.get(op)
+        self.variant = found.variant(variant) if isinstance(variant, str) else variant
+        self.case = found.case(case) if isinstance(case, str) else case
+        self._op, self._picture, self._record_block = op, picture, record_block
+        begin = dict(config or self.variant.default_config(self.case.problem()))
+        self.variant.check(begin, self.case.problem(begin))
+        self.sliders = {name: self._slider(name, begin[name]) for name in self._names(tunables)}
+        self._table, self._image = ipywidgets.HTML(), ipywidgets.Image(format="png")
+        super().__init__([*self.sliders.values(), self._table, self._image])
+        self._start: dict[str, str] = {}
+        self.observe(self._on_config, "config")
+        self.config = begin
+        for name, slider in self.sliders.items():
+            slider.observe(lambda change, name=name: self._on_slider(name, change.new), "value")
+
+    # -- how it looks without a browser -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        rows = [(name, now, self._start[name]) for name, now in _facts(self.trace).items()]
+        widths = [max(len(row[at]) for row in (_COLUMNS, *rows)) for at in range(3)]
+        lines = [f"{self.variant} on {self.case.label}, {_settings(self.config)}"]
+        lines += [f"breaks {rule}" for rule in self.broken]
+        for name, now, start in (_COLUMNS, *rows):
+            lines.append(f"  {name:{widths[0]}}  {now:>{widths[1]}}  {start:>{widths[2]}}")
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, **kwargs):
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = data | {"text/plain": repr(self)}
+        if self._image.value:
+            data["image/png"] = bytes(self._image.value)
+        return data, metadata
+
+    # -- steps of the above -------------------------------------------------------------------------------------
+
+    def _names(self, tunables: Sequence[str] | None) -> tuple[str, ...]:
+        names = tuple(self.variant.space if tunables is None else tunables)
+        for name in names:
+            if name not in self.variant.space:
+                raise ArgumentError("tunables", repr(name), ", ".join(self.variant.space), "Name a tunable.")
+        return names
+
+    def _slider(self, name: str, value: Any) -> ipywidgets.SelectionSlider:
+        values = sorted({*self.variant.space[name], value})
+        return ipywidgets.SelectionSlider(
+            options=values,
+            value=value,
+            description=name,
+            continuous_update=False,
+            style={"description_width": "11em"},
+        )
+
+    def _on_slider(self, name: str, value: Any) -> None:
+        if self.config[name] != value:
+            self.config = {**self.config, name: value}
+
+    def _on_config(self, change) -> None:
+        for name, slider in self.sliders.items():
+            slider.value = self.config[name]
+        broken = self.variant.broken(self.config, self.case.problem(self.config))
+        self.broken = [str(rule) for rule in broken]
+        if not broken:
+            self.trace = trace(
+                self._op, self.case, variant=self.variant, config=self.config, record_block=self._record_block
+            )
+            self._start = self._start or _facts(self.trace)
+            if self._picture is not None:
+                self._image.value = self._picture(self.trace).png()
+        self._table.value = self._table_html()
+
+    def _table_html(self) -> str:
+        cell = '<td style="text-align:{};padding:0 1em 0 0;{}">{}</td>'.format
+        rows = []
+        for name, now in _facts(self.trace).items():
+            start = self._start[name]
+            weight = "font-weight:bold" if now != start else ""
+            texts = (cell("left", "", name), cell("right", weight, now), cell("right", "color:#666", start))
+            rows.append(f"<tr>{''.join(texts)}</tr>")
+        head = "".join(f'<th style="text-align:right;padding-right:1em">{name}</th>' for name in _COLUMNS)
+        rules = "".join(f"<li>{html.escape(rule)}</li>" for rule in self.broken)
+        refused = f"<b>{html.escape(_settings(self.config))} is illegal:</b><ul>{rules}</ul>" if rules else ""
+        fade = "opacity:0.45" if rules else ""
+        return f'{refused}<table style="{fade}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _settings(config: dict) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _facts(traced: Trace) -> dict[str, str]:
+    """Name -> text of what the sliders change."""
+    occupancy = traced.occupancy
+    return {
+        "warp instructions": f"{traced.report.instructions:,}",
+        "global requests": f"{traced.global_requests:,}",
+        "sectors per request (ideal)": f"{traced.sectors_per_request:.1f} ({traced.ideal_sectors_per_request:.1f})",
+        "bytes moved (of them used)": f"{traced.bytes_moved:,} ({traced.used_fraction:.0%})",
+        "shared wavefronts (ideal)": f"{traced.shared_wavefronts:,} ({traced.shared_ideal_wavefronts:,})",
+        "waiting at barriers": f"{traced.barrier_waits:,} warp instructions",
+        "registers per thread": f"{traced.kernel.registers}",
+        "occupancy": f"{occupancy.fraction:.0%}, limited by {occupancy.limited_by}",
+    }

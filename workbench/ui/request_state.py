@@ -1,0 +1,147 @@
+"""One warp request as plain data: the sectors it moves, and the wavefronts it takes through the banks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.errors import ArgumentError
+from workbench.ptx.report import SECTOR_BYTES
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import WarpRequest
+
+LINE_BYTES = 128
+"""Of one cache line: four sectors."""
+
+BANKS = 32
+WORD_BYTES = 4
+
+_LANES = 32
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring bytes of one sector that the same lanes touch; no lanes for bytes that are moved and not used.
+
+    ``start`` and ``end`` (exclusive) count from the beginning of the sector.
+    """
+
+    start: int
+    end: int
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sector:
+    """One 32-byte sector that a request moves: its address and its bytes from first to last, as runs."""
+
+    address: int
+    runs: tuple[Run, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes that some lane asked for."""
+        return sum(run.end - run.start for run in self.runs if run.lanes)
+
+
+def sectors_of(request: WarpRequest) -> tuple[Sector, ...]:
+    """The sectors of a request to global memory, by address; as many as ``request.sectors``.
+
+    Raises:
+        ArgumentError: a request to shared memory.
+    """
+    _require(request, "global")
+    owners: dict[int, list[int]] = {}
+    for lane, address in enumerate(request.addresses):
+        for byte in range(request.bytes_per_lane if address is not None else 0):
+            owners.setdefault(address + byte, []).append(lane)
+    found = []
+    for base in sorted({byte // SECTOR_BYTES * SECTOR_BYTES for byte in owners}):
+        runs: list[Run] = []
+        for at in range(SECTOR_BYTES):
+            lanes = tuple(owners.get(base + at, ()))
+            if runs and runs[-1].lanes == lanes:
+                runs[-1] = Run(runs[-1].start, at + 1, lanes)
+            else:
+                runs.append(Run(at, at + 1, lanes))
+        found.append(Sector(base, tuple(runs)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Wavefront:
+    """One pass through the banks: ``banks`` maps a bank to the word that it delivers and the lanes that take it.
+
+    ``phase`` is the part of the warp that goes: 8-byte requests go by half warps and 16-byte ones by quarters, twice as
+    many lanes for a load in which neighbours ask for the same address. ``again`` counts the passes which that part
+    already took: above 0, the banks of this pass are in conflict.
+    """
+
+    phase: int
+    again: int
+    banks: Mapping[int, tuple[int, tuple[int, ...]]]
+
+
+def wavefronts_of(request: WarpRequest) -> tuple[Wavefront, ...]:
+    """The wavefronts of a request to shared memory, as many as ``request.wavefronts``; the rules are the machine's.
+
+    Which word a bank delivers first is not defined; here it is that of the lowest lane.
+
+    Raises:
+        ArgumentError: a request to global memory.
+    """
+    _require(request, "shared")
+    active = [lane for lane, address in enumerate(request.addresses) if address is not None]
+    offsets = {lane: request.addresses[lane] for lane in active}
+    found = []
+    for phase, lanes in enumerate(_phases(request, offsets)):
+        passes: list[dict[int, tuple[int, tuple[int, ...]]]] = []
+        kept: dict[int, list[int]] = {}  # the words of each bank, in the order in which they go
+        for lane in lanes:
+            for step in range(max(1, request.bytes_per_lane // WORD_BYTES)):
+                word = offsets[lane] // WORD_BYTES + step
+                words = kept.setdefault(word % BANKS, [])
+                if word not in words:
+                    words.append(word)
+                if words.index(word) == len(passes):
+                    passes.append({})
+                served = passes[words.index(word)]
+                served[word % BANKS] = (word, (*served.get(word % BANKS, (word, ()))[1], lane))
+        found += [Wavefront(phase, again, dict(sorted(banks.items()))) for again, banks in enumerate(passes)]
+    return tuple(found)
+
+
+def words_of(request: WarpRequest) -> int:
+    """Distinct 4-byte words that the lanes of a shared request touch."""
+    return len({word for front in wavefronts_of(request) for word, _ in front.banks.values()})
+
+
+def _phases(request: WarpRequest, offsets: Mapping[int, int]) -> list[list[int]]:
+    """The lanes of each part of the warp that goes by itself, of those with an active lane: see core/access.hpp."""
+    count = max(1, request.bytes_per_lane // WORD_BYTES)
+    if (
+        count > 1
+        and not request.is_store
+        and any(all(offsets.get(lane ^ step, offset) == offset for lane, offset in offsets.items()) for step in (1, 2))
+    ):
+        count //= 2
+    width = _LANES // count
+    parts = [[lane for lane in offsets if lane // width == part] for part in range(count)]
+    return [part for part in parts if part]
+
+
+def _require(request: WarpRequest, space: str) -> None:
+    if request.space != space:
+        other = {"global": "bank_map", "shared": "warp_map"}[space]
+        raise ArgumentError("request", f"one of {request.space} memory", f"requests of {space} memory", f"See {other}.")
+
+
+def cache_lines(sectors: Sequence[Sector]) -> list[tuple[int, dict[int, Sector]]]:
+    """The 128-byte lines of a request by address, each with its moved sectors by place (0 to 3)."""
+    rows: dict[int, dict[int, Sector]] = {}
+    for sector in sectors:
+        base = sector.address // LINE_BYTES * LINE_BYTES
+        rows.setdefault(base, {})[(sector.address - base) // SECTOR_BYTES] = sector
+    return sorted(rows.items())

@@ -1,0 +1,226 @@
+"""Stepping through the requests of a recording: one picture after the other, chosen by line, warp and index."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+import traitlets
+
+from workbench.errors import ArgumentError
+from workbench.ptx.recording import Recording, WarpRequest
+from workbench.ui.bank_picture import BankMap
+from workbench.ui.picture import Picture, plural
+from workbench.ui.sector_picture import WarpMap
+
+ALL_WARPS = -1
+ALL_LINES = 0
+
+_PICTURES: dict[str, Callable[[WarpRequest], Picture]] = {"global": WarpMap, "shared": BankMap}
+_MOST_TEXT = 64
+
+
+class RequestStepper(ipywidgets.VBox):
+    """One picture of one request, and controls that choose which; `warp_maps` and `bank_maps` make it.
+
+    Put it last in a notebook cell; where no JavaScript runs, picture and text of the chosen one stand there instead.
+    ``line`` may be linked to the ``selected_line`` of a `source_view`: ``traitlets.dlink((source, "selected_line"),
+    (maps, "line"))``. A line or a warp without requests empties the picture, and ``headline`` says so.
+
+    Raises:
+        ArgumentError: when set, a line below 0, a warp that the block has not, or an index past the last request.
+    """
+
+    line = traitlets.Int(ALL_LINES, help="Line of the kernel's own file; 0 for all.")
+    warp = traitlets.Int(ALL_WARPS, help="Warp of the block; -1 for all.")
+    index = traitlets.Int(0, help="Which of the requests of that line and warp, in the order in which they ran.")
+    count = traitlets.Int(0, read_only=True, help="How many there are.")
+    headline = traitlets.Unicode(read_only=True, help="The chosen request in one sentence.")
+    facts = traitlets.Dict(read_only=True, help="Its line, warp, sectors or wavefronts, the ideal and the bytes.")
+
+    def __init__(self, recording: Recording, space: str, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0):
+        self.recording, self.space = recording, space
+        self._requests = [request for request in recording.requests if request.space == space]
+        self._lines: dict[int, list[WarpRequest]] = {}
+        for request in self._requests:
+            self._lines.setdefault(request.kernel_line, []).append(request)
+        self._drawn: tuple | None = None
+        self._line_menu = ipywidgets.Dropdown(
+            options=self._menu(), description="line", layout={"width": "auto", "min_width": "34em"}
+        )
+        warps = [("all", ALL_WARPS), *((str(number), number) for number in range(recording.warps))]
+        self._warp_menu = ipywidgets.Dropdown(options=warps, description="warp", layout={"width": "11em"})
+        self._slider = ipywidgets.IntSlider(description="request", continuous_update=False, layout={"width": "24em"})
+        self._of = ipywidgets.Label()
+        self._image = ipywidgets.Image(format="png", layout={"max_width": "100%", "object_fit": "contain"})
+        super().__init__([self._line_menu, ipywidgets.HBox([self._warp_menu, self._slider, self._of]), self._image])
+        with self.hold_trait_notifications():
+            self.line, self.warp = line, warp
+        self._update()
+        self.index = index
+        self.observe(self._on_choice, ["line", "warp"])
+        self.observe(lambda change: self._update(), "index")
+        self._line_menu.observe(self._on_line_menu, "value")
+        self._warp_menu.observe(lambda change: self.set_trait("warp", change.new), "value")
+        self._slider.observe(lambda change: self.set_trait("index", change.new), "value")
+        self._update()
+
+    @property
+    def requests(self) -> list[WarpRequest]:
+        """Those of the chosen line and warp."""
+        found = self._requests if self.line == ALL_LINES else self._lines.get(self.line, [])
+        return found if self.warp == ALL_WARPS else [request for request in found if request.warp == self.warp]
+
+    @property
+    def picture(self) -> Picture | None:
+        """The `WarpMap` or `BankMap` of the chosen request; None where there is none."""
+        found = self.requests
+        return _PICTURES[self.space](found[self.index]) if found else None
+
+    @property
+    def lines(self) -> dict[int, int]:
+        """Requests by line of the kernel's file, for the lines that have some."""
+        return {line: len(requests) for line, requests in sorted(self._lines.items())}
+
+    # -- how it looks without a browser -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        where = f"{'all lines' if self.line == ALL_LINES else f'line {self.line}'}, " + (
+            "all warps" if self.warp == ALL_WARPS else f"warp {self.warp}"
+        )
+        number = f"{self.index} of {self.count}" if self.count else "none"
+        return f"<{self.space} requests of block {self.recording.block}: {where}, request {number}: {self.headline}>"
+
+    def __str__(self) -> str:
+        picture = self.picture
+        if picture is None:
+            return self.headline
+        return f"request {self.index} of {self.count}\n{picture}"
+
+    def _repr_mimebundle_(self, **kwargs):
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = data | {"text/plain": str(self)}
+        if self._image.value:
+            data["image/png"] = bytes(self._image.value)
+        return data, metadata
+
+    # -- steps of the above -------------------------------------------------------------------------------------
+
+    def _menu(self) -> list[tuple[str, int]]:
+        options = [(f"all lines ({plural(len(self._requests), 'request')})", ALL_LINES)]
+        for line, requests in sorted(self._lines.items()):
+            if line:
+                text = linecache.getline(requests[0].kernel_source, line).strip()
+                text = text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+                options.append((f"{line}: {text} ({plural(len(requests), 'request')})", line))
+        return options
+
+    @traitlets.validate("line")
+    def _check_line(self, proposal) -> int:
+        if proposal.value < 0:
+            raise ArgumentError("line", proposal.value, f"0 for all, or one of {list(self.lines)}", "Name a line.")
+        return proposal.value
+
+    @traitlets.validate("warp")
+    def _check_warp(self, proposal) -> int:
+        if not ALL_WARPS <= proposal.value < self.recording.warps:
+            allowed = f"-1 for all, or 0 to {self.recording.warps - 1}"
+            raise ArgumentError("warp", proposal.value, allowed, "The block has no others.")
+        return proposal.value
+
+    @traitlets.validate("index")
+    def _check_index(self, proposal) -> int:
+        if not 0 <= proposal.value <= max(0, len(self.requests) - 1):
+            allowed = f"0 to {len(self.requests) - 1}" if self.requests else "0: there is no such request"
+            raise ArgumentError("index", proposal.value, allowed, "Choose line and warp first.")
+        return proposal.value
+
+    def _on_choice(self, change) -> None:
+        last = max(0, len(self.requests) - 1)
+        if self.index > last:
+            self.index = last  # draws
+        else:
+            self._update()
+
+    def _on_line_menu(self, change) -> None:
+        if change.new is not None:  # None: a line without requests was set from elsewhere
+            self.line = change.new
+
+    def _update(self) -> None:
+        picture, found = self.picture, self.requests
+        self.set_trait("count", len(found))
+        self.set_trait("headline", picture.headline if picture else self._nothing())
+        self.set_trait("facts", _facts(picture, found[self.index]) if picture else {})
+        known = [value for _, value in self._line_menu.options]
+        self._line_menu.value = self.line if self.line in known else None
+        self._warp_menu.value = self.warp
+        with self._slider.hold_trait_notifications():
+            self._slider.max, self._slider.disabled = max(0, len(found) - 1), len(found) < 2
+            self._slider.value = self.index
+        self._of.value = f"of {len(found):,}, counted from 0" if found else self.headline
+        key = (self.line, self.warp, self.index)
+        if key != self._drawn:
+            self._drawn, self._image.value = key, picture.png() if picture else b""
+
+    def _nothing(self) -> str:
+        who = "no warp" if self.warp == ALL_WARPS else f"warp {self.warp} does not"
+        verb = "makes a request" if self.warp == ALL_WARPS else "make a request"
+        where = "" if self.line == ALL_LINES else f" at line {self.line}"
+        others = ", ".join(str(line) for line in self.lines if line)
+        hint = f"; lines with some: {others}" if others else ""
+        if self.line in self._lines:
+            warps = sorted({request.warp for request in self._lines[self.line]})
+            hint = f"; warps that do: {', '.join(map(str, warps))}"
+        return f"{who} {verb} to {self.space} memory{where}{hint}"
+
+
+def warp_maps(recording: Any, *, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0) -> RequestStepper:
+    """`warp_map` of every request to global memory in a recording, with controls to step through them.
+
+    Args:
+        recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
+        line: a line of the kernel's own file; 0 for all.
+        warp: a warp of the block; -1 for all.
+        index: which of the requests of that line and warp.
+
+    Raises:
+        ArgumentError: nothing was recorded, or an index past the last request.
+    """
+    return RequestStepper(recording_of(recording), "global", line, warp, index)
+
+
+def bank_maps(recording: Any, *, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0) -> RequestStepper:
+    """`bank_map` of every request to shared memory in a recording; arguments and errors as for `warp_maps`."""
+    return RequestStepper(recording_of(recording), "shared", line, warp, index)
+
+
+def recording_of(source: Any) -> Recording:
+    """The recording of a trace or report, or ``source`` itself if it is one.
+
+    Raises:
+        ArgumentError: it has none.
+    """
+    if isinstance(source, Recording):
+        return source
+    report = getattr(source, "report", source)
+    found = getattr(report, "recording", None)
+    if not isinstance(found, Recording):
+        raise ArgumentError(
+            "recording", f"a {type(source).__name__} without one", "a Recording, or what was run with record_block=",
+            "Trace again with record_block=(0, 0, 0).",
+        )  # fmt: skip
+    return found
+
+
+def _facts(picture: Picture, request: WarpRequest) -> dict[str, Any]:
+    facts: dict[str, Any] = {"line": request.kernel_line, "warp": request.warp, "order": request.order}
+    facts |= {"bytes_per_lane": request.bytes_per_lane, "buffer": request.buffer, "ptx": request.text}
+    if isinstance(picture, WarpMap):
+        names = ("ideal_sectors", "bytes_used", "bytes_moved")
+        return facts | {"sectors": len(picture.sectors)} | {name: getattr(picture, name) for name in names}
+    assert isinstance(picture, BankMap)
+    facts |= {"wavefronts": len(picture.wavefronts), "ideal_wavefronts": request.ideal_wavefronts}
+    return facts | {"words": picture.words, "conflicts": picture.conflicts}

@@ -1,0 +1,192 @@
+"""One warp's request to global memory: which lane touches which bytes, and which sectors have to move for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.ptx.report import SECTOR_BYTES
+from workbench.ui.picture import USED, WASTED, Picture, folded, key, lane_range, place, plural, sheet, title, verb
+from workbench.ui.request_state import LINE_BYTES, Run, Sector, cache_lines, sectors_of
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import WarpRequest
+
+_CELL_BYTES = 4  # of the text form: three characters each
+_MOST_TEXT_ROWS = 10
+_MOST_ROWS = 18
+_UNUSED = {"facecolor": "white", "edgecolor": WASTED, "hatch": "/////", "linewidth": 0}
+_STILL = {"facecolor": "white", "edgecolor": "#BBBBBB", "linewidth": 0.8, "linestyle": ":"}
+
+
+class WarpMap(Picture):
+    """The sectors of one request to global memory, drawn by `warp_map`.
+
+    Attributes:
+        request: the `WarpRequest`.
+        sectors: the 32-byte sectors that it moves, by address.
+        bytes_used, bytes_moved: distinct bytes that lanes asked for, and 32 for each sector.
+        ideal_sectors: the fewest sectors that could hold the bytes used.
+    """
+
+    def __init__(self, request: WarpRequest):
+        self.request = request
+        self.sectors: tuple[Sector, ...] = sectors_of(request)
+
+    @property
+    def bytes_used(self) -> int:
+        return sum(sector.used for sector in self.sectors)
+
+    @property
+    def bytes_moved(self) -> int:
+        return SECTOR_BYTES * len(self.sectors)
+
+    @property
+    def ideal_sectors(self) -> int:
+        return -(-self.bytes_used // SECTOR_BYTES)
+
+    @property
+    def headline(self) -> str:
+        """``8 sectors for 256 bytes used: 100 % of the bytes moved are used``."""
+        ideal = "" if self.ideal_sectors == len(self.sectors) else f" ({self.ideal_sectors} would do)"
+        return (
+            f"{plural(len(self.sectors), 'sector')}{ideal} for {plural(self.bytes_used, 'byte')} used: "
+            f"{100 * self.bytes_used / self.bytes_moved:.3g} % of the bytes moved are used"
+        )
+
+    @property
+    def caption(self) -> str:
+        """Who asks for what, where."""
+        request = self.request
+        active = [lane for lane, address in enumerate(request.addresses) if address is not None]
+        lanes = "" if len(active) == 32 else f"lane{'s' * (len(active) > 1)} {lane_range(active)} only; "
+        return (
+            f"{place(request)}, warp {request.warp}: {lanes}each lane {verb(request)} "
+            f"{plural(request.bytes_per_lane, 'byte')}, {request.buffer or 'memory of the program itself'}"
+        )
+
+    # -- text ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<warp map of {self.caption}: {self.headline}>"
+
+    def __str__(self) -> str:
+        """A strip per 128-byte line: three characters for 4 bytes, the lane at its first byte, ░ for bytes unused."""
+        rows = cache_lines(self.sectors)
+        first = rows[0][0]
+        out = [self.headline, self.caption]
+        for at in folded(len(rows), _MOST_TEXT_ROWS):
+            if at is None:
+                out.append(f"{'⋮':>9} {plural(len(rows) - _MOST_TEXT_ROWS + 1, 'more line')}")
+                continue
+            base, sectors = rows[at]
+            cells = "|".join(_cells(sectors.get(at)) for at in range(LINE_BYTES // SECTOR_BYTES))
+            out.append(f"{f'+{base - first:,}':>9} |{cells}|")
+        notes = ["a cell is 4 bytes, with the lane that begins there"]
+        if self.request.bytes_per_lane > _CELL_BYTES:
+            notes.append("── the same lane goes on")
+        if any(len(run.lanes) > 1 for sector in self.sectors for run in sector.runs) or self.request.bytes_per_lane < 4:
+            notes.append("* the first of several lanes")
+        if self.bytes_used < self.bytes_moved:
+            notes.append("░░ moved but not used")
+        return "\n".join([*out, " " * 10 + "; ".join(notes)])
+
+    # -- picture ------------------------------------------------------------------------------------------------
+
+    def draw(self, ax=None):
+        """A row per 128-byte line, by address. Darker is a higher lane; hatched bytes are moved and not used."""
+        rows = cache_lines(self.sectors)
+        shown = folded(len(rows), _MOST_ROWS)
+        if ax is None:
+            ax = sheet(0.29 * len(shown))
+        ax.set(xlim=(0, LINE_BYTES), ylim=(len(shown), 0))
+        for top, at in enumerate(shown):
+            if at is None:
+                left_out = f"⋮  {plural(len(rows) - _MOST_ROWS + 1, 'more line')}  ⋮"
+                ax.text(LINE_BYTES / 2, top + 0.45, left_out, ha="center", va="center", fontsize=8)
+                continue
+            base, sectors = rows[at]
+            _draw_line(ax, sectors, top)
+            ax.text(-1.2, top + 0.44, f"+{base - rows[0][0]:,}", ha="right", va="center", fontsize=8)
+        ax.set_xticks(range(0, LINE_BYTES + 1, SECTOR_BYTES), [f"byte {at}" for at in range(0, LINE_BYTES + 1, 32)])
+        ax.set_yticks([])
+        ax.tick_params(length=0, labelsize=7.5)
+        ax.spines[:].set_visible(False)
+        title(ax, self.headline, f"{self.caption}; a row is a 128-byte line, darker is a higher lane")
+        marks = [({"facecolor": lane_colour(20)}, "bytes used, with the lane")]
+        if self.bytes_used < self.bytes_moved:
+            marks.append((_UNUSED, "moved, not used"))
+        if any(len(sectors) < LINE_BYTES // SECTOR_BYTES for _, sectors in rows):
+            marks.append((_STILL, "sector not moved"))
+        key(ax, marks)
+        return ax
+
+
+def warp_map(request: WarpRequest) -> WarpMap:
+    """Which lane of a warp touches which bytes in one request to global memory.
+
+    ``print`` gives a strip of text, a notebook cell the picture; ``.draw(ax)`` draws it into your own figure.
+
+    Raises:
+        ArgumentError: a request to shared memory; `bank_map` shows those.
+    """
+    return WarpMap(request)
+
+
+def lane_colour(lane: int):
+    """Pale for lane 0 to dark for lane 31, so that the order of lanes is seen without colour too."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("lanes", ["#CFE6F5", "#56B4E9", USED, "#003A5C"])(lane / 31)
+
+
+def _cells(sector: Sector | None) -> str:
+    if sector is None:
+        return "   " * (SECTOR_BYTES // _CELL_BYTES)
+    cells, before = [], ()
+    for start in range(0, SECTOR_BYTES, _CELL_BYTES):
+        runs = [run for run in sector.runs if run.start < start + _CELL_BYTES and run.end > start]
+        lanes = tuple(dict.fromkeys(lane for run in runs for lane in run.lanes))
+        if not lanes:
+            cells.append(" ░░")
+        elif lanes == before and len(lanes) == 1:
+            cells.append(" ──")
+        else:
+            cells.append(f"{lanes[0]:>2}*" if len(lanes) > 1 else f"{lanes[0]:>3}")
+        before = lanes
+    return "".join(cells)
+
+
+def _draw_line(ax, sectors: dict[int, Sector], top: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    for at in range(LINE_BYTES // SECTOR_BYTES):
+        left = at * SECTOR_BYTES
+        sector = sectors.get(at)
+        if sector is None:
+            ax.add_patch(Rectangle((left, top), SECTOR_BYTES, 0.85, **_STILL))
+            continue
+        for run in sector.runs:
+            _draw_run(ax, run, left, top)
+        ax.add_patch(Rectangle((left, top), SECTOR_BYTES, 0.85, fill=False, edgecolor="black", linewidth=0.9))
+    ax.add_patch(Rectangle((0, top), LINE_BYTES, 0.85, fill=False, edgecolor="black", linewidth=1.8, clip_on=False))
+
+
+def _draw_run(ax, run: Run, left: int, top: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    box = (left + run.start, top), run.end - run.start, 0.85
+    if not run.lanes:
+        ax.add_patch(Rectangle(*box, **_UNUSED))
+        return
+    lane = run.lanes[0]
+    ax.add_patch(Rectangle(*box, facecolor=lane_colour(lane), edgecolor="white", linewidth=0.6))
+    size = run.end - run.start
+    text = lane_range(run.lanes)
+    if len(text) * 1.35 > size and len(run.lanes) > 1:
+        text = f"×{len(run.lanes)}"
+    if size == 1 and len(run.lanes) == 1 and lane % 4:
+        return  # one byte is too narrow for a number, four are not
+    ax.text(
+        left + (run.start + run.end) / 2, top + 0.44, text, ha="center", va="center",
+        fontsize=7.5 if size > 2 else 5.5, color="white" if lane > 14 else "black",
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The facts that a source view can show beside each line: how each is written, and what makes a line hot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding
+    from workbench.tracing import Trace, TracedLine
+
+Place = tuple[str, int]
+"""A file's path and a line of it."""
+
+
+@dataclass(frozen=True)
+class SourceFact:
+    """One fact of a line, explained by ``meaning``.
+
+    ``text`` is what the gutter says, "" where the line has no part in it; ``heat`` how much of it the line has, in any
+    unit: the hottest line's bar is full.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    text: Callable[[TracedLine], str]
+    heat: Callable[[TracedLine], float]
+
+
+FACTS: tuple[SourceFact, ...] = (
+    SourceFact(
+        "instructions",
+        "instructions",
+        "share of all warp instructions, and so is the bar",
+        lambda line: f"{100 * line.share:.1f} %",
+        lambda line: line.instructions,
+    ),
+    SourceFact(
+        "lanes",
+        "active lanes",
+        "lanes at work of 32; the bar is what idle lanes cost, lanes x instructions",
+        lambda line: f"{line.active_lanes:.0f} of 32",
+        lambda line: line.instructions * (32 - line.active_lanes),
+    ),
+    SourceFact(
+        "sectors",
+        "sectors / request",
+        "32-byte sectors per request of global memory, and the ideal; the bar is all sectors beyond it",
+        lambda line: (
+            f"{line.sectors_per_request:.1f} / {line.ideal_sectors_per_request:.1f}" if line.global_requests else ""
+        ),
+        lambda line: line.global_sectors - line.global_ideal_sectors,
+    ),
+    SourceFact(
+        "bytes",
+        "bytes moved",
+        "bytes of all sectors that requests to global memory touch, and the part of them used; the bar is bytes",
+        lambda line: f"{_bytes(line.bytes_moved)}, {100 * line.used_fraction:.0f} %" if line.global_requests else "",
+        lambda line: line.bytes_moved,
+    ),
+    SourceFact(
+        "wavefronts",
+        "wavefronts",
+        "passes through the banks of shared memory, and those without conflicts; the bar is the conflicts",
+        lambda line: f"{line.shared_wavefronts:,} / {line.shared_ideal_wavefronts:,}" if line.shared_requests else "",
+        lambda line: line.shared_wavefronts - line.shared_ideal_wavefronts,
+    ),
+    SourceFact(
+        "waits",
+        "barrier waits",
+        "warp instructions for which warps waited at the barrier of this line, and so is the bar",
+        lambda line: f"{line.barrier_waits:,}" if line.barrier_waits else "",
+        lambda line: line.barrier_waits,
+    ),
+)
+
+FINDINGS = "findings"
+"""The name of the fact that is no count: what the checks found."""
+
+NAMES = (*(fact.name for fact in FACTS), FINDINGS)
+
+
+def values_of(trace: Trace, findings: Iterable[Finding]) -> dict[str, dict[Place, tuple[str, float]]]:
+    """For each fact: place -> (text, heat from 0 to 1). Places without a text are left out."""
+    values: dict[str, dict[Place, tuple[str, float]]] = {}
+    for fact in FACTS:
+        most = max((fact.heat(line) for line in trace.lines), default=0) or 1
+        rows = ((line, fact.text(line)) for line in trace.lines)
+        values[fact.name] = {
+            (line.path, line.line): (text, max(0.0, fact.heat(line) / most)) for line, text in rows if text
+        }
+    marks: dict[Place, list[str]] = {}
+    for place, finding, _ in sides_of(findings):
+        marks.setdefault(place, []).append(finding.kind)
+    values[FINDINGS] = {place: ("✗ " + ", ".join(dict.fromkeys(kinds)), 1.0) for place, kinds in marks.items()}
+    return values
+
+
+def sides_of(findings: Iterable[Finding]) -> list[tuple[Place, Finding, str]]:
+    """(place, finding, what it says there) for both sides of each finding that has a line."""
+    sides = []
+    for finding in findings:
+        if finding.line:
+            sides.append(((finding.source, finding.line), finding, finding.message))
+        other = (finding.other_source, finding.other_line or 0)
+        if finding.other_line and other != (finding.source, finding.line):
+            sides.append((other, finding, f"the other side of: {finding.message}"))
+    return sides
+
+
+def detail_of(trace: Trace, place: Place, findings: Iterable[Finding], *, inlined: bool) -> dict[str, Any]:
+    """Everything that is known of one line, for the panel under the source.
+
+    Returns:
+        ``facts``: pairs of label and text; ``ptx``: line, text, how often it ran, and its cost, of each instruction,
+        those that move or wait first; ``sass``: what ptxas made of the line, by class, or why that is not known;
+        ``findings``: texts.
+    """
+    line = next((one for one in trace.lines if (one.path, one.line) == place), None)
+    facts: list[tuple[str, str]] = []
+    if line is not None:
+        facts.append(("warp instructions", f"{line.instructions:,} ({100 * line.share:.1f} %)"))
+        facts += [(fact.label, text) for fact in FACTS[1:] if (text := fact.text(line))]
+        facts.append(("of which", ", ".join(f"{count:,} {name}" for name, count in line.mix.items())))
+    ptx = [
+        {"line": fact.ptx_line, "text": fact.text, "executions": fact.executions, "cost": _cost(fact)}
+        for fact in trace.report.lines
+        if ((fact.source, fact.source_line) if inlined else (fact.kernel_source, fact.kernel_line)) == place
+    ]
+    ptx.sort(key=lambda row: not row["cost"])  # what moves or waits comes first, each part in the order of the PTX
+    found = [text for at, _, text in sides_of(findings) if at == place]
+    return {"facts": facts, "ptx": ptx, "sass": _machine_code(trace, place), "findings": found}
+
+
+def _cost(fact: Any) -> str:
+    if fact.sectors:
+        each = fact.sectors_per_request
+        return f"{fact.requests:,} requests, {each:.3g} sectors each (ideal {fact.ideal_sectors_per_request:.3g})"
+    if fact.wavefronts:
+        return f"{fact.requests:,} requests, {fact.wavefronts:,} wavefronts (ideal {fact.ideal_wavefronts:,})"
+    return f"waits {fact.barrier_waits:,}" if fact.barrier_waits else ""
+
+
+def _machine_code(trace: Trace, place: Place) -> str:
+    from workbench.errors import MissingToolError
+
+    if not trace.kernels:
+        return "not known: the trace has no compiled kernel"
+    try:
+        return trace.sass.at(*place).brief or "none: ptxas put all of it under other lines"
+    except MissingToolError as error:
+        return f"not known: {error}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("MB", 1_000_000), ("kB", 1_000)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"

@@ -1,0 +1,269 @@
+"""A kernel's source with a gutter that says what each line did, and everything known of the line that is selected."""
+
+from __future__ import annotations
+
+import html
+import linecache
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ui.picture import folded
+from workbench.ui.source_facts import FACTS, FINDINGS, NAMES, Place, detail_of, sides_of, values_of
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding
+    from workbench.tracing import Trace
+
+_STATIC = Path(__file__).parent / "static"
+_LONGEST_GAP = 12  # lines without instructions that the browser still shows
+_MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
+_MOST_PTX = 16  # of the text form
+_BAR = 8
+_WIDTH = 110  # columns of the text form
+_HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
+_KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the other side of it")}
+
+
+class SourceView(anywidget.AnyWidget):
+    """Source lines with a gutter of one fact; made by `source_view`. Put it last in a notebook cell.
+
+    Setting a trait is the same as clicking. Where no JavaScript runs, the lines that have a part in the chosen fact
+    stand there instead, with their bars as text.
+
+    Raises:
+        UnknownNameError: when ``fact`` is set to a name that is not one of ``NAMES``.
+        ArgumentError: when ``selected_line`` is set to a line that is not shown.
+    """
+
+    _esm = (_STATIC / "source_view.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "source_view.css").read_text(encoding="utf-8")
+
+    fact = traitlets.Unicode("instructions", help="What the gutter shows, one of `NAMES`.").tag(sync=True)
+    selected_line = traitlets.Int(0, help="Line of `selected_file` whose details are shown; 0 for none.").tag(sync=True)
+    selected_file = traitlets.Unicode("", help="Its path; the main file if not set.").tag(sync=True)
+    state = traitlets.Dict(help="The lines and the values of every fact.").tag(sync=True)
+    detail = traitlets.Dict(help="All that is known of the selected line: facts, ptx, sass, findings.").tag(sync=True)
+
+    def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
+        self.trace = trace
+        self.findings: tuple[Finding, ...] = tuple(trace.report.findings if checks is None else checks)
+        self._values = values_of(trace, self.findings)
+        self._files = _main_first(trace, self.findings)
+        super().__init__()
+        self.state = self._snapshot()
+        self.fact = fact
+        self.select(line, file)
+        self.observe(self._on_selection, ["selected_line", "selected_file"])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the files with lines that did something, the one with the most instructions first."""
+        return tuple(self._files)
+
+    def value(self, line: int, file: str = "") -> str:
+        """What the gutter says beside a line for the chosen fact; "" for nothing."""
+        return self._values[self.fact].get((self._path(file), line), ("", 0.0))[0]
+
+    def select(self, line: int, file: str = "") -> None:
+        """Select a line by number and file (path or name); 0 for none."""
+        path = self._path(file)
+        with self.hold_trait_notifications():
+            self.selected_file, self.selected_line = path, line
+        self.detail = self._detail()
+
+    # -- how it looks without a browser -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        selected = f", line {self.selected_line} selected" if self.selected_line else ""
+        return f"<source view of {self.trace.title}: {self.fact}{selected}>"
+
+    def __str__(self) -> str:
+        """The lines with a part in the chosen fact, their values and bars, and the details of the selected one."""
+        out = textwrap.wrap(self.trace.title, _WIDTH) + textwrap.wrap(f"{self._label()}: {self._meaning()}", _WIDTH)
+        width = self._value_width
+        out += [_cut(f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}") for number, value, bar, text in self._strip()]
+        return "\n".join([*out, *self._detail_lines()])
+
+    def to_html(self) -> str:
+        """The same as HTML that reads well where a page strips its styles: the bars are characters too."""
+        rows = []
+        for number, value, bar, text in self._strip():
+            heat = _HEAT.format(0.7 * len(bar.strip()) / _BAR)
+            gutter = html.escape(f"{number:>5} {value:>{self._value_width}} {bar:{_BAR}}")
+            rows.append(f'<span style="background:{heat}">{gutter}</span> {html.escape(text)}')
+        head = f"<b>{html.escape(self._label())}</b>: {html.escape(self._meaning())}"
+        body = "\n".join([*rows, *map(html.escape, self._detail_lines())])
+        return (
+            f"<p>{html.escape(self.trace.title)}<br>{head}</p>"
+            f'<pre style="font-size:12px;line-height:1.3;white-space:pre;overflow-x:auto">{body}</pre>'
+        )
+
+    def _repr_mimebundle_(self, **kwargs):
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return data | {"text/plain": str(self), "text/html": self.to_html()}, metadata
+
+    # -- steps of the above -------------------------------------------------------------------------------------
+
+    @traitlets.validate("fact")
+    def _check_fact(self, proposal) -> str:
+        if proposal.value not in NAMES:
+            raise UnknownNameError("fact", repr(proposal.value), ", ".join(NAMES), "Name one of these.")
+        return proposal.value
+
+    @traitlets.validate("selected_line")
+    def _check_line(self, proposal) -> int:
+        path = self.selected_file or self._files[0] if self._files else ""
+        shown = [row["line"] for row in self.state.get("rows", ()) if row.get("path") == path and row["line"]]
+        if proposal.value and proposal.value not in shown:
+            allowed = f"0, or a line of {Path(path).name} that is shown"
+            allowed += f", from {shown[0]} to {shown[-1]}" if shown else ": there is none"
+            raise ArgumentError("selected_line", proposal.value, allowed, "No instruction comes from near that line.")
+        return proposal.value
+
+    def _on_selection(self, change) -> None:
+        self.detail = self._detail()
+
+    def _detail(self) -> dict[str, Any]:
+        if not self.selected_line:
+            return {}
+        place = (self.selected_file or self._files[0], self.selected_line)
+        inlined = self.trace._unfolded
+        head = {"line": place[1], "file": Path(place[0]).name, "text": _text(place)}
+        return head | detail_of(self.trace, place, self.findings, inlined=inlined)
+
+    def _detail_lines(self) -> list[str]:
+        detail = self.detail
+        if not detail:
+            return []
+        out = ["", f"{detail['file']}:{detail['line']}  {detail['text'].strip()}"]
+        out += [f"  {label}: {text}" for label, text in detail["facts"]]
+        out += [f"  ✗ {text}" for text in detail["findings"]]
+        out += [f"  machine code: {detail['sass']}", f"  PTX, {len(detail['ptx'])} instructions:"]
+        for at in folded(len(detail["ptx"]), _MOST_PTX):
+            if at is None:
+                out.append(f"  {'⋮':>6} {len(detail['ptx']) - _MOST_PTX + 1} more")
+                continue
+            row = detail["ptx"][at]
+            cost = f"  // {row['cost']}" if row["cost"] else ""
+            out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
+        return [_cut(line) for line in out]
+
+    def _path(self, file: str) -> str:
+        if not file:
+            return self._files[0] if self._files else ""
+        for path in self._files:
+            if file in (path, Path(path).name):
+                return path
+        names = ", ".join(Path(path).name for path in self._files)
+        raise UnknownNameError("file", repr(file), names, "The trace has lines of these.")
+
+    @property
+    def _value_width(self) -> int:
+        return max((len(text) for text, _ in self._values[self.fact].values()), default=0)
+
+    def _label(self) -> str:
+        return next((fact.label for fact in FACTS if fact.name == self.fact), None) or _KINDS[self.fact][0]
+
+    def _meaning(self) -> str:
+        if self.fact == FINDINGS and not self._values[FINDINGS]:
+            return "none"
+        return next((fact.meaning for fact in FACTS if fact.name == self.fact), None) or _KINDS[self.fact][1]
+
+    def _strip(self) -> Iterable[tuple[str, str, str, str]]:
+        """(number, value, bar, text) of the lines that matter for the fact, by file."""
+        values = self._values[self.fact]
+        before: dict | None = None
+        for row in self.state["rows"]:
+            if "path" not in row or (row["path"], row["line"]) not in values:
+                continue
+            text, heat = values[row["path"], row["line"]]
+            if self.fact in ("instructions", "lanes") and heat < 0.02:
+                continue
+            if len(self._files) > 1 and (before is None or before["path"] != row["path"]):
+                yield "", "", "", f"— {Path(row['path']).name}"
+            before = row
+            full = round(_BAR * heat)
+            yield str(row["line"] or "–"), text, "█" * full or ("▏" if heat else ""), row["text"]
+
+    def _snapshot(self) -> dict[str, Any]:
+        labels = [{"name": f.name, "label": f.label, "meaning": f.meaning} for f in FACTS]
+        labels.append({"name": FINDINGS, "label": _KINDS[FINDINGS][0], "meaning": _KINDS[FINDINGS][1]})
+        rows: list[dict[str, Any]] = []
+        for path in self._files:
+            if len(self._files) > 1:
+                rows.append({"head": Path(path).name})
+            rows += self._rows_of(path)
+        return {"title": self.trace.title, "facts": labels, "rows": rows, "findings": len(self.findings)}
+
+    def _rows_of(self, path: str) -> list[dict[str, Any]]:
+        """Every line from the first to the last with a fact; long stretches without any as the number left out."""
+        known = sorted({line for values in self._values.values() for at, line in values if at == path})
+        first = next((line for line in known if line), 0)
+        above = first
+        while above > 1 and first - above < _MOST_ABOVE and _text((path, above - 1)).strip():
+            above -= 1
+        rows = [self._row(path, 0)] if 0 in known else []
+        rows += [self._row(path, line) for line in range(above, first)]
+        before = None
+        for number in filter(None, known):
+            if before:
+                between = range(before + 1, number)
+                if len(between) > _LONGEST_GAP:
+                    rows.append({"skip": len(between)})
+                else:
+                    rows += [self._row(path, line) for line in between]
+            rows.append(self._row(path, number))
+            before = number
+        return rows
+
+    def _row(self, path: str, line: int) -> dict[str, Any]:
+        place = (path, line)
+        values = {name: list(places[place]) for name, places in self._values.items() if place in places}
+        return {"path": path, "line": line, "text": _text(place), "values": values}
+
+
+def source_view(trace: Trace, *, fact: str = "instructions", checks: Any = None, line: int = 0) -> SourceView:
+    """The source of a traced kernel, CUDA C++ or Triton, with what each line did.
+
+    Args:
+        trace: of `workbench.trace`, `workbench.trace_kernel` or ``%%cuda --trace``. With ``trace.unfolded()`` the lines
+            of headers and of called functions show too.
+        fact: what the gutter shows: instructions, lanes, sectors, bytes, wavefronts, waits or findings.
+        checks: a CheckReport of the same kernel, or findings; default those of the traced launch itself.
+        line: a line of the kernel's own file whose details are shown; 0 for none.
+
+    Raises:
+        UnknownNameError: no such fact.
+        ArgumentError: a line that is not shown.
+    """
+    return SourceView(trace, fact, checks, line)
+
+
+def _main_first(trace: Trace, findings: Iterable[Finding]) -> list[str]:
+    """Files with facts by falling number of instructions; those of findings alone behind them."""
+    weights: dict[str, int] = {}
+    for line in trace.lines:
+        weights[line.path] = weights.get(line.path, 0) + line.instructions
+    for (path, _), _, _ in sides_of(findings):
+        weights.setdefault(path, 0)
+    named = [path for path in weights if path]
+    return sorted(named, key=lambda path: -weights[path]) + [path for path in weights if not path]
+
+
+def _text(place: Place) -> str:
+    if not place[1]:
+        return "(instructions that the compiler attributes to no line)"
+    linecache.checkcache(place[0])  # a source is edited and traced again in the same process
+    return linecache.getline(*place).rstrip("\n").expandtabs(4)
+
+
+def _cut(text: str) -> str:
+    text = text.rstrip()
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"

@@ -1,0 +1,205 @@
+"""The warps of one block against logical time: where they run, where they wait, and the barriers that join them."""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from workbench.ui.picture import WAITING, Picture, key, lane_range, place, plural, sheet, title
+from workbench.ui.request_stepper import recording_of
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import Recording, WarpSpan
+
+_COLUMNS = 84  # of the text form
+_MOST_JOINTS = 12  # of the text form
+_RUN = {"facecolor": "#9CCBE8", "edgecolor": "white"}
+_WAIT = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One barrier as it happened: the clock at which it let its warps go, and who waited how long for whom.
+
+    ``waits`` maps each waiting warp to warp instructions, ``last`` are the warps that came last, ``text`` is the
+    barrier's source line.
+    """
+
+    clock: int
+    barrier: int
+    place: str
+    text: str
+    warps: tuple[int, ...]
+    waits: dict[int, int]
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        return tuple(warp for warp in self.warps if warp not in self.waits)
+
+    @property
+    def waited(self) -> int:
+        return sum(self.waits.values())
+
+
+class WarpTimeline(Picture):
+    """Run and wait spans of every warp, drawn by `warp_timeline`.
+
+    Attributes:
+        recording: the `Recording`.
+        joints: its barriers in the order in which they let their warps go.
+        end: the clock at which the last warp ends, in warp instructions.
+        waited: warp instructions of waiting, over all warps.
+    """
+
+    def __init__(self, recording: Recording):
+        self.recording = recording
+        self.joints = _joints(recording)
+        self.end = max((span.end for span in recording.spans), default=0)
+        self.waited = sum(span.end - span.start for span in recording.spans if span.kind == "wait")
+
+    @property
+    def headline(self) -> str:
+        """``4 warps, 747 instructions long, 4 barriers: warps wait 41 % of the time``."""
+        whole = self.end * self.recording.warps
+        share = f"{100 * self.waited / whole:.2g}" if whole else "0"
+        return (
+            f"{plural(self.recording.warps, 'warp')}, {plural(self.end, 'instruction')} long, "
+            f"{plural(len(self.joints), 'barrier')}: warps wait {share} % of the time"
+        )
+
+    @property
+    def caption(self) -> str:
+        cut = "; only the first spans were kept" if self.recording.truncated else ""
+        return f"block {self.recording.block}; who waits for whom, not for how many nanoseconds{cut}"
+
+    @property
+    def longest(self) -> Joint | None:
+        """The barrier at which warps waited longest together; None if nobody waited."""
+        return max((joint for joint in self.joints if joint.waits), key=lambda joint: joint.waited, default=None)
+
+    # -- text ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<warp timeline of block {self.recording.block}: {self.headline}>"
+
+    def __str__(self) -> str:
+        """A strip per warp, ``=`` runs, ``.`` waits, ``|`` a barrier lets go; then the barriers in order."""
+        per_column = max(1, -(-self.end // _COLUMNS))
+        out = [self.headline, self.caption]
+        for warp in range(self.recording.warps):
+            spans = [span for span in self.recording.spans if span.warp == warp]
+            out.append(f"warp {warp:>2} {_strip(spans, per_column)}")
+        column = f"a column is {plural(per_column, 'instruction')} of the warp"
+        out.append(f"{'':7} = runs, . waits, | a barrier lets go; {column}")
+        for joint in self.joints[:_MOST_JOINTS]:
+            if joint.waits:
+                late = f"warp{'s' * (len(joint.last) > 1)} {lane_range(joint.last)}"
+                late = late if joint.last else "a warp that ended"
+                who = f"{plural(joint.waited, 'instruction')} of waiting, all for {late}"
+            else:
+                who = "all arrive together"
+            out.append(f"{joint.clock:>7,} {joint.place}: {who}")
+        if len(self.joints) > _MOST_JOINTS:
+            out.append(f"{'⋮':>7} {plural(len(self.joints) - _MOST_JOINTS, 'more barrier')}")
+        return "\n".join(out)
+
+    # -- picture ------------------------------------------------------------------------------------------------
+
+    def draw(self, ax=None):
+        """A row per warp. A black joint is a barrier that lets go, with its line; hatched is waiting."""
+        from matplotlib.patches import Rectangle
+
+        warps = self.recording.warps
+        if ax is None:
+            ax = sheet((0.34 if warps <= 8 else 0.2) * warps, top=0.8)
+        ax.set(xlim=(0, self.end or 1), ylim=(warps, 0))
+        for span in self.recording.spans:
+            width = span.end - span.start
+            face = _WAIT if span.kind == "wait" else _RUN
+            ax.add_patch(Rectangle((span.start, span.warp + 0.1), width, 0.8, linewidth=0, **face))
+            if span.kind == "wait" and width > 0.028 * self.end:
+                text = f"waits {width:,}" if width > 0.1 * self.end else f"{width:,}"
+                middle, box = (
+                    (span.start + width / 2, span.warp + 0.52),
+                    {"facecolor": "white", "linewidth": 0, "pad": 0.8},
+                )
+                ax.text(*middle, text, ha="center", va="center", fontsize=7.5, bbox=box)
+        labelled = -1.0
+        for joint in self.joints:
+            top, bottom = min(joint.warps), max(joint.warps) + 1
+            ax.plot([joint.clock] * 2, [top + 0.02, bottom - 0.02], color="black", linewidth=1.6, solid_capstyle="butt")
+            if joint.clock - labelled > 0.06 * self.end:
+                ax.annotate(
+                    joint.place, (joint.clock, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7.5
+                )
+                labelled = joint.clock
+        ax.set_yticks([warp + 0.5 for warp in range(warps)], [f"warp {warp}" for warp in range(warps)])
+        ax.tick_params(axis="y", length=0, labelsize=8)
+        ax.tick_params(axis="x", labelsize=7.5)
+        ax.set_xlabel("the warp's own instructions", fontsize=8, loc="left")
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        title(ax, self.headline, self.caption, above=14)
+        marks = [({"facecolor": _RUN["facecolor"]}, "runs")]
+        if self.waited:
+            marks.append((_WAIT | {"linewidth": 0}, "waits, for so many instructions"))
+        marks.append(({"facecolor": "black"}, "a barrier lets its warps go"))
+        key(ax, marks)
+        return ax
+
+
+def warp_timeline(recording: Any) -> WarpTimeline:
+    """When the warps of one block ran and waited, by the machine's logical clock, and which barriers joined them.
+
+    The clock counts warp instructions, so that the picture is the same on every machine; it says who waits for whom,
+    not for how many nanoseconds.
+
+    Args:
+        recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
+
+    Raises:
+        ArgumentError: nothing was recorded.
+    """
+    return WarpTimeline(recording_of(recording))
+
+
+def _joints(recording: Recording) -> tuple[Joint, ...]:
+    """A run that a barrier ends lets go at its end, or at the end of the wait that follows."""
+    found: dict[tuple[int, int], list[tuple[WarpSpan, int]]] = {}
+    for span, after in zip(recording.spans, (*recording.spans[1:], None), strict=True):
+        if span.kind != "run" or span.barrier is None:
+            continue
+        waits = after is not None and after.warp == span.warp and after.kind == "wait"
+        clock = after.end if waits else span.end
+        found.setdefault((clock, span.barrier), []).append((span, after.end - after.start if waits else 0))
+    joints = []
+    for (clock, barrier), arrivals in sorted(found.items()):
+        places = dict.fromkeys(place(span) for span, _ in arrivals)
+        first = arrivals[0][0]
+        joints.append(
+            Joint(
+                clock,
+                barrier,
+                " and ".join(places),
+                linecache.getline(first.kernel_source, first.kernel_line).strip(),
+                tuple(span.warp for span, _ in arrivals),
+                {span.warp: waited for span, waited in arrivals if waited},
+            )
+        )
+    return tuple(joints)
+
+
+def _strip(spans: list[WarpSpan], per_column: int) -> str:
+    """One character per ``per_column`` instructions; a wait shows in a column that it fills by half or more."""
+    end = max((span.end for span in spans), default=0)
+    waits = [span for span in spans if span.kind == "wait"]
+    cells = []
+    for column in range(-(-end // per_column)):
+        low, high = column * per_column, (column + 1) * per_column
+        waiting = sum(max(0, min(high, span.end) - max(low, span.start)) for span in waits)
+        cells.append("." if 2 * waiting >= min(high, end) - low else "=")
+    for span, after in pairwise(spans):
+        if after.kind == "run":
+            cells[min(len(cells) - 1, max(0, span.end - 1) // per_column)] = "|"
+    return "".join(cells)
