@@ -80,26 +80,40 @@ def _text(source: str, line: int | None) -> str:
     return linecache.getline(source, line).strip()
 
 
+def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, int | None], int | None]]:
+    """Of each side: where the kernel's own file uses the code, where the code stands, and its PTX line."""
+    return [
+        ((finding.kernel_source, finding.kernel_line), (finding.source, finding.line), finding.ptx_line),
+        (
+            (finding.other_kernel_source, finding.other_kernel_line),
+            (finding.other_source, finding.other_line),
+            finding.other_ptx_line,
+        ),
+    ]
+
+
 def _lines(finding: Finding) -> list[str]:
-    sides = [(finding.source, finding.line), (finding.other_source, finding.other_line)]
-    shown = [(_place(source, line, None), _text(source, line)) for source, line in dict.fromkeys(sides) if line]
+    places = dict.fromkeys(place for used, stands, _ in _sides(finding) for place in (stands, used) if place[1])
+    shown = [(_place(*place, None), _text(*place)) for place in places]
     return [f"{place}  {text}" for place, text in shown if text]
 
 
 def _cells(finding: Finding) -> list[str]:
-    def side(source: str, line: int | None, ptx_line: int | None) -> str:
-        if not line and not ptx_line:
+    def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None) -> str:
+        if not used[1] and not ptx_line:
             return ""
-        text = _text(source, line)
-        return escape(_place(source, line, ptx_line)) + (f"<br><code>{escape(text)}</code>" if text else "")
+        text = _text(*used)
+        header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
+        return escape(_place(*used, ptx_line)) + header + (f"<br><code>{escape(text)}</code>" if text else "")
 
+    here, there = (side(*place) for place in _sides(finding))
     where = "" if finding.address is None else f"0x{finding.address:x}"
     if finding.buffer:
         where += f" ({escape(finding.buffer)})"
     return [
         escape(finding.kind),
-        side(finding.source, finding.line, finding.ptx_line),
-        side(finding.other_source, finding.other_line, finding.other_ptx_line),
+        here,
+        there,
         f"{finding.block}, {finding.thread}",
         where,
         f"{finding.count:,}",

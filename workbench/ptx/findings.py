@@ -20,6 +20,7 @@ KINDS = (
     "assertion failed", "stack overflow", "global race", "uninitialised global read",
 )  # fmt: skip
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
+_NEAR = 24  # instructions, to look for a named line
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
 
 
@@ -71,12 +72,15 @@ def describe(
         message += f"; the other side is {other}"
     if row["count"] > 1:
         message += f"; {row['count']} times"
-    source, line = kernel.source_of(row["pc"])
-    other_source, other_line = kernel.source_of(row["other_pc"])
+    at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
+    source, line = kernel.source_of(at)
+    other_source, other_line = kernel.source_of(other_at)
+    kernel_source, kernel_line = kernel.source_of(at, in_kernel_file=True)
+    other_kernel_source, other_kernel_line = kernel.source_of(other_at, in_kernel_file=True)
     return Finding(
         kind, message, kernel.name, block_at, thread_at, address, buffer, line or None, source, other_line or None,
         other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
-        row["count"],
+        row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
     )  # fmt: skip
 
 
@@ -120,6 +124,20 @@ def _detail(
     return None, "", None
 
 
+def _named(kernel: Kernel, pc: int) -> int:
+    """The instruction that says which source line ``pc`` belongs to: itself, or the next one that has a line.
+
+    Compilers give line 0 to what they made of several lines, such as two loads merged into one.
+    """
+    code = kernel.decoded.code
+    for at in range(pc, min(pc + _NEAR, len(code)) if pc >= 0 else pc):
+        if code[at].statement is None or (at > pc and code[at].form.ends):
+            break
+        if kernel.source_of(at)[1]:
+            return at
+    return pc
+
+
 def _place(kernel: Kernel, pc: int) -> str:
     """``file:line (PTX line n, `text`)`` of an instruction."""
     if not 0 <= pc < len(kernel.decoded.code):
@@ -127,6 +145,9 @@ def _place(kernel: Kernel, pc: int) -> str:
     statement = kernel.decoded.code[pc].statement
     if statement is None:
         return ""
-    where = locate(kernel.program.module, statement.location)
+    named = _named(kernel, pc)
+    where = locate(kernel.program.module, kernel.decoded.code[named].statement.location)
+    if where and named != pc:
+        where = f"or near {where}"
     ptx = f"PTX line {statement.line}, `{statement.text}`"
     return f"{where} ({ptx})" if where else ptx

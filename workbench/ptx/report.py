@@ -134,6 +134,10 @@ class BufferFacts:
 class Finding:
     """A problem in a kernel. ``line``/``source`` say where, ``other_line``/``other_source`` the other side of a race.
 
+    ``kernel_line``/``kernel_source`` (and with ``other_``) are the line of the kernel's own file that uses the code,
+    which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
+    one stands for it.
+
     ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened.
     """
 
@@ -151,6 +155,10 @@ class Finding:
     ptx_line: int
     other_ptx_line: int | None
     count: int
+    kernel_line: int | None = None
+    kernel_source: str = ""
+    other_kernel_line: int | None = None
+    other_kernel_source: str = ""
 
     def __str__(self) -> str:
         return self.message
