@@ -46,7 +46,7 @@ class CheckReport:
             return head + "nothing found"
         out = [head + f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"]
         for finding in self.findings:
-            out.append(f"  {_place(finding.source, finding.line, finding.ptx_line)}: {finding.message}")
+            out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
         return "\n".join(out)
 
@@ -70,6 +70,15 @@ def _place(source: str, line: int | None, ptx_line: int | None) -> str:
     if line:
         return f"{Path(source).name}:{line}"
     return f"PTX line {ptx_line}" if ptx_line else "the kernel's end"
+
+
+def _short(finding: Finding) -> str:
+    """The message with the names of files instead of their paths: a source passed as text lies in a cache folder."""
+    message = finding.message
+    for (source, _), (header, _), _ in _sides(finding):
+        for path in filter(None, (source, header)):
+            message = message.replace(path, Path(path).name)
+    return message
 
 
 def _text(source: str, line: int | None) -> str:
@@ -99,14 +108,16 @@ def _lines(finding: Finding) -> list[str]:
 
 
 def _cells(finding: Finding) -> list[str]:
-    def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None) -> str:
+    def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None, near: bool) -> str:
         if not used[1] and not ptx_line:
             return ""
         text = _text(*used)
         header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
-        return escape(_place(*used, ptx_line)) + header + (f"<br><code>{escape(text)}</code>" if text else "")
+        code = f"<br><code>{escape(text)}</code>" if text else ""
+        return "near " * near + escape(_place(*used, ptx_line)) + header + code
 
-    here, there = (side(*place) for place in _sides(finding))
+    sides = zip(_sides(finding), (finding.near, finding.other_near), strict=True)
+    here, there = (side(*place, near) for place, near in sides)
     where = "" if finding.address is None else f"0x{finding.address:x}"
     if finding.buffer:
         where += f" ({escape(finding.buffer)})"

@@ -81,6 +81,7 @@ def describe(
         kind, message, kernel.name, block_at, thread_at, address, buffer, line or None, source, other_line or None,
         other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
+        at != row["pc"], other_at != row["other_pc"],
     )  # fmt: skip
 
 

@@ -136,7 +136,7 @@ class Finding:
 
     ``kernel_line``/``kernel_source`` (and with ``other_``) are the line of the kernel's own file that uses the code,
     which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
-    one stands for it.
+    one stands for it, and ``near`` (``other_near``) is true.
 
     ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened.
     """
@@ -159,6 +159,8 @@ class Finding:
     kernel_source: str = ""
     other_kernel_line: int | None = None
     other_kernel_source: str = ""
+    near: bool = False
+    other_near: bool = False
 
     def __str__(self) -> str:
         return self.message
