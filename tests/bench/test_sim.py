@@ -10,8 +10,14 @@ from workbench.bench import sim
 def test_bench_sim_checks_every_run_and_relates_it_to_the_peers():
     result = sim.run(context=16, repeats=1)
     cuda = result.row("CUDA kernel, bare, 1 core")
-    checked = result.row("CUDA kernel, statistics and checks, 1 core")
-    assert cuda.instructions == checked.instructions
+    for what in ("statistics", "all checks", "statistics and all checks"):
+        checked = result.row(f"CUDA kernel, {what}, 1 core")
+        assert cuda.instructions == checked.instructions
+        assert checked.ratio == checked.seconds / cuda.seconds
+        if what == "statistics":
+            assert checked.shadow_ratio is None
+        else:
+            assert 1.5 <= checked.shadow_ratio <= 3
     assert cuda.rate == cuda.instructions / cuda.seconds / 1e6
     for peer, ours in (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
         row = next(row for row in result.rows if row.what.startswith(peer))

@@ -23,18 +23,29 @@ from workbench.ops.variant import Case, Variant
 
 CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
 _REPEATS = 7
+_MODES = {
+    "bare, 1 core": {"threads": 1},
+    "bare, 2 cores": {"threads": 2},
+    "statistics, 1 core": {"threads": 1, "statistics": True},
+    "all checks, 1 core": {"threads": 1, "checks": True},
+    "statistics and all checks, 1 core": {"threads": 1, "statistics": True, "checks": True},
+}
 _PEER_TIMEOUT_SECONDS = 900
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run the attention. ``rate`` is in million warp instructions per second."""
+    """One way to run the attention. ``rate`` is in million warp instructions per second.
+
+    ``shadow_ratio`` is what checks keep about the buffers, in bytes per byte of them.
+    """
 
     what: str
     seconds: float
     instructions: int | None = None
     baseline: str = ""
     ratio: float | None = None
+    shadow_ratio: float | None = None
 
     @property
     def rate(self) -> float | None:
@@ -62,6 +73,8 @@ class SimBenchmark:
         for row in self.rows:
             rate = "" if row.rate is None else f"{row.rate:.1f}"
             ratio = "" if row.ratio is None else f"{row.ratio:.1f}x {row.baseline}"
+            if row.shadow_ratio is not None:
+                ratio += f"; {row.shadow_ratio:.2f} bytes of shadow state per byte of the buffers"
             lines.append(f"{row.what:44}{row.seconds:>10.4f}{rate:>16}  {ratio}")
         return "\n".join(lines)
 
@@ -82,19 +95,28 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
     rows: list[Row] = []
     for name, title in ((CUDA, "CUDA"), (TRITON, "Triton")):
         start = _machine(op.variant(name), case)
-        for what, options in (
-            ("bare, 1 core", {"threads": 1}),
-            ("bare, 2 cores", {"threads": 2}),
-            ("statistics, 1 core", {"threads": 1, "statistics": True}),
-            ("statistics and checks, 1 core", {"threads": 1, "statistics": True, "checks": True}),
-        ):
-            best = min((start(**options) for _ in range(repeats)), key=lambda report: report.seconds)
-            rows.append(Row(f"{title} kernel, {what}", best.seconds, best.instructions))
+        # In turn, so that all meet the same computer.
+        rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
+        rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
     return SimBenchmark(f"paged attention, {case.label}, 8 heads of 128, pages of 16", tuple(rows))
+
+
+def _compared(title: str, reports: dict[str, tuple[ptx.LaunchReport, ...]]) -> list[Row]:
+    """One row per way to run a kernel; the first is what the others are compared with."""
+    rows: list[Row] = []
+    for what, runs in reports.items():
+        best = min(runs, key=lambda report: report.seconds)
+        row = Row(f"{title} kernel, {what}", best.seconds, best.instructions)
+        if rows:
+            row = dataclasses.replace(row, baseline=f"the time of {rows[0].what}", ratio=row.seconds / rows[0].seconds)
+        if best.has_checks:
+            row = dataclasses.replace(row, shadow_ratio=best.shadow_bytes / best.buffer_bytes)
+        rows.append(row)
+    return rows
 
 
 def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:

@@ -296,7 +296,8 @@ void BlockRunner::run(s64 index) {
     if (!release_barriers() && !progress) deadlock();
   }
   if (block.shadow) {
-    block.shadow->drop_pending();
+    const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
+    if (pending) block.shadow->drop_pending();
     launch_.global_shadow->end_block(index);
   }
   if (block.recorder)

@@ -116,6 +116,11 @@ void GlobalShadow::for_each_sector(const Asking& who, u32 lanes, F function) {
   split_into_sectors(who.addresses, lanes, who.width, pieces);
   std::unique_lock lock(mutex_, std::defer_lock);
   if (shared_) lock.lock();
+  if (buffer && buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
+    const u64 first = buffer->address >> 5, sectors = ((buffer->address + buffer->size + 31) >> 5) - first;
+    for (int i = 0; i < pieces.count; ++i)
+      if (pieces.sector[i] - first < sectors) __builtin_prefetch(buffer->shadow + (pieces.sector[i] - first), 1);
+  }
   for (int i = 0; i < pieces.count; ++i) {
     const u64 address = pieces.sector[i] << 5 | static_cast<u64>(__builtin_ctz(pieces.bytes[i]));
     if (!buffer || address < buffer->address || address >= buffer->address + buffer->size) buffer = block.find(address, 1);

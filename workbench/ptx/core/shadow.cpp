@@ -46,7 +46,7 @@ void Shadow::join(u32 unit) {
 }
 
 template <class F>
-inline void Shadow::for_each(u32 address, u32 bytes, bool joins, F function) {
+inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& function) {
   const u32 end = address + bytes;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
     const u32 first = std::max(address, unit << kUnitShift), last = std::min(end, (unit + 1) << kUnitShift);
@@ -67,46 +67,52 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
   const u32 index = static_cast<u32>(warp.index);
   Access access;
   access.clock = clocks.now(index), access.pc = warp.block->pc_of(in);
-  access.strong = strong, access.lane_order = clocks.lane_order(index);
-  return {index, 0, 0, clocks.seen(index), access, clocks.start()};
+  access.by = u32{clocks.lane_order(index)} << 16 | (strong ? 0x8000u : 0);
+  return {index, 0, 0, clocks.seen(index), clocks.start(), access};
 }
 
 inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
   who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes));
-  who.access.thread = static_cast<u16>(warp.thread(who.lane)) & 0x7fff;
+  who.access.by = (who.access.by & ~0x7fffu) | static_cast<u32>(warp.thread(who.lane));
 }
 
 // `lanes`: those of the other access' warp that took part in it.
 Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lanes) {
-  const u32 warp = other.thread / kLanes;
+  const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock > who.seen[warp] ? Conflict::warps : Conflict::none;
-  if (other.clock < who.start || other.lane_order != who.access.lane_order) return Conflict::none;
+  if (other.clock < who.start || other.lane_order() != who.access.lane_order()) return Conflict::none;
   return lanes & ~(1u << who.lane) ? Conflict::lanes : Conflict::none;
 }
 
 // The same as a quick question, for one lane that asks.
 inline bool Shadow::before(const Asker& who, const Access& other, u32 lanes) {
-  const u32 warp = other.thread / kLanes;
+  const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock <= who.seen[warp];
-  return other.clock < who.start || other.lane_order != who.access.lane_order || !(lanes & ~who.lanes);
+  return other.clock < who.start || other.lane_order() != who.access.lane_order() || !(lanes & ~who.lanes);
+}
+
+inline void Shadow::record_write(const Asker& who, Granule& g) {
+  who.record(g.write);
+  if (who.access.strong()) return;
+  who.record(g.weak), g.weak_warps = 1u << who.warp, g.weak_lanes = 1u << who.lane;
 }
 
 // A plain access races with any write, a strong one only with a plain write. Who stored the same bytes reads its own.
 Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
-  const Access& other = who.access.strong ? g.weak : g.write;
-  const bool same = other.clock == g.weak.clock && other.thread == g.weak.thread;
-  const u32 lanes = same ? g.weak_lanes : 1u << other.thread % kLanes;
-  if (lanes >> who.lane & 1 && other.thread / kLanes == who.warp) return Conflict::none;
-  if (same && other.thread / kLanes != who.warp && (g.weak_warps >> who.warp & 1)) return Conflict::none;
+  const Access& other = who.access.strong() ? g.weak : g.write;
+  const bool same = other.clock == g.weak.clock && other.thread() == g.weak.thread();
+  const u32 lanes = same ? g.weak_lanes : 1u << other.thread() % kLanes;
+  if (lanes >> who.lane & 1 && other.thread() / kLanes == who.warp) return Conflict::none;
+  if (same && other.thread() / kLanes != who.warp && (g.weak_warps >> who.warp & 1)) return Conflict::none;
   return conflict(who, other, lanes);
 }
 
 Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other) {
   Conflict found = Conflict::none;
-  if (!(who.access.strong && g.read.strong)) other = &g.read, found = conflict(who, g.read, g.read_lanes);
-  if (found == Conflict::none && !(who.access.strong && g.other.strong)) {
+  if (!(who.access.strong() && g.read.strong())) other = &g.read, found = conflict(who, g.read, g.read_lanes);
+  if (found == Conflict::none && !(who.access.strong() && g.other.strong())) {
     other = &g.other;
-    found = conflict(who, g.other, 1u << g.other.thread % kLanes);
+    found = conflict(who, g.other, 1u << g.other.thread() % kLanes);
   }
   return found;
 }
@@ -115,26 +121,20 @@ Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Ac
 void Shadow::record_read(const Asker& who, Granule& g) {
   const Access& mine = who.access;
   const u32 bit = 1u << who.lane;
-  if (g.read.thread / kLanes == who.warp && g.read.clock >= who.start) {
-    const bool same = g.read.clock == mine.clock && g.read.lane_order == mine.lane_order;
+  if (g.read.thread() / kLanes == who.warp && g.read.clock >= who.start) {
+    const bool same = g.read.clock == mine.clock && g.read.lane_order() == mine.lane_order();
     g.read_lanes = same ? g.read_lanes | bit : bit;
-    const bool strong = mine.strong && (!same || g.read.strong);
-    if (!same || who.lane == g.read.thread % kLanes) g.read = mine;
-    g.read.strong = strong;
+    const bool strong = mine.strong() && (!same || g.read.strong());
+    if (!same || who.lane == g.read.thread() % kLanes) g.read = mine;
+    if (!strong) g.read.weaken();
     return;
   }
   if (conflict(who, g.read, g.read_lanes) != Conflict::none) {
-    if (g.other.thread / kLanes != who.warp && conflict(who, g.other, 0) == Conflict::none) g.other = g.read;
-    else if (g.other.thread / kLanes == who.warp) g.other = g.read;
+    if (g.other.thread() / kLanes != who.warp && conflict(who, g.other, 0) == Conflict::none) g.other = g.read;
+    else if (g.other.thread() / kLanes == who.warp) g.other = g.read;
     else return;
   }
   g.read = mine, g.read_lanes = bit;
-}
-
-void Shadow::record_write(const Asker& who, Granule& g) {
-  g.write = who.access;
-  if (who.access.strong) return;
-  g.weak = who.access, g.weak_warps = 1u << who.warp, g.weak_lanes = 1u << who.lane;
 }
 
 namespace {
@@ -149,30 +149,34 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 
 // A plain read of what was written before it: the usual case, with the same outcome as read_slowly. False if unsure.
 inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
-  if (g.pending >= 0 || g.write.clock < who.start || who.access.strong) return false;
-  const u32 writer = g.write.thread / kLanes;
-  if (writer != who.warp ? g.write.clock > who.seen[writer] : g.write.lane_order == who.access.lane_order) return false;
-  const u32 reader = g.read.thread / kLanes;
+  if (g.pending >= 0 || g.write.clock < who.start || who.access.strong()) return false;
+  const u32 writer = g.write.thread() / kLanes;
+  if (writer != who.warp ? g.write.clock > who.seen[writer] : g.write.lane_order() == who.access.lane_order()) return false;
+  const u32 reader = g.read.thread() / kLanes;
   if (reader == who.warp) {
-    if (g.read.clock == who.access.clock && g.read.lane_order == who.access.lane_order) {
-      g.read_lanes |= who.lanes, g.read.strong = 0;
+    if (g.read.clock == who.access.clock && g.read.lane_order() == who.access.lane_order()) {
+      g.read_lanes |= who.lanes, g.read.weaken();
       return true;
     }
   } else if (g.read.clock > who.seen[reader]) {
-    const u32 other = g.other.thread / kLanes;
+    const u32 other = g.other.thread() / kLanes;
     if (other != who.warp && g.other.clock > who.seen[other]) return true;
     g.other = g.read;
   }
-  g.read = who.access, g.read_lanes = who.lanes;
+  who.record(g.read), g.read_lanes = who.lanes;
   return true;
+}
+
+// Nothing that one lane's plain store, or copy, could race with. False if unsure.
+inline bool Shadow::quiet(const Asker& who, const Granule& g) {
+  if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
+  return before(who, g.write, g.weak_lanes) && before(who, g.read, g.read_lanes) &&
+         before(who, g.other, 1u << g.other.thread() % kLanes);
 }
 
 // Likewise a plain store by one lane that changes what is there.
 inline bool Shadow::write_quietly(const Asker& who, Granule& g) {
-  if (g.pending >= 0 || who.access.strong || (who.lanes & (who.lanes - 1))) return false;
-  if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
-  if (!before(who, g.write, g.weak_lanes) || !before(who, g.read, g.read_lanes)) return false;
-  if (!before(who, g.other, 1u << g.other.thread % kLanes)) return false;
+  if (g.pending >= 0 || who.access.strong() || !quiet(who, g)) return false;
   record_write(who, g);
   return true;
 }
@@ -186,8 +190,8 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
       report(warp, in, Problem::uninitialised_shared, who.lane, address, bytes, -1, -1);
       reported = true;
     } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
-      const Access& other = who.access.strong ? g.weak : g.write;
-      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc, other.thread);
+      const Access& other = who.access.strong() ? g.weak : g.write;
+      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc, other.thread());
       reported = true;
     }
   }
@@ -229,7 +233,7 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
 
 bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool changes,
                           bool reported) {
-  const bool strong = who.access.strong;
+  const bool strong = who.access.strong();
   if (!reported && g.pending >= 0) {
     report_pending(warp, in, who.lane, address, bytes, g.pending);
     reported = true;
@@ -237,17 +241,17 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
   if (!changes && g.write.clock >= who.start) {
     if (conflict(who, g.weak, ~0u) == Conflict::none) return reported;
     g.weak_warps |= 1u << who.warp;
-    if (g.weak.thread / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
+    if (g.weak.thread() / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
     return reported;
   }
   const Access* other = strong ? &g.weak : &g.write;
   Conflict found = reported ? Conflict::none : with_write(who, g);
   // Others may have stored the same bytes as the last writer, and this one something else.
   if (!reported && found == Conflict::none && !strong && (g.weak_warps & ~(1u << who.warp)) && g.weak_warps >> who.warp & 1)
-    found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread / kLanes] ? Conflict::warps : Conflict::none;
+    found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes] ? Conflict::warps : Conflict::none;
   if (!reported && found == Conflict::none) found = with_reads(who, g, other);
   if (found != Conflict::none) {
-    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other->thread);
+    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other->thread());
     reported = true;
   }
   record_write(who, g);
@@ -273,16 +277,16 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, u32 lane, u32 addres
   set_lanes(who, warp, 1u << lane);
   bool reported = false;
   for_each(address, bytes, false, [&](Granule& g) {
-    if (!reported && changes) {
+    if (!reported && changes && !quiet(who, g)) {
       const Access* other = &g.write;
       Conflict found = with_write(who, g);
       if (found == Conflict::none) found = with_reads(who, g, other);
       if (found != Conflict::none) {
-        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other->thread);
+        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other->thread());
         reported = true;
       }
     }
-    g.pending = who.access.pc << 10 | who.access.thread;
+    g.pending = who.access.pc << 10 | who.access.thread();
   });
 }
 
@@ -292,7 +296,7 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, u32 lane, u32 addres
   if (clock) who.access.clock = clock;
   for_each(address, bytes, changes, [&](Granule& g) {
     if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
-      report(warp, in, Problem::shared_race, lane, address, bytes, g.write.pc, g.write.thread);
+      report(warp, in, Problem::shared_race, lane, address, bytes, g.write.pc, g.write.thread());
     g.pending = -1;
     if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= 1u << who.warp;
     else record_write(who, g);

@@ -36,9 +36,12 @@ class Shadow {
   struct Access {
     u32 clock = 0;
     s32 pc = -1;
-    u16 thread : 15 = 0;
-    u16 strong : 1 = 0;
-    u16 lane_order = 0;
+    u32 by = 0;  // thread: bits 0-14, strong: 15, lane order: 16-31
+
+    u32 thread() const { return by & 0x7fff; }
+    bool strong() const { return by >> 15 & 1; }
+    u32 lane_order() const { return by >> 16; }
+    void weaken() { by &= ~0x8000u; }
   };
   struct alignas(64) Granule {
     Access write;          // the last one, strong or not
@@ -55,8 +58,11 @@ class Shadow {
   struct Asker {
     u32 warp, lane, lanes;
     const u32* seen;
-    Access access;
     u32 start;
+    Access access;
+
+    // Field by field: the lane was filled in just now, and a copy of the whole would have to wait for it.
+    void record(Access& to) const { to.clock = access.clock, to.pc = access.pc, to.by = access.by; }
   };
   enum class Conflict : u8 { none, warps, lanes };
 
@@ -66,6 +72,7 @@ class Shadow {
   static bool before(const Asker& who, const Access& other, u32 lanes);
   static Conflict with_write(const Asker& who, const Granule& granule);
   static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other);
+  static bool quiet(const Asker& who, const Granule& granule);
   static bool read_quietly(const Asker& who, Granule& granule);
   static bool write_quietly(const Asker& who, Granule& granule);
   static void record_read(const Asker& who, Granule& granule);
@@ -73,7 +80,7 @@ class Shadow {
 
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
   template <class F>
-  void for_each(u32 address, u32 bytes, bool joins, F function);
+  [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
   void take_apart(u32 unit);
   void join(u32 unit);
   bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool reported);
