@@ -39,7 +39,7 @@ extern "C" __global__ void divergent_barrier(float* out, const float* in) {
   int t = threadIdx.x;
   tile[t] = in[t];
   if (t < 48) __syncthreads();  // divergent
-  out[t] = tile[t];
+  out[t] = tile[t ^ 64];
 }
 extern "C" __global__ void absent_lane(int* out, const int* in) {
   int t = threadIdx.x, x = in[t];

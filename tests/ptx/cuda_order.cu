@@ -140,3 +140,15 @@ extern "C" __global__ void one_store(int* out, const int* in) {
   __syncthreads();
   out[t] = tile[t / 2];
 }
+extern "C" __global__ void merged_tail(int* out, const int* in) {
+  // The compiler stores for both kinds of thread in one place, after the barrier.
+  __shared__ int tile[128];
+  int t = threadIdx.x;
+  tile[t] = in[t];
+  if (VALUE(t >= 40, false)) {
+    out[t] = 5;
+    return;
+  }
+  if (VALUE(true, t < 40)) __syncthreads();  // side
+  out[t] = tile[t < 40 ? 39 - t : t];
+}

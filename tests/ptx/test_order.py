@@ -16,7 +16,7 @@ KINDS = {
     "same_bytes": "shared race", "reads_its_own": "warp race", "returns_early": "divergent barrier",
     "spin_lock": "shared race", "lock_of_lanes": "shared race", "flag": "shared race", "release_acquire": "shared race",
     "named_barriers": "shared race", "arrive_and_wait": "shared race", "neighbours": "warp race",
-    "halves_of_a_warp": "warp race", "one_store": "warp race",
+    "halves_of_a_warp": "warp race", "one_store": "warp race", "merged_tail": "divergent barrier",
 }  # fmt: skip
 DATA = np.arange(1, 257, dtype=np.int32)
 
@@ -36,6 +36,7 @@ def expected(kernel: str) -> np.ndarray | None:
         "neighbours": DATA[t ^ 1],
         "halves_of_a_warp": np.where(t & 16, 0, DATA[t + 16] * 2),
         "one_store": DATA[t // 2],
+        "merged_tail": np.where(t < 40, DATA[39 - t], 5),
     }[kernel]
 
 
@@ -59,6 +60,13 @@ def test_ordered(texts: dict[bool, str], kernel: str) -> None:
     report, out = run(texts[False], kernel)
     assert report.findings == [], report
     np.testing.assert_array_equal(out, expected(kernel))
+
+
+def test_the_tail_is_merged_indeed(texts: dict[bool, str]) -> None:
+    """Otherwise ``merged_tail`` tests nothing: one store, behind the label that the early return jumps to."""
+    body = texts[False].split(".entry merged_tail(")[1].split("\n}\n")[0]
+    assert body.count("st.global") == 1
+    assert body.index("bar.sync") < body.index("st.global")
 
 
 @pytest.mark.parametrize("kernel", KINDS)

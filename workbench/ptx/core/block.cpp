@@ -35,7 +35,8 @@ class BlockRunner {
   u64 completion(const Barrier& barrier) const;
   void pass_time(u32 number, u64 completed);
   void report_release(u32 number);
-  bool reaches(s32 from, s32 to) const;
+  template <class F>
+  bool reaches(s32 from, F found) const;
   void watch();
   [[noreturn]] void deadlock();
 
@@ -142,15 +143,16 @@ void BlockRunner::begin() {
   }
 }
 
-// Whether execution can come from one instruction to another.
-bool BlockRunner::reaches(s32 from, s32 to) const {
+// Whether execution can come from an instruction to one (perhaps itself) that fulfils `found`.
+template <class F>
+bool BlockRunner::reaches(s32 from, F found) const {
   std::vector<bool> seen(kernel_.code.size() + 1);
   std::vector<s32> work{from};
   while (!work.empty()) {
     const s32 pc = work.back();
     work.pop_back();
-    if (pc == to) return true;
     if (pc >= static_cast<s32>(kernel_.code.size()) || seen[static_cast<std::size_t>(pc)]) continue;
+    if (found(pc)) return true;
     seen[static_cast<std::size_t>(pc)] = true;
     const Instruction& in = kernel_.code[static_cast<std::size_t>(pc)];
     const bool always = in.guard == kTrueSlot && !in.guard_flip;
@@ -160,8 +162,11 @@ bool BlockRunner::reaches(s32 from, s32 to) const {
   return false;
 }
 
-// A barrier that threads reached at different places, or went round. Threads that returned before it are no fault: the
-// hardware does not wait for them. Lanes went round it if they stood, live, where the others come after the barrier.
+// A barrier that threads reached at different places, or went round. Threads that return before it are no fault: it
+// waits for all threads that have not exited (CUDA C++ Programming Guide, from compute capability 7.0 on). Lanes went
+// round it if they stood, live, where the others come after the barrier. Compilers bring a thread that returns early
+// there too, where its last steps are those of all; so it counts as returning if nothing is left of its way that
+// threads of a block share. (Global memory has checks of its own, which know that it did not wait.)
 void BlockRunner::report_release(u32 number) {
   const Split* first = nullptr;
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
@@ -174,7 +179,9 @@ void BlockRunner::report_release(u32 number) {
         return block.note(finding);
       }
       const u32 skipped = warp.exited & ~split.exited;
-      if (!skipped || split.elsewhere < 0 || !reaches(split.pc + 1, split.elsewhere)) continue;
+      if (!skipped || split.elsewhere < 0) continue;
+      if (!reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; })) continue;
+      if (!reaches(split.elsewhere, [&](s32 pc) { return kernel_.needs_others[static_cast<std::size_t>(pc)]; })) continue;
       finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
       finding.other_thread = warp.thread(first_lane(skipped));
       return block.note(finding);

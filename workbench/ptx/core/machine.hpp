@@ -165,6 +165,7 @@ struct Constant {
 
 struct Kernel {
   std::vector<Instruction> code;
+  std::vector<bool> needs_others;  // by instruction: shared memory, barriers, collectives: what threads of a block share
   std::vector<u8> image;  // register file with the constants filled in
   std::vector<std::pair<Special, u32>> specials;
   u32 static_shared = 0;   // bytes; dynamic shared memory begins here

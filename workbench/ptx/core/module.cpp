@@ -27,13 +27,15 @@ void append_code(Kernel& kernel, nb::bytes rows) {
   const auto& table = instruction_table();
   const std::size_t count = rows.size() / (kRow * sizeof(s32));
   const char* from = rows.c_str();
-  kernel.code.resize(count);
+  kernel.code.resize(count), kernel.needs_others.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
     s32 row[kRow];
     std::memcpy(row, from + i * sizeof row, sizeof row);
     const TableEntry& entry = table.at(static_cast<std::size_t>(row[0]));
     Instruction& in = kernel.code[i];
     in.run = entry.run, in.kind = entry.kind;
+    kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
+                             entry.name.find(".generic.") != std::string::npos;
     in.guard = static_cast<u32>(row[1]), in.guard_flip = static_cast<u32>(row[2]);
     in.counted = static_cast<u8>(row[3]), in.elements = static_cast<u8>(row[4]), in.bytes = static_cast<u8>(row[5]);
     in.target = row[6];
