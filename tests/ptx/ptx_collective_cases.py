@@ -97,6 +97,7 @@ WARP_OPERATIONS = {
     "redux.max.u32": ("redux.sync.max.u32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
     "redux.min.s32": ("redux.sync.min.s32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
     "redux.max.s32": ("redux.sync.max.s32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
+    "movmatrix": ("movmatrix.sync.aligned.m8n8.trans.b16 {d0}, {s0};", ["b32"], ["b32"]),
     "activemask": ("activemask.b32 {d0};", ["b32"], []),
     "elect": ("elect.sync {d0}|{d1}, -1;", ["b32", "pred"], []),
 }

@@ -120,6 +120,12 @@ def test_matrix_access(name: str, count: int, transposed: bool) -> None:
     assert (line.requests, line.wavefronts, line.ideal_wavefronts) == (1, count, count)
 
 
+def test_movmatrix() -> None:
+    tile = np.random.default_rng(6).integers(0, 1 << 16, (8, 8)).astype(np.uint16)
+    (got,) = run_lanes(*WARP_OPERATIONS["movmatrix"], [tile.reshape(32, 2).view(np.uint32).ravel()])
+    assert (got.view(np.uint16).reshape(8, 8) == tile.T).all()
+
+
 def shuffled(name: str, value: np.ndarray, lane: int, b: int, c: int) -> tuple[int, int]:
     """The PTX ISA's pseudo-code of shfl for one lane."""
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
@@ -181,6 +187,21 @@ def test_redux() -> None:
     for name, value in expected.items():
         (got,) = run_lanes(*WARP_OPERATIONS[name], [np.array(values, np.uint32)])
         assert set(got.tolist()) == {int(value) & 0xFFFFFFFF}, name
+
+
+def test_groups_of_one_warp_do_not_see_each_other() -> None:
+    """Tiles of eight lanes reach one and the same instruction with member masks of their own."""
+    body = """mov.u32 %r60, %laneid; ld.param.u64 %d1, [out]; mad.wide.u32 %d2, %r60, 16, %d1; shr.u32 %r1, %r60, 3;
+    shl.b32 %r2, %r1, 3; mov.u32 %r3, 255; shl.b32 %r3, %r3, %r2; and.b32 %r4, %r60, 1; setp.ne.u32 %p1, %r4, 0;
+    redux.sync.add.u32 %r10, %r60, %r3; vote.sync.ballot.b32 %r11, %p1, %r3; match.any.sync.b32 %r12, %r4, %r3;
+    elect.sync %r13|%p2, %r3; bar.warp.sync %r3; st.global.v4.u32 [%d2], {%r10, %r11, %r12, %r13};"""
+    out = np.zeros((32, 4), np.uint32)
+    report = ptx.Program(module("tiles", ".param .u64 out", body))["tiles"].launch(1, 32, [out], checks=True)
+    for lane in range(32):
+        first = lane // 8 * 8
+        odd = 0xAA << first
+        assert out[lane].tolist() == [8 * first + 28, odd, odd if lane % 2 else 0x55 << first, first]
+    assert report.findings == []
 
 
 def test_activemask_and_elect() -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from ptx_collective_cases import texts
 from ptx_float_cases import CASES as FLOAT_CASES
 from ptx_integer_cases import CASES as INTEGER_CASES
+from ptx_mbarrier_cases import random_steps
+from ptx_mbarrier_cases import text as mbarrier_text
 from ptx_memory_cases import ATOMICS, PARAMETER_LOADS, ROUND_TRIPS
-from ptx_support import lane_kernel, opcodes_of
+from ptx_mma_cases import MMAS
+from ptx_rare_cases import CASES as RARE_CASES
+from ptx_support import lane_kernel, module, opcodes_of
+from ptx_wmma_cases import PRODUCTS
 from test_semantics import APPROXIMATE
 
+from workbench import ptx
+from workbench.errors import UnsupportedInstructionError
+from workbench.ptx.families import refused
 from workbench.ptx.machine import OPCODES
-from workbench.ptx.table import markdown, rows
+from workbench.ptx.table import PAGE, markdown, refusals, rows
 
 # Tested by kernels written out in full: control flow, barriers, copies, named barriers, and by names in test_semantics.
 ELSEWHERE = {
@@ -22,16 +31,20 @@ ELSEWHERE = {
     "rcp.approx.ftz.f64", "rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "ex2.approx.f16", "ex2.approx.f16x2",
     "ex2.approx.ftz.bf16", "ex2.approx.ftz.bf16x2", "tanh.approx.f16", "tanh.approx.f16x2", "tanh.approx.bf16",
     "tanh.approx.bf16x2", "call", "ret", "param.copy", "registers.save", "registers.restore", "call.vprintf",
-    "call.assertfail", "isspacep",
+    "call.assertfail", "isspacep", "cp.async.mbarrier.arrive.shared.b64", "cp.async.mbarrier.arrive.noinc.shared.b64",
 }  # fmt: skip
 # No test yet; this list may only shrink.
 UNTESTED: set[str] = set()
 
 
 def test_every_instruction_has_a_semantic_test() -> None:
-    kernels = [lane_kernel(case.instruction, [case.destination], case.sources) for case in INTEGER_CASES + FLOAT_CASES]
+    kernels = [
+        lane_kernel(case.instruction, [case.destination], case.sources)
+        for case in INTEGER_CASES + FLOAT_CASES + RARE_CASES
+    ]
     kernels += [lane_kernel(f"{name} {{d0}}, {{s0}};", ["f32"], ["f32"]) for name in APPROXIMATE]
-    kernels += [case.text for case in (*ROUND_TRIPS, *PARAMETER_LOADS, *ATOMICS)] + texts()
+    kernels += [case.text for case in (*ROUND_TRIPS, *PARAMETER_LOADS, *ATOMICS, *MMAS, *PRODUCTS)] + texts()
+    kernels += [mbarrier_text(*random_steps(seed)) for seed in range(40)]
     covered = set(ELSEWHERE)
     for kernel in kernels:
         covered |= opcodes_of(kernel)
@@ -46,3 +59,45 @@ def test_the_table_for_readers_has_every_instruction() -> None:
         assert f"| `{name}` |" in text, name
     forms = sum(len(row[2].split(", ")) if row[2] else 1 for row in rows())
     assert forms == len([name for name in OPCODES if not name.startswith(("param.copy", "registers.", "nop"))])
+
+
+def test_the_page_for_readers_is_the_output_of_the_table() -> None:
+    assert PAGE.read_text() == markdown(), "run: python -m workbench.ptx.table > workbench/ptx/INSTRUCTIONS.md"
+
+
+def test_what_the_page_refuses_is_refused_for_that_reason() -> None:
+    for name, why in refused.REASONS.items():
+        assert refused.reason(name) == why or refused.reason(f"{name}.anything") == why
+    listed = " ".join(why for _, why in refusals())
+    assert all(why in listed for why in (*refused.REASONS.values(), *refused.FORMS.values()))
+
+
+# An instruction of every section of the PTX ISA (9.0) that is not in the table, and a word of the reason.
+SECTIONS = {
+    "shfl.up.b32": ".sync", "vote.all.pred": ".sync", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": "sm_90a",
+    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32": "sm_100a", "setmaxnreg.inc.sync.aligned.u32": "sm_90a",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes": "TMA", "st.bulk.weak.shared::cta": "TMA",
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32": "TMA", "cp.async.bulk.commit_group": "TMA",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes": "TMA",
+    "tensormap.replace.tile.global_address.global.b1024.b64": "TMA", "fence.proxy.async": "proxies",
+    "tensormap.cp_fenceproxy.global.shared::cta": "TMA", "mapa.shared::cluster.u32": "clusters",
+    "getctarank.shared::cluster.u32": "clusters", "barrier.cluster.arrive": "clusters",
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32": "clusters",
+    "red.async.relaxed.cluster.global.add.u32": "clusters", "ld.shared::cluster.u32": "clusters",
+    "clusterlaunchcontrol.try_cancel.async": "clusters", "multimem.ld_reduce.global.add.f32": "several GPUs",
+    "tex.2d.v4.f32.s32": "textures", "tld4.r.2d.v4.f32.f32": "textures", "txq.width.b32": "textures",
+    "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",
+    "sured.b.add.2d.b32.trap": "surfaces", "suq.width.b32": "surfaces", "alloca.u64": "stack", "stacksave.u64": "stack",
+    "stackrestore.u64": "stack", "vadd.s32.u32.s32": "video", "vset4.s32.u32.s32": "video", "vmad.s32.u32.s32": "video",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16": "sparse", "mov.b128": "128-bit",
+    "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.exch.b128": "128-bit", "add.f32x2": "sm_100",
+    "red.global.add.v2.f32": "vector atomics", "cvt.rn.satfinite.e2m1x2.f32": "sm_100", "cvta.param.u64": "parameter",
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8": "sm_100a", "mbarrier.expect_tx.relaxed.cta.b64": "TMA",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SECTIONS)
+def test_other_sections_are_refused_by_name(text: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=SECTIONS[text]) as caught:
+        ptx.Program(module("no", "", f"{text} %r1, %r2;"))["no"]
+    assert text in str(caught.value)

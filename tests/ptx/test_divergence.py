@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ptx_support import module
 
 from workbench import ptx
+from workbench.errors import KernelFault
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).parent / "cuda_divergence.cu"
@@ -111,3 +113,19 @@ def test_lanes_that_spin_for_each_other(program: ptx.Program) -> None:
     out, flag = np.zeros(64, np.int32), np.zeros(1, np.int32)
     program["spin_until_set"].launch(1, 64, [out, flag, 0], seconds_limit=60)
     assert out.tolist() == ([1] * 31 + [2]) * 2
+
+
+def test_indexed_branches() -> None:
+    """brx.idx: every lane goes to the label of its index, also where labels repeat; outside the table is a trap."""
+    body = """mov.u32 %r60, %tid.x; ld.param.u64 %d1, [out]; ld.param.u32 %r10, [most]; mad.wide.u32 %d2, %r60, 4, %d1;
+    rem.u32 %r1, %r60, %r10; TABLE: .branchtargets A, B, A, C;
+    brx.idx %r1, TABLE;
+    A: mov.u32 %r2, 10; bra.uni END; B: mov.u32 %r2, 20; bra.uni END; C: mov.u32 %r2, 30;
+    END: st.global.u32 [%d2], %r2;"""
+    program = ptx.Program(module("switch", ".param .u64 out, .param .u32 most", body))
+    out = np.zeros(32, np.uint32)
+    report = program["switch"].launch(1, 32, [out, 4], statistics=True)
+    assert out.tolist() == [10, 20, 10, 30] * 8
+    assert sum(line.text.startswith("brx.idx") for line in report.lines) == 1
+    with pytest.raises(KernelFault, match="trap"):
+        program["switch"].launch(1, 32, [out, 5])

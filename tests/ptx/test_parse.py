@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from ptx_support import HEADER, module
 
@@ -103,22 +104,20 @@ def test_broken_text(text: str, message: str) -> None:
     [
         ("frobnicate.b32 %r1, %r2;", "does not know this instruction"),
         ("add.s31 %r1, %r2, %r3;", "does not know this instruction"),
-        ("szext.clamp.s32 %r1, %r2, %r3;", "does not know this instruction"),
         ("add.s32 %r1, %d2, %r3;", "has 64 bits where 32 belong"),
         ("add.s32 %r1, %r2;", "2 operands"),
         ("add.s32 %r1, %r2, %nope;", "%nope"),
         ("add.s32 %r1, %r2, elsewhere;", "elsewhere"),
         ("mov.u32 %r1, %cluster_ctaid.x;", "%cluster_ctaid.x"),
-        ("wgmma.fence.sync.aligned;", "out of the machine's scope"),
-        ("mbarrier.init.shared.b64 [%r1], 3;", "out of the machine's scope"),
-        ("cp.async.bulk.commit_group;", "out of the machine's scope"),
-        ("barrier.cluster.arrive;", "out of the machine's scope"),
+        ("wgmma.fence.sync.aligned;", "sm_90a"),
+        ("cp.async.bulk.commit_group;", "TMA"),
+        ("barrier.cluster.arrive;", "cluster"),
         ("call.uni vprintf, (%d1);", "its operands are not what this instruction takes"),
         ("ld.global.u32 %r1, [%r2];", "a 32-bit register as a global address"),
         ("ld.global.v4.u32 {%r1, %r2}, [%d1];", "2 values for 4 elements"),
         (
             "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};",
-            "does not know this instruction",
+            "m16n8k8",
         ),
     ],
 )
@@ -143,6 +142,16 @@ def test_one_unsupported_kernel_does_not_block_its_neighbour() -> None:
         program.kernels["bad"]
     with pytest.raises(WorkbenchError, match="bad, good"):
         program.kernels["missing"]
+
+
+def test_labels_belong_to_their_braces() -> None:
+    """Inline assembly that the compiler inlines twice brings its labels twice."""
+    wait = "{ mov.u32 %r2, 3; AGAIN: add.u32 %r1, %r1, 1; sub.u32 %r2, %r2, 1; setp.ne.u32 %p1, %r2, 0; "
+    wait += "@%p1 bra AGAIN; { bra OUT; } OUT: }"
+    body = f"mov.u32 %r1, 0; ld.param.u64 %d1, [out]; {wait} {wait} bra END; END: st.global.u32 [%d1], %r1;"
+    out = np.zeros(1, np.uint32)
+    ptx.Program(module("twice", ".param .u64 out", body))["twice"].launch(1, 1, [out])
+    assert out[0] == 6
 
 
 def test_programs_are_kept_by_content() -> None:

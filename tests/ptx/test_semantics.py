@@ -10,6 +10,7 @@ from ptx_float_cases import CASES as FLOAT_CASES
 from ptx_float_cases import NAN
 from ptx_integer_cases import CASES as INTEGER_CASES
 from ptx_integer_cases import Case
+from ptx_rare_cases import CASES as RARE_CASES
 from ptx_support import WIDTHS, as_array, decode_float, operand_sets, run_lanes
 
 
@@ -33,7 +34,7 @@ def agrees(got: int, expected: object, kind: str) -> bool:
     return got == expected
 
 
-@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES, ids=identify)
+@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES, ids=identify)
 def test_instruction(case: Case) -> None:
     columns = operand_sets(case.sources, count=40, cap=520)
     (got,) = run_lanes(
@@ -174,7 +175,7 @@ def test_approximate_halves(name: str, kind: str) -> None:
         assert (np.abs(got - exact) <= step * np.abs(exact) + 1e-7).all()
 
 
-@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES, ids=identify)
+@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES, ids=identify)
 def test_lanes_outside_the_guard_keep_their_value(case: Case) -> None:
     columns = [as_array((c * 32)[:32], k) for c, k in zip(operand_sets(case.sources, 8, 90), case.sources, strict=True)]
     (everywhere,) = run_lanes(case.instruction, [case.destination], case.sources, columns)

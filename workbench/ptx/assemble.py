@@ -185,7 +185,8 @@ def _granule(forms: dict[Form, None]) -> int:
     for form in forms:
         name, made = form.opcode.name, form.instruction
         if ADDRESS_SLOT in made.slots and (".shared." in name or ".generic." in name):
-            sizes.append(made.bytes * made.elements)
+            fragment = name.startswith("wmma.")  # its elements are registers, with an access each or less
+            sizes.append(made.bytes * (1 if fragment else made.elements))
         elif name == "cp.async":
             sizes.append(made.bytes)
     return min(sizes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from workbench.ptx import flow
 from workbench.ptx.decode import decode, refuse
+from workbench.ptx.families.refused import HEAP
 from workbench.ptx.instruction import Instruction, Step
 from workbench.ptx.machine import CALL, OPCODES
 from workbench.ptx.operands import Constant, Frame, Symbols
@@ -80,7 +81,7 @@ def _callee(module: Module, source: Entry | Function, call: Step) -> Function:
         return function
     reason = f"it calls {call.target}, which has no body in this module"
     if call.target in _HEAP:
-        reason = f"it calls {call.target}: the machine has no device heap; pass memory from the host"
+        reason = f"it calls {call.target}: {HEAP}"
     statement = call.statement
     raise refuse(module, source, statement.text, statement.line, statement.location, reason)
 

@@ -6,9 +6,21 @@ import re
 from functools import lru_cache
 
 from workbench.errors import UnsupportedInstructionError
-from workbench.ptx.families import arithmetic, carry, convert, memory, moves, warp
+from workbench.ptx.families import (
+    arithmetic,
+    carry,
+    compare,
+    convert,
+    matrix,
+    mbarrier,
+    memory,
+    moves,
+    refused,
+    video,
+    warp,
+)
 from workbench.ptx.instruction import Form, Instruction, Plan, Step, split_operands
-from workbench.ptx.machine import OPCODES
+from workbench.ptx.machine import BRANCH, OPCODES
 from workbench.ptx.operands import Refused, Register, Symbols
 from workbench.ptx.parse import (
     Declaration,
@@ -23,7 +35,8 @@ from workbench.ptx.parse import (
     Variable,
 )
 
-FAMILIES = arithmetic.FAMILY | moves.FAMILY | convert.FAMILY | memory.FAMILY | warp.FAMILY | carry.FAMILY
+_FAMILIES = (arithmetic, moves, convert, memory, warp, carry, compare, video, matrix, mbarrier)
+FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
 # A name in an operand, not the letters of a number. (What lies behind is tested after the first letter: that is quick.)
@@ -38,16 +51,12 @@ _MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # wh
 def _plan(text: str) -> Plan | str:
     """The plan of an opcode text, or why there is none."""
     parts = text.split(".")
-    if parts[-1] == "pred" and parts[0] in ("and", "or", "xor", "not"):
-        return arithmetic.plan(parts)
-    family = FAMILIES.get(parts[0])
-    if family is None:
-        return "the machine does not know this instruction"
+    family = FAMILIES.get(parts[0], refused.plan)
     try:
-        return family(parts)
+        return refused.reason(text) or family(parts)
     except Refused as refusal:
         return str(refusal)
-    except (IndexError, KeyError):
+    except (IndexError, KeyError, ValueError):
         return "the machine does not know this instruction"
 
 
@@ -82,7 +91,7 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
     """
     items: list[Step | Label] = []
     forms: dict[tuple, Form] = {}
-    append, split, names = items.append, _NAME.split, symbols.names
+    append, split, names, labels = items.append, _NAME.split, symbols.names, _Labels()
     for item in module.body(entry):
         if type(item) is Statement:
             pieces = split(item.operands)  # literals and punctuation at even places, names at odd ones
@@ -96,16 +105,58 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
                 append(Step(form, registers, target, guard, item.negated, item))
             except (KeyError, Refused):
                 items += _bind(module, entry, symbols, item, pieces, forms)
+            if labels.scope:
+                labels.use(items)
         elif type(item) is Label:
-            append(item)
+            append(labels.define(item))
         elif type(item) is Scope:
+            labels.enter(item.opens)
             if item.opens:
                 symbols.open_scope()
             else:
                 symbols.close_scope()
         else:
+            if type(item) is Directive and item.name == "branchtargets" and items and type(items[-1]) is Label:
+                targets = item.text.removeprefix(".branchtargets").split(",")
+                symbols.branch_targets[items[-1].name] = [target.strip() for target in targets]
             _declare(module, entry, symbols, item)
+    labels.resolve()
     return items
+
+
+class _Labels:
+    """Labels belong to the braces that they stand in, as inline assembly that is inlined twice needs."""
+
+    def __init__(self) -> None:
+        self.scope: tuple[int, ...] = ()
+        self.opened = 0
+        self.names: dict[tuple[tuple[int, ...], str], str] = {}
+        self.uses: list[tuple[Step, tuple[int, ...]]] = []
+
+    def enter(self, opens: bool) -> None:
+        self.opened += opens
+        self.scope = (*self.scope, self.opened) if opens else self.scope[:-1]
+
+    def define(self, label: Label) -> Label:
+        unique = f"{label.name} of scope {self.scope[-1]}" if self.scope else label.name
+        self.names[self.scope, label.name] = unique
+        return Label(unique) if self.scope else label
+
+    def use(self, items: list[Step | Label]) -> None:
+        """The branches of the statement that came last."""
+        for step in reversed(items):
+            if type(step) is Label:
+                break
+            if step.form.kind == BRANCH:
+                self.uses.append((step, self.scope))
+            if step.statement is not None:
+                break
+
+    def resolve(self) -> None:
+        for branch, scope in self.uses:
+            around = (scope[:depth] for depth in range(len(scope), -1, -1))
+            found = (self.names.get((each, branch.target)) for each in around)
+            branch.target = next((name for name in found if name is not None), branch.target)
 
 
 def _bind(
@@ -118,13 +169,16 @@ def _bind(
             raise Refused(plan)
         steps = _steps(symbols, plan, item, pieces, forms)
         guard = None if item.guard is None else _guard(symbols, item.guard)
+        if guard is not None and any(step.guard is not None for step in steps):
+            raise Refused("a guard on an instruction that the machine takes apart")
     except Refused as refusal:
         raise refuse(module, entry, item.text, item.line, item.location, str(refusal)) from None
     except _MALFORMED:
         reason = "its operands are not what this instruction takes"
         raise refuse(module, entry, item.text, item.line, item.location, reason) from None
     for step in steps:
-        step.guard, step.negated = guard, item.negated
+        if guard is not None:
+            step.guard, step.negated = guard, item.negated
     steps[0].statement = item
     return steps
 
@@ -140,7 +194,7 @@ def _steps(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], for
             return [Step(form, registers)]
     made = plan(symbols, split_operands(item.operands))
     if isinstance(made, list):
-        return [Step.of(instruction) for instruction in made]
+        return [part if type(part) is Step else Step.of(part) for part in made]
     if not only_registers or not distinct or not _takes_only(made, registers):
         return [Step.of(made)]
     form = forms[_shape(item, pieces, registers)] = Form(made, registers)

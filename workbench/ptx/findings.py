@@ -17,8 +17,12 @@ KINDS = (
     "out-of-bounds", "misaligned", "write to read-only memory", "out-of-bounds", "out-of-bounds", "shared race",
     "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
-    "assertion failed", "stack overflow", "global race", "uninitialised global read",
+    "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
 )  # fmt: skip
+GRID_SYNC = (
+    "; grid.sync() needs a cooperative launch, and here blocks run one after the other: "
+    "end the kernel at that point and launch the rest as a second one"
+)
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _NEAR = 24  # instructions, to look for a named line
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
@@ -70,6 +74,8 @@ def describe(
     message = f"{kernel.name}: {kind}{detail} at {place or 'its end'}, {who}"
     if other:
         message += f"; the other side is {other}"
+    if kind == "trap" and "cooperative_groups" in place:
+        message += GRID_SYNC
     if row["count"] > 1:
         message += f"; {row['count']} times"
     at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
@@ -113,6 +119,8 @@ def _detail(
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":
         return None, f": {row['text'].decode(errors='replace')}", None
+    if kind == "mbarrier misuse":
+        return None, f": {row['text'].decode()}, at offset {address} of shared memory", address
     if kind == "stack overflow":
         depth = f": {address} calls deep, the {size} bytes of local memory per thread are full"
         return None, depth, None

@@ -84,7 +84,9 @@ class Step:
 # A plan is made once per distinct opcode text and binds the operands of the first statement of each shape. What it
 # makes of them may depend on their literals and widths, and on any name that is not a register's; never on which
 # register it is.
-Plan = Callable[[Symbols, list[str]], Instruction]
+# Some PTX instructions are several of the machine's; the first of them stands for the statement, and a step among them
+# may bring a guard of its own.
+Plan = Callable[[Symbols, list[str]], Instruction | list[Instruction | Step]]
 
 
 def opcode(name: str) -> Opcode:

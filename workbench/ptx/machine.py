@@ -13,7 +13,7 @@ from workbench.ptx import _core as _baseline
 class Opcode(NamedTuple):
     """One row of the core's table.
 
-    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return.
+    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll.
     """
 
     index: int
@@ -57,6 +57,6 @@ OPCODES: dict[str, Opcode] = {
 BRANCH, EXIT, COLLECTIVE, CALL, RETURN = 1, 2, 5, 6, 7
 NO_SLOT = -1
 ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = 8, 20, 21
-STRONG, NARROW_BASE, WIDE_BASE, RELEASE = 1, 2, 4, 8
+STRONG, NARROW_BASE, WIDE_BASE, RELEASE, UNORDERED = 1, 2, 4, 8, 16
 WIDTHS = {"pred": 0, "b8": 2, "b16": 2, "b32": 4, "b64": 8}
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 2 << 56

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import NamedTuple
@@ -68,6 +69,10 @@ class Frame:
     width: int = 8
 
 
+CLUSTERS = (
+    "thread block clusters need sm_90 and are out of the machine's scope: keep the work in one block, "
+    "or go through global memory"
+)
 Operand = Register | Constant | DynamicShared | Special | Frame
 SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPECIALS)}
 
@@ -80,6 +85,9 @@ class Address:
     offset: int
     parameter: Parameter | None = None
 
+
+MOST_REGISTERS = 1 << 20  # of one declaration
+MOST_LOCAL_BYTES = 512 << 10  # CUDA's limit
 
 _ADDRESS = re.compile(r"\[\s*([^\s+\-\]]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
 _FAMILY = re.compile(r"(%?[\w$]*?)<(\d+)>")
@@ -103,6 +111,8 @@ class Symbols:
     local: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     local_bytes: int = 0
+    # Labels by the name of the .branchtargets that lists them.
+    branch_targets: dict[str, list[str]] = field(default_factory=dict)
     _carry: Register | None = None
     frame_addresses: list[tuple[Register, int]] = field(default_factory=list)
 
@@ -125,6 +135,8 @@ class Symbols:
         width = 2 if width == 1 else width
         for name in declaration.names.split(","):
             family = _FAMILY.match(name.strip())
+            if family and int(family[2]) > MOST_REGISTERS:
+                raise Refused(f"{family[2]} registers: the most is {MOST_REGISTERS}")
             names = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name.strip()]
             made = list(map(Register, names, repeat(width), count(len(self.registers))))
             if self._hidden:
@@ -165,6 +177,8 @@ class Symbols:
 
     def reserve_local(self, name: str, size: int, align: int) -> None:
         """Room in local memory; a name that comes again, as param0 does for every call, has a place of its own."""
+        if size > MOST_LOCAL_BYTES:
+            raise Refused(f"{size} bytes of local memory: a thread has at most {MOST_LOCAL_BYTES}")
         self.local_bytes = _align(self.local_bytes, max(align, 1))
         self.local[name] = self.local_bytes
         self.local_bytes += size
@@ -194,6 +208,21 @@ class Symbols:
             return Constant(width, self.shared[name])
         return Constant(width, self.global_address(name))
 
+    def temporary(self, width: int) -> Register:
+        """A register that no name of the kernel leads to."""
+        register = Register("temporary", width, len(self.registers))
+        self.registers.append(register)
+        return register
+
+    @contextmanager
+    def named(self, name: str, register: Register) -> Iterator[None]:
+        """Lets ``name`` stand for a register meanwhile."""
+        self.names[name] = register
+        try:
+            yield
+        finally:
+            del self.names[name]
+
     def carry(self) -> Register:
         """The carry flag, which the carry forms of add, sub and mad share."""
         if self._carry is None:
@@ -219,6 +248,10 @@ class Symbols:
         if token[0] == "%":
             if token[1:] in SPECIALS:
                 return Special(token[1:])
+            if token[1:].startswith("envreg"):
+                return Constant(4, 0)  # where the driver puts the workspace of a cooperative launch: there is none
+            if token[1:].startswith(("cluster", "nclusterid", "is_explicit_cluster")):
+                raise Refused(f"the register {token}: {CLUSTERS}")
             raise Refused(f"the register {token}, which is not declared or not supported")
         constant = self.literal(token, type_name)
         return constant if constant is not None else self._symbol(token, type_name)

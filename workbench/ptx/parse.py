@@ -207,6 +207,7 @@ _ITEM = re.compile(
 _GAP = re.compile(r"(?:\s++|\.loc\s[^\n]*+)*+")
 _MARK = re.compile(r"(?<![\w.\"])\.loc\s+")
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
+_MOST_PARAMETER_BYTES, _MOST_ALIGNMENT, _MOST_VARIABLE_BYTES = 32764, 1 << 16, 1 << 34
 _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
 
@@ -288,8 +289,10 @@ def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
         align, kind, _, name, count = match.groups()
         if kind not in TYPE_SIZES:
             raise PtxSyntaxError(f"line {line}: parameter {name} has the unknown type .{kind}")
-        alignment = int(align or TYPE_SIZES[kind])
+        alignment = max(int(align or TYPE_SIZES[kind]), 1)
         size = TYPE_SIZES[kind] * int(count or 1)
+        if size > _MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
+            raise PtxSyntaxError(f"line {line}: parameter {name} of {size} bytes, aligned to {alignment}")
         offset = (offset + alignment - 1) // alignment * alignment
         found.append(Parameter(name, kind, size, alignment, offset))
         offset += size
@@ -307,6 +310,8 @@ def parse_variable(text: str) -> Variable | None:
     size = element
     for dimension in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):
         size *= int(dimension or 0)
+    if size > _MOST_VARIABLE_BYTES or (align and not 1 <= int(align[1]) <= _MOST_ALIGNMENT):
+        raise PtxSyntaxError(f"variable {match['name']} of {size} bytes, aligned to {align[1] if align else element}")
     return Variable(
         match["name"], match["space"], match["type"], size, int(align[1]) if align else element,
         "extern" in match["links"], match["initial"],

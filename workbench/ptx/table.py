@@ -1,22 +1,39 @@
-"""The instructions that the machine knows, as Markdown: ``python -m workbench.ptx.table``.
+"""The instructions that the machine knows and those it refuses, as Markdown: ``python -m workbench.ptx.table``.
 
-The rows come from the core's own table, so that the page cannot say what the code does not do.
+The rows come from the core's own table and from the decoder's, so that the page cannot say what the code does not do;
+INSTRUCTIONS.md beside this file is its output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from workbench.ptx.families import memory, warp
+from workbench.ptx.families import refused
+from workbench.ptx.findings import GRID_SYNC
 from workbench.ptx.machine import OPCODES
 
+PAGE = Path(__file__).with_name("INSTRUCTIONS.md")
 _TYPES = {
-    "pred", "b8", "s8", "u8", "b16", "s16", "u16", "f16", "bf16", "f16x2", "bf16x2", "s16x2", "u16x2", "b32", "s32",
-    "u32", "f32", "tf32", "b64", "s64", "u64", "f64", "e4m3x2", "e5m2x2",
+    "pred", "b8", "s8", "u8", "b16", "s16", "u16", "f16", "bf16", "f16x2", "bf16x2", "b16x2", "s16x2", "u16x2", "b32",
+    "s32", "u32", "f32", "tf32", "b64", "s64", "u64", "f64", "e4m3x2", "e5m2x2",
 }  # fmt: skip
 _INTERNAL = ("param.copy", "registers.", "nop")
-_OUT_OF_SCOPE = ("wgmma, tcgen05 (warp-group and tensor-memory matrix products)", "TMA (cp.async.bulk) and mbarriers")
-_REST = ("clusters", "wmma and sparse mma", "malloc and free on the device", "calls through pointers", "textures")
+_MADE_OF_OTHERS = {
+    "wmma.mma": "`mma`, one or two; the fragments are those of the hardware",
+    "set, slct": "`setp` and `selp`",
+    "setp.f16x2, setp.bf16x2": "`unpack` and two `setp`",
+    "brx.idx": "`setp` and `bra` for each label",
+    "add, sub, mul, fma with .rz, .rm, .rp and .sat": "the operation, then `cvt.sat`",
+    "cvt with .ftz or .sat where no form of its own is listed": "`cvt.ftz`, the conversion, `cvt.sat`",
+    "mbarrier.try_wait": "`mbarrier.test_wait`; who waits lets the other warps go on",
+    "cvta, cvta.to": "`add` and `sub` of the window of shared or local memory",
+    "red": "`atom` without a result",
+}
+_WITHOUT_EFFECT = (
+    "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "L1:: and L2:: qualifiers", "nanosleep",
+    "griddepcontrol", "pmevent",
+)  # fmt: skip
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
@@ -33,15 +50,40 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield group, name, ", ".join(sorted({form for form in forms if form}))
 
 
+def refusals() -> Iterator[tuple[str, str]]:
+    """(instructions, why and what to use instead): one row per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in (*refused.REASONS.items(), *refused.FORMS.items()):
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        yield ", ".join(f"`{name}`" if name in refused.REASONS else name for name in names), why
+    yield "grid.sync() of cooperative groups", GRID_SYNC.removeprefix("; grid.sync() ")
+
+
 def markdown() -> str:
-    """The table, and what is out of scope."""
-    out = [f"{len(OPCODES)} canonical instructions.", "", "| class | instruction | types |", "|---|---|---|"]
+    """The page: what is supported, what that is made of, and what is refused with the reason."""
+    out = [
+        "# Instructions of the PTX machine", "",
+        "Output of `python -m workbench.ptx.table`; a test compares the two. All that NVRTC, nvcc and Triton emit for",
+        "sm_80 and sm_89 is meant to run; what is refused is refused before anything runs, with the line.", "",
+        f"## Supported: {len(OPCODES)} canonical instructions", "",
+        "Types and widths stand in the last column: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
+        "not matter the bits stand for both (`add.b32` is `add.s32` and `add.u32`).", "",
+        "| class | instruction | types |", "|---|---|---|",
+    ]  # fmt: skip
     out += [f"| {group} | `{name}` | {forms} |" for group, name, forms in rows()]
-    spellings = sorted(set(memory.FAMILY) | set(warp.FAMILY))
-    out += ["", "Spelled with their own operand rules: " + ", ".join(f"`{name}`" for name in spellings) + "."]
-    out += ["", "Refused by name: " + "; ".join((*_OUT_OF_SCOPE, *_REST)) + "."]
-    return "\n".join(out)
+    out += ["", "## Made of others", "", "| instruction | done by |", "|---|---|"]
+    out += [f"| {name} | {parts} |" for name, parts in _MADE_OF_OTHERS.items()]
+    out += [
+        "",
+        "## Accepted, without effect on any value",
+        "",
+        ", ".join(f"`{name}`" for name in _WITHOUT_EFFECT) + ".",
+    ]
+    out += ["", "## Refused", "", "| instruction | why, and what to use instead |", "|---|---|"]
+    out += [f"| {names} | {why} |" for names, why in refusals()]
+    return "\n".join(out) + "\n"
 
 
 if __name__ == "__main__":
-    print(markdown())
+    print(markdown(), end="")

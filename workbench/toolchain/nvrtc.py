@@ -106,8 +106,7 @@ def check_architecture(arch: str) -> None:
 
 def toolkit_dirs() -> list[Path]:
     """The folders of the CUDA headers, of its C++ libraries where installed, and of our stubs for the C library's."""
-    include = tools.cuda_include()
-    return [include, *(path for path in [include / "cccl"] if path.is_dir()), tools.stub_headers()]
+    return [tools.cuda_include(), *tools.library_includes(), tools.stub_headers()]
 
 
 def compile(

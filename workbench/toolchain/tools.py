@@ -18,7 +18,7 @@ from pathlib import Path
 
 from workbench.errors import MissingToolError
 
-HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt]>=13,<14'"
+HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt,cccl]>=13,<14'"
 TRITON_REMEDY = "Install Triton, whose wheel carries it: python -m pip install triton"
 
 
@@ -69,10 +69,16 @@ def cuda_include() -> Path:
     raise MissingToolError(f"The CUDA headers (cuda_fp16.h and crt/) were not found. {HEADERS_REMEDY}")
 
 
+def library_includes() -> list[Path]:
+    """The folder of NVIDIA's C++ libraries (``cuda/``, ``cub/``; cooperative groups need ``nv/``), if it is apart."""
+    places = [folder / "include" / "cccl" for folder in [*pip_folders(), *toolkit_folders()]]
+    return [place for place in places if (place / "nv" / "target").is_file()][:1]
+
+
 @functools.cache
 def headers_version(folder: Path) -> str:
     """What identifies the toolkit's headers: CUDA_VERSION of cuda.h and the versions of the pip packages."""
-    versions = [_package_version(name) for name in ("nvidia-cuda-runtime", "nvidia-cuda-crt")]
+    versions = [_package_version(name) for name in ("nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-cuda-cccl")]
     header = folder / "cuda.h"
     match = (
         re.search(r"#define\s+CUDA_VERSION\s+(\d+)", header.read_text(errors="replace")) if header.is_file() else None

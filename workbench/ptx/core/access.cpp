@@ -120,7 +120,7 @@ void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8*
 void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  if (in.slot[kFlagsSlot] & kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
+  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
   if (is_write && !is_read) request.shadowed = mask;
   else check_shared(warp, in, request.address, mask, bytes, is_write);
 }
@@ -166,9 +166,14 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
 
 template <Space S>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+  load_addresses(registers, in, mask, request.address);
+  resolve_addresses<S>(in, mask, warp, bytes, is_write, is_read, request);
+}
+
+template <Space S>
+void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   Block& block = *warp.block;
   request.mask = mask, request.shadowed = 0, request.shadowed_global = 0;
-  load_addresses(registers, in, mask, request.address);
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
     if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
@@ -217,5 +222,9 @@ template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, b
 template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::param>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+
+template void resolve_addresses<Space::global>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve_addresses<Space::shared>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve_addresses<Space::generic>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 
 }  // namespace workbench::ptx

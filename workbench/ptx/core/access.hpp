@@ -21,11 +21,16 @@ constexpr int kFlagsSlot = 21;
 constexpr u32 kStrong = 1;       // volatile, relaxed, acquire or release
 constexpr u32 kNarrowBase = 2;   // the address register has 32 bits
 constexpr u32 kWideBase = 4;     // the address register has 64 bits
+constexpr u32 kUnordered = 16;   // strong, but the handler itself says what it orders
 constexpr u32 kRelease = 8;      // publishes what came before, without a fence of its own
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.
 template <Space S>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request);
+
+// The same for addresses that the caller has put into the request; lanes outside `mask` repeat those of one inside.
+template <Space S>
+void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request);
 
 // ---- statistics (see observe.cpp) ----
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "access.hpp"
+#include "async_copy.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -13,7 +14,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
   PendingCopy copy;
-  copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes;
+  copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes, copy.order = ++warp.issued;
   u32 reading = 0;
   PTX_LANES {
     u32 size = in.slot[2] == kNoSlot ? bytes : std::min(at<const u32>(registers, in.slot[2])[lane], bytes);
@@ -84,7 +85,8 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE(lane, mask) warp.committed[lane] += 1;
 }
 
-void land(Warp& warp, const PendingCopy& copy, u32 lanes) {
+// `clock`: when the issuing warp asked to be told of the landing, 0 for now.
+void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock) {
   Block& block = *warp.block;
   PTX_FOR_EACH_LANE(lane, lanes) {
     u8* destination = block.shared + copy.destination[lane];
@@ -93,25 +95,21 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes) {
     if (copied) std::memcpy(fresh, copy.source[lane], copied);
     if (block.shadow) {
       const bool changes = std::memcmp(destination, fresh, copy.bytes) != 0;
-      block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes, changes);
+      block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes, changes, clock);
     }
     std::memcpy(destination, fresh, copy.bytes);
   }
 }
 
-// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes uncommitted copies.
-void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
-  const bool all = in.imm < 0;
-  const u32 keep = all ? 0 : static_cast<u32>(in.imm);
+// Lands what `ready` (copy, lane) says has to be there by now.
+template <class Ready>
+void land_ready(Warp& warp, u32 mask, u32 clock, Ready ready) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < warp.copies.size(); ++i) {
     PendingCopy& copy = warp.copies[i];
     u32 done = 0;
-    PTX_FOR_EACH_LANE(lane, copy.mask & mask) {
-      const bool ready = copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
-      done |= (ready ? 1u : 0u) << lane;
-    }
-    if (done) land(warp, copy, done);
+    PTX_FOR_EACH_LANE(lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
+    if (done) land(warp, copy, done, clock);
     copy.mask &= ~done;
     if (copy.mask) {
       if (kept != i) warp.copies[kept] = copy;
@@ -121,7 +119,20 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   warp.copies.resize(kept);
 }
 
+// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes uncommitted copies.
+void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  const bool all = in.imm < 0;
+  const u32 keep = all ? 0 : static_cast<u32>(in.imm);
+  land_ready(warp, mask, 0, [&](const PendingCopy& copy, u32 lane) {
+    return copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
+  });
+}
+
 }  // namespace
+
+void land_copies(Warp& warp, u64 last, u32 mask, u32 clock) {
+  land_ready(warp, mask, clock, [&](const PendingCopy& copy, u32) { return copy.order <= last; });
+}
 
 void add_async_copies(Table& table) {
   table.push_back({"cp.async", &issue, Kind::plain, Class::global, "", "address,address"});

@@ -132,6 +132,7 @@ void BlockRunner::begin() {
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
+  block.async_arrivals.clear();
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
     warp.exited = 0, warp.tick = 0, warp.waited = 0;
@@ -286,21 +287,26 @@ void BlockRunner::run(s64 index) {
   block.index = index;
   begin();
   const auto run_one = launch_.statistics ? &run_warp<true> : &run_warp<false>;
+  u64 fruitless = 0;  // rounds in which warps did nothing but poll
   for (;;) {
-    bool all_done = true, progress = false;
+    bool all_done = true, progress = false, polling = false;
+    const u64 phases = block.phases;
     for (Warp& warp : warps_) {
       if (warp.splits.empty()) continue;
       const u64 before = block.instructions;
       const Outcome outcome = run_one(block, warp);
-      progress |= block.instructions != before;
-      if (outcome == Outcome::yielded) {
+      if (outcome == Outcome::polled) polling = true;
+      else progress |= block.instructions != before;
+      if (outcome == Outcome::yielded || outcome == Outcome::polled) {
         watch();
         if (launch_.lowest_fault.load(std::memory_order_relaxed) < index) return;
       }
       if (outcome != Outcome::finished) all_done = false;
     }
     if (all_done) break;
-    if (!release_barriers() && !progress) deadlock();
+    progress |= release_barriers() || block.phases != phases;
+    fruitless = progress ? 0 : fruitless + 1;
+    if (!progress && (!polling || fruitless > kFruitless)) deadlock();
   }
   if (block.shadow) {
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });

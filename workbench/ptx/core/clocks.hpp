@@ -42,6 +42,8 @@ class Clocks {
   // What a strong store of this warp hands on: what it had seen when it fenced last, and likewise each warp whose fence it
   // comes after, in clocks since the start of the block. False if there was no fence.
   bool published(u32 warp, u32* clocks) const;
+  // Publishes what a warp had seen earlier.
+  void publish(u64 address, const u32* seen) { join(flags_[address].published, seen); }
 
  private:
   struct PerWarp {

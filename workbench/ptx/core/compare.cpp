@@ -68,9 +68,35 @@ void add_set(Table& table, const std::string& type) {
   });
 }
 
+// testp: the class of one number. Zero counts as normal.
+template <class T, class F>
+void test_class(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* a = at<const T>(registers, in.slot[1]);
+  alignas(64) u8 flags[kLanes];
+  PTX_LANES { flags[lane] = F{}(a[lane]) ? 1 : 0; }
+  set_predicate(registers, in.slot[0], mask, pack_mask(flags));
+}
+
+template <class T, int ExponentBit>
+void add_classes(Table& table, const std::string& type) {
+  constexpr T kInfinite = ((T{1} << (8 * sizeof(T) - 1)) - (T{1} << ExponentBit)), kLeast = T{1} << ExponentBit;
+  constexpr T kMagnitude = static_cast<T>(~T{0}) >> 1;
+  const auto add = [&]<class F>(const char* name, F) {
+    table.push_back({"testp." + std::string(name) + "." + type, &test_class<T, F>, Kind::plain, Class::integer, "pred",
+                     sizeof(T) == 4 ? "b32" : "b64"});
+  };
+  add("finite", [](T x) { return (x & kMagnitude) < kInfinite; });
+  add("infinite", [](T x) { return (x & kMagnitude) == kInfinite; });
+  add("number", [](T x) { return (x & kMagnitude) <= kInfinite; });
+  add("notanumber", [](T x) { return (x & kMagnitude) > kInfinite; });
+  add("normal", [](T x) { return ((x & kMagnitude) < kInfinite && (x & kMagnitude) >= kLeast) || (x & kMagnitude) == 0; });
+  add("subnormal", [](T x) { return (x & kMagnitude) != 0 && (x & kMagnitude) < kLeast; });
+}
+
 }  // namespace
 
 void add_comparisons(Table& table) {
+  add_classes<u32, 23>(table, "f32"), add_classes<u64, 52>(table, "f64");
   add_equality<u16>(table, "b16"), add_equality<u32>(table, "b32"), add_equality<u64>(table, "b64");
   add_order<s16>(table, "s16"), add_order<s32>(table, "s32"), add_order<s64>(table, "s64");
   add_order<u16>(table, "u16"), add_order<u32>(table, "u32"), add_order<u64>(table, "u64");

@@ -15,6 +15,7 @@ constexpr Class kConvert = Class::conversion;
 template <class T>
 std::string type_name() {
   if constexpr (std::is_same_v<T, Half>) return "f16";
+  else if constexpr (std::is_same_v<T, Bfloat>) return "bf16";
   else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? "f32" : "f64";
   else return (std::is_signed_v<T> ? "s" : "u") + std::to_string(8 * sizeof(T));
 }
@@ -126,6 +127,21 @@ inline f64 sticky(S value) {
   }
 }
 
+// "cvt.rz.f16.s32" and so on: what leads to a double loses nothing that the rounding to 16 bits could see.
+template <class F>
+void add_narrow_directed(Table& table, const std::string& from, F) {
+  using Source = std::tuple_element_t<0, typename Signature<F>::Arguments>;
+  const auto add = [&]<class T, int Direction>(const char* head, std::type_identity<T>, std::integral_constant<int, Direction>) {
+    table.push_back(op(head + from, kConvert, [](Source x) -> T { return directed_narrow<T>(F{}(x), Direction); }));
+  };
+  add("cvt.rz.f16.", std::type_identity<Half>{}, std::integral_constant<int, 0>{});
+  add("cvt.rm.f16.", std::type_identity<Half>{}, std::integral_constant<int, -1>{});
+  add("cvt.rp.f16.", std::type_identity<Half>{}, std::integral_constant<int, 1>{});
+  add("cvt.rz.bf16.", std::type_identity<Bfloat>{}, std::integral_constant<int, 0>{});
+  add("cvt.rm.bf16.", std::type_identity<Bfloat>{}, std::integral_constant<int, -1>{});
+  add("cvt.rp.bf16.", std::type_identity<Bfloat>{}, std::integral_constant<int, 1>{});
+}
+
 template <class S, class Source>
 void add_from_integer(Table& table) {
   const std::string s = type_name<S>();
@@ -136,6 +152,7 @@ void add_from_integer(Table& table) {
   }
   table.push_back(op("cvt.f64." + s, kConvert, [](Source x) -> f64 { return static_cast<f64>(static_cast<S>(x)); }));
   table.push_back(op("cvt.f16." + s, kConvert, [](Source x) -> Half { return to_half(sticky(static_cast<S>(x))); }));
+  add_narrow_directed(table, s, [](Source x) { return sticky(static_cast<S>(x)); });
   table.push_back(op("cvt.bf16." + s, kConvert, [](Source x) -> Bfloat { return to_bfloat(sticky(static_cast<S>(x))); }));
 }
 
@@ -150,6 +167,8 @@ void add_conversions(Table& table) {
   add_saturating_targets<s32, u32>(table), add_saturating_targets<u32, u32>(table);
   add_saturating_targets<s64, u64>(table), add_saturating_targets<u64, u64>(table);
   add_to_integers<f32>(table), add_to_integers<f64>(table), add_to_integers<Half>(table);
+  add_to_integers<Bfloat>(table);
+  add_narrow_directed(table, "f64", [](f64 x) { return x; });
   add_from_integer<s8, s16>(table), add_from_integer<u8, u16>(table);
   add_from_integer<s16, s16>(table), add_from_integer<u16, u16>(table);
   add_from_integer<s32, s32>(table), add_from_integer<u32, u32>(table);

@@ -1,51 +1,29 @@
 // cvt between floating point formats, and rounding to whole numbers within one.
-#include <algorithm>
-#include <cmath>
-
 #include "numeric.hpp"
 #include "rounding.hpp"
+#include "small_float.hpp"
 
 namespace workbench::ptx {
 namespace {
 
 constexpr Class kConvert = Class::conversion;
 
-// ---- the 8-bit formats: E4M3 (no infinity, NaN is all ones) and E5M2 (IEEE-like) ----
+template <class T>
+inline T relu(f32 value, T rounded) {
+  return value != value ? rounded : value > 0 ? rounded : T{0};
+}
 
-template <int ExponentBits, int MantissaBits, int Bias, bool Infinity>
-struct Small {
-  static constexpr u32 kTop = (1u << ExponentBits) - 1;
+template <class T>
+inline u32 pair_of(T high, T low) {
+  return u32{high.bits} << 16 | low.bits;
+}
 
-  static f32 decode(u8 bits) {
-    const u32 exponent = bits >> MantissaBits & kTop, mantissa = bits & ((1u << MantissaBits) - 1);
-    f32 value;
-    if (Infinity && exponent == kTop) value = mantissa ? __builtin_nanf("") : __builtin_inff();
-    else if (!Infinity && (bits & 0x7f) == 0x7f) value = __builtin_nanf("");
-    else if (exponent == 0) value = std::ldexp(static_cast<f32>(mantissa), 1 - Bias - MantissaBits);
-    else value = std::ldexp(static_cast<f32>(mantissa | 1u << MantissaBits), static_cast<int>(exponent) - Bias - MantissaBits);
-    return bits & 0x80 ? -value : value;
-  }
-
-  // Nearest even; overflow and infinity stop at the largest finite value (.satfinite).
-  static u8 encode(f32 value) {
-    constexpr u8 largest = Infinity ? ((kTop - 1) << MantissaBits | ((1u << MantissaBits) - 1)) : 0x7e;
-    const u8 sign = bits_as<u32>(value) >> 24 & 0x80;
-    if (value != value) return 0x7f;  // PTX: NaN becomes 0x7f in both formats
-    const f32 size = std::fabs(value);
-    int exponent = 0;
-    std::frexp(size, &exponent);
-    const int scale = std::max(exponent - 1, 1 - Bias) - MantissaBits;  // exponent of the last place
-    if (exponent - 1 > 127 - 1 || size >= decode(largest)) return sign | largest;
-    const u32 steps = static_cast<u32>(std::rint(std::ldexp(size, -scale)));
-    if (steps == 0) return sign;
-    // Rounding may carry into the next binade: the encoding is contiguous, so that adding works.
-    const u32 biased = static_cast<u32>(scale + MantissaBits + Bias);
-    const u32 bits = steps < (1u << MantissaBits) ? steps : (biased << MantissaBits) + (steps - (1u << MantissaBits));
-    return sign | static_cast<u8>(bits > largest ? largest : bits);
-  }
-};
-using E4M3 = Small<4, 3, 7, false>;
-using E5M2 = Small<5, 2, 15, true>;
+// .satfinite: infinity becomes the largest finite value.
+template <class T>
+inline T finite(T x) {
+  constexpr u16 infinite = std::is_same_v<T, Half> ? 0x7c00 : 0x7f80;
+  return T{static_cast<u16>((x.bits & 0x7fff) == infinite ? x.bits - 1 : x.bits)};
+}
 
 template <class Format>
 void add_small(Table& table, const std::string& name) {
@@ -60,19 +38,17 @@ void add_small(Table& table, const std::string& name) {
     return static_cast<u16>(Format::encode(to_f32(Half{static_cast<u16>(x >> 16)})) << 8 |
                             Format::encode(to_f32(Half{static_cast<u16>(x)})));
   });
+  add("cvt.relu." + name + "x2.f16x2", [](u32 x) -> u16 {
+    const f32 high = to_f32(Half{static_cast<u16>(x >> 16)}), low = to_f32(Half{static_cast<u16>(x)});
+    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 | Format::encode(low < 0 ? 0.0f : low));
+  });
+  add("cvt.relu.f16x2." + name + "x2", [](u16 x) -> u32 {
+    const f32 high = Format::decode(static_cast<u8>(x >> 8)), low = Format::decode(static_cast<u8>(x));
+    return pair_of(relu(high, to_half(high)), relu(low, to_half(low)));
+  });
   add("cvt.f16x2." + name + "x2", [](u16 x) -> u32 {
     return u32{to_half(Format::decode(static_cast<u8>(x >> 8))).bits} << 16 | to_half(Format::decode(static_cast<u8>(x))).bits;
   });
-}
-
-template <class T>
-inline T relu(f32 value, T rounded) {
-  return value != value ? rounded : value > 0 ? rounded : T{0};
-}
-
-template <class T>
-inline u32 pair_of(T high, T low) {
-  return u32{high.bits} << 16 | low.bits;
 }
 
 // f32 to f16 or bf16, one or two at a time.
@@ -82,6 +58,26 @@ void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
   add("cvt.rn." + t + ".f32", [](f32 x) -> T { return Nearest{}(x); });
   add("cvt.rz." + t + ".f32", [](f32 x) -> T { return Zero{}(x); });
   add("cvt.rn.relu." + t + ".f32", [](f32 x) -> T { return relu(x, Nearest{}(x)); });
+  add("cvt.rz.relu." + t + ".f32", [](f32 x) -> T { return relu(x, Zero{}(x)); });
+  add("cvt.rn.satfinite." + t + ".f32", [](f32 x) -> T { return finite(Nearest{}(x)); });
+  add("cvt.rz.satfinite." + t + ".f32", [](f32 x) -> T { return finite(Zero{}(x)); });
+  add("cvt.rn.relu.satfinite." + t + ".f32", [](f32 x) -> T { return finite(relu(x, Nearest{}(x))); });
+  add("cvt.rz.relu.satfinite." + t + ".f32", [](f32 x) -> T { return finite(relu(x, Zero{}(x))); });
+  add("cvt.rm." + t + ".f32", [](f32 x) -> T { return directed_narrow<T>(x, -1); });
+  add("cvt.rp." + t + ".f32", [](f32 x) -> T { return directed_narrow<T>(x, 1); });
+  add("cvt.rz.relu." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
+    return pair_of(relu(high, Zero{}(high)), relu(low, Zero{}(low)));
+  });
+  add("cvt.rn.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
+    return pair_of(finite(Nearest{}(high)), finite(Nearest{}(low)));
+  });
+  add("cvt.rz.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(finite(Zero{}(high)), finite(Zero{}(low))); });
+  add("cvt.rn.relu.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
+    return pair_of(finite(relu(high, Nearest{}(high))), finite(relu(low, Nearest{}(low))));
+  });
+  add("cvt.rz.relu.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
+    return pair_of(finite(relu(high, Zero{}(high))), finite(relu(low, Zero{}(low))));
+  });
   add("cvt.rn." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Nearest{}(high), Nearest{}(low)); });
   add("cvt.rz." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Zero{}(high), Zero{}(low)); });
   add("cvt.rn.relu." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
@@ -135,6 +131,11 @@ void add_float_conversions(Table& table) {
   add("cvt.ftz.sat.f32.f32", [](f32 x) -> f32 { return saturate(flush(x)); });
   add("cvt.f32.f32", [](f32 x) -> f32 { return x; });
   add("cvt.rn.tf32.f32", [](f32 x) -> u32 { return to_tf32_even(x); });
+  add("cvt.rz.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : bits_as<u32>(x) & 0xffffe000; });
+  add("cvt.rn.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? to_tf32_even(x) : 0; });
+  add("cvt.rz.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? bits_as<u32>(x) & 0xffffe000 : 0; });
+  add("cvt.sat.f64.f64", [](f64 x) -> f64 { return x > 0 ? (x < 1 ? x : 1.0) : 0.0; });
+  add("cvt.sat.f16.f16", [](Half x) -> Half { return to_half(saturate(to_f32(x))); });
   add("cvt.rna.tf32.f32", [](f32 x) -> u32 { return to_tf32_away(x); });
   add_directed(table, "cvt", ".f32.f64", kConvert, [](f64 x) -> f32 { return static_cast<f32>(x); });
   add_narrow<Half>(table, "f16", [](f32 x) { return to_half(x); }, [](f32 x) { return to_half_rz(x); });

@@ -15,6 +15,19 @@ void add_forms2(Table& table, const std::string& name, F) {
                      [](f32 a, f32 b) -> f32 { return saturate(flush(F{}(flush(a), flush(b)))); }));
 }
 
+constexpr auto kMinimum = [](f32 a, f32 b) { return minimum(a, b); };
+constexpr auto kMaximum = [](f32 a, f32 b) { return maximum(a, b); };
+constexpr auto kMinimumNan = [](f32 a, f32 b) { return minimum_nan(a, b); };
+constexpr auto kMaximumNan = [](f32 a, f32 b) { return maximum_nan(a, b); };
+
+// "min" or "min.NaN" of magnitudes, with the sign of the product.
+template <class F>
+void add_magnitudes(Table& table, const std::string& name, const std::string& nan, F) {
+  table.push_back(op(name + nan + ".xorsign.abs.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return with_product_sign(a, b, F{}); }));
+  table.push_back(op(name + ".ftz" + nan + ".xorsign.abs.f32", Class::fp32,
+                     [](f32 a, f32 b) -> f32 { return with_product_sign(flush(a), flush(b), F{}); }));
+}
+
 }  // namespace
 
 void add_float(Table& table) {
@@ -37,6 +50,14 @@ void add_float(Table& table) {
   add_directed(table, "fma", ".f32", Class::fp32, [](f32 a, f32 b, f32 c) -> f32 { return __builtin_fmaf(a, b, c); });
   add_directed(table, "add", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) + flush(b)); });
   add_directed(table, "mul", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) * flush(b)); });
+  add_directed(table, "sub", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) - flush(b)); });
+  add_directed(table, "div", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
+  add_directed(table, "rcp", ".f32", Class::fp32, [](f32 a) -> f32 { return 1.0f / a; });
+  add_directed(table, "rcp", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return flush(1.0f / flush(a)); });
+  add_directed(table, "sqrt", ".f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(a); });
+  add_directed(table, "sqrt", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); });
+  add_magnitudes(table, "min", "", kMinimum), add_magnitudes(table, "max", "", kMaximum);
+  add_magnitudes(table, "min", ".NaN", kMinimumNan), add_magnitudes(table, "max", ".NaN", kMaximumNan);
   add_directed(table, "fma", ".ftz.f32", Class::fp32,
                [](f32 a, f32 b, f32 c) -> f32 { return flush(__builtin_fmaf(flush(a), flush(b), flush(c))); });
 
@@ -73,6 +94,10 @@ void add_float(Table& table) {
   wide("abs.f64", [](u64 a) -> u64 { return a & ~(u64{1} << 63); });
   wide("copysign.f64", [](u64 a, u64 b) -> u64 { return (a & (u64{1} << 63)) | (b & ~(u64{1} << 63)); });
   add_directed(table, "add", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a + b; });
+  add_directed(table, "sub", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a - b; });
+  add_directed(table, "div", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a / b; });
+  add_directed(table, "rcp", ".f64", Class::fp64, [](f64 a) -> f64 { return 1.0 / a; });
+  add_directed(table, "sqrt", ".f64", Class::fp64, [](f64 a) -> f64 { return __builtin_sqrt(a); });
   add_directed(table, "mul", ".f64", Class::fp64, [](f64 a, f64 b) -> f64 { return a * b; });
   add_directed(table, "fma", ".f64", Class::fp64, [](f64 a, f64 b, f64 c) -> f64 { return __builtin_fma(a, b, c); });
 }

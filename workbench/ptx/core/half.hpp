@@ -68,6 +68,22 @@ inline f32 to_f32_odd(f64 value) {
 inline Half to_half(f64 value) { return to_half(to_f32_odd(value)); }
 inline Bfloat to_bfloat(f64 value) { return to_bfloat(to_f32_odd(value)); }
 
+// Towards zero (direction 0), down (-1) or up (1): one step back from the nearest where that went the other way.
+template <class T>
+inline T directed_narrow(f64 value, int direction) {
+  T nearest;
+  if constexpr (std::is_same_v<T, Half>) nearest = to_half(value);
+  else nearest = to_bfloat(value);
+  const f64 back = to_f32(nearest);
+  const bool negative = direction == 0 ? value < 0 : nearest.bits >> 15;
+  const bool wrong = direction == 0 ? (negative ? back < value : back > value) : direction < 0 ? back > value : back < value;
+  if (!wrong) return nearest;
+  // Magnitudes count upwards in the bits: towards zero is one less, away from it one more. From zero it is the smallest.
+  const bool outwards = direction != 0 && ((direction < 0) == negative || (nearest.bits & 0x7fff) == 0);
+  if (outwards && (nearest.bits & 0x7fff) == 0) return T{static_cast<u16>(direction < 0 ? 0x8001 : 0x0001)};
+  return T{static_cast<u16>(outwards ? nearest.bits + 1 : nearest.bits - 1)};
+}
+
 template <class T>
 inline T from_f32(f32 value) {
   if constexpr (std::is_same_v<T, Half>) return to_half(value);

@@ -118,6 +118,18 @@ void add_integer(Table& table) {
   add("mad.lo.b32", [](u32 a, u32 b, u32 c) -> u32 { return a * b + c; });
   add("mad.hi.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>((s64{a} * b) >> 32) + c; });
   add("mad.hi.u32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{a} * b) >> 32) + c; });
+  add("mad.hi.s16", [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(((s32{a} * b) >> 16) + c); });
+  add("mad.hi.u16", [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>((u32{a} * b >> 16) + c); });
+  add("mad.hi.sat.s32", [](s32 a, s32 b, s32 c) -> s32 { return saturate<s32>(((s64{a} * b) >> 32) + c, INT32_MIN, INT32_MAX); });
+  add("mul24.hi.s32", [](s32 a, s32 b) -> u32 { return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16); });
+  add("mul24.hi.u32", [](u32 a, u32 b) -> u32 { return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16); });
+  add("mad24.lo.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>(s64{a << 8 >> 8} * (b << 8 >> 8)) + c; });
+  add("mad24.lo.u32", [](u32 a, u32 b, u32 c) -> u32 { return (a & 0xffffff) * (b & 0xffffff) + c; });
+  add("mad24.hi.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + c; });
+  add("mad24.hi.u32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16) + c; });
+  add("mad24.hi.sat.s32", [](s32 a, s32 b, s32 c) -> s32 {
+    return saturate<s32>(static_cast<s32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + s64{c}, INT32_MIN, INT32_MAX);
+  });
   add("mad.wide.s16", [](s16 a, s16 b, u32 c) -> u32 { return static_cast<u32>(s32{a} * b) + c; });
   add("mad.wide.u16", [](u16 a, u16 b, u32 c) -> u32 { return u32{a} * b + c; });
   // Division by zero is unspecified in PTX; these are what the hardware's expansion returns.
@@ -146,6 +158,9 @@ void add_integer(Table& table) {
   add("sad.s32", [](s32 a, s32 b, u32 c) -> u32 { return c + (a < b ? u32(b) - u32(a) : u32(a) - u32(b)); });
   add("sad.u32", [](u32 a, u32 b, u32 c) -> u32 { return c + (a < b ? b - a : a - b); });
 
+  add("sad.s16", [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
+  add("sad.u16", [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
+
   add("and.b16", [](u16 a, u16 b) -> u16 { return a & b; });
   add("or.b16", [](u16 a, u16 b) -> u16 { return a | b; });
   add("xor.b16", [](u16 a, u16 b) -> u16 { return a ^ b; });
@@ -154,6 +169,7 @@ void add_integer(Table& table) {
   add("or.b32", [](u32 a, u32 b) -> u32 { return a | b; });
   add("xor.b32", [](u32 a, u32 b) -> u32 { return a ^ b; });
   add("not.b32", [](u32 a) -> u32 { return ~a; });
+  add("cnot.b16", [](u16 a) -> u16 { return a == 0; });
   add("cnot.b32", [](u32 a) -> u32 { return a == 0; });
   // Shift counts past the width give zero, or the sign for arithmetic shifts.
   add("shl.b16", [](u16 a, u32 b) -> u16 { return b > 15 ? 0 : static_cast<u16>(u32{a} << (b & 15)); });
@@ -200,6 +216,10 @@ void add_integer(Table& table) {
   add("dp4a.u32.s32", [](u32 a, u32 b, u32 c) -> u32 { return dot4<u8, s8>(a, b, c); });
   add("dp2a.lo.s32.s32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<s16, s8>(a, b, c, 0); });
   add("dp2a.hi.s32.s32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<s16, s8>(a, b, c, 1); });
+  add("dp2a.lo.s32.u32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<s16, u8>(a, b, c, 0); });
+  add("dp2a.hi.s32.u32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<s16, u8>(a, b, c, 1); });
+  add("dp2a.lo.u32.s32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<u16, s8>(a, b, c, 0); });
+  add("dp2a.hi.u32.s32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<u16, s8>(a, b, c, 1); });
   add("dp2a.lo.u32.u32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<u16, u8>(a, b, c, 0); });
   add("dp2a.hi.u32.u32", [](u32 a, u32 b, u32 c) -> u32 { return dot2<u16, u8>(a, b, c, 1); });
 }

@@ -17,8 +17,9 @@ struct Warp;
 // Executes one instruction for the lanes of `mask` (never empty). `registers` is the warp's register file.
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
-// How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret };
+// How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
+// for something that others do, and lets them go on if it has not happened.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
@@ -64,6 +65,7 @@ const std::vector<TableEntry>& instruction_table();
 using Table = std::vector<TableEntry>;
 void add_integer(Table&);
 void add_wide_integer(Table&);
+void add_fields(Table&);
 void add_float(Table&);
 void add_special_functions(Table&);
 void add_half(Table&);
@@ -74,8 +76,12 @@ void add_comparisons(Table&);
 void add_memory(Table&);
 void add_atomics(Table&);
 void add_async_copies(Table&);
+void add_mbarriers(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
+void add_integer_matrix(Table&);
+void add_float_matrix(Table&);
+void add_matrix_memory(Table&);
 void add_calls(Table&);
 void add_carries(Table&);
 void add_control(Table&);
@@ -114,7 +120,7 @@ struct Counts {
 enum class Problem : u8 {
   out_of_bounds, misaligned, read_only, shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
   divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds,
-  assertion, stack_overflow, global_race, uninitialised_global
+  assertion, stack_overflow, global_race, uninitialised_global, mbarrier_misuse
 };
 
 struct Finding {
@@ -128,7 +134,7 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
-  std::string text;  // an assertion's own words
+  std::string text;  // an assertion's own words, or what is wrong about an mbarrier
 };
 
 // Thrown inside a worker to end the launch.

@@ -1,4 +1,4 @@
-// ldmatrix, stmatrix and mma.
+// mma of 16-bit and TF32 factors.
 //
 // One 32-bit register of a 16-bit fragment, read across the 32 lanes, is an 8 x 8 tile in row-major order: lane 4r + c/2
 // holds columns c and c+1 of row r. So a fragment needs no shuffling, only widening. For B the tile is [n][k].
@@ -6,8 +6,8 @@
 #include <immintrin.h>
 #endif
 
-#include "access.hpp"
 #include "numeric.hpp"
+#include "warp.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -90,8 +90,8 @@ void mma_16_bit(u8* registers, const Instruction& in, u32 mask, Warp&) {
     write_accumulator(registers, in.slot[2 * half], in.slot[2 * half + 1], mask, accumulator[half]);
 }
 
-// f16 accumulators: one register holds a whole 8 x 8 tile. Slots: D 0-1, C 11-12.
-template <int Steps>
+// f16 accumulators: one register holds a whole 8 x 8 tile. Slots: D 0-1, C 11-12; one of the two may be f32.
+template <int Steps, bool HalfD, bool HalfC>
 void mma_half_accumulate(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) f32 a[64], b[Steps][64], narrow[64], accumulator[2][64];
   alignas(64) Half out[2][64];
@@ -100,14 +100,18 @@ void mma_half_accumulate(u8* registers, const Instruction& in, u32 mask, Warp&) 
     transpose_tile(narrow, b[step]);
   }
   for (int half = 0; half < 2; ++half) {
-    widen_tile<Half>(registers, in.slot[11 + half], accumulator[half]);
+    if constexpr (HalfC) widen_tile<Half>(registers, in.slot[11 + half], accumulator[half]);
+    else read_accumulator(registers, in.slot[11 + 2 * half], in.slot[12 + 2 * half], accumulator[half]);
     for (int step = 0; step < Steps; ++step) {
       widen_tile<Half>(registers, in.slot[4 + half + 2 * step], a);
       multiply_tile(reinterpret_cast<Row*>(accumulator[half]), a, b[step]);
     }
     for (int i = 0; i < 64; ++i) out[half][i] = to_half(accumulator[half][i]);
   }
-  for (int half = 0; half < 2; ++half) write_lanes(registers, in.slot[half], mask, reinterpret_cast<const u32*>(out[half]));
+  for (int half = 0; half < 2; ++half) {
+    if constexpr (HalfD) write_lanes(registers, in.slot[half], mask, reinterpret_cast<const u32*>(out[half]));
+    else write_accumulator(registers, in.slot[2 * half], in.slot[2 * half + 1], mask, accumulator[half]);
+  }
 }
 
 // TF32: the low 13 bits of a factor are not seen. Tiles are 8 x 4, lane 4r + c.
@@ -133,69 +137,6 @@ void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
     write_accumulator(registers, in.slot[2 * half], in.slot[2 * half + 1], mask, accumulator[half]);
 }
 
-// 8-bit integers, 32-bit sums that wrap. Tiles are 8 x 16 bytes, lane 4r + c holds bytes 4c to 4c+3.
-template <class A, class B, int Steps>
-void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  u32 result[4][kLanes];
-  for (int part = 0; part < 4; ++part) {
-    const u32* c = at<const u32>(registers, in.slot[11 + part]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int row = lane / 4, column = lane % 4 * 2 + part % 2;
-      u32 sum = c[lane];
-      for (int step = 0; step < Steps; ++step) {
-        const A* a = at<const A>(registers, in.slot[4 + part / 2 + 2 * step]) + 16 * row;
-        const B* b = at<const B>(registers, in.slot[9 + step]) + 16 * column;
-        for (int k = 0; k < 16; ++k) sum += static_cast<u32>(s32{a[k]} * s32{b[k]});
-      }
-      result[part][lane] = sum;
-    }
-  }
-  for (int part = 0; part < 4; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
-}
-
-// The eight row addresses of matrix `index` come from lanes 8 * index to 8 * index + 7.
-template <bool Transposed>
-void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Request request;
-  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
-  resolve<Space::shared>(registers, in, lanes, warp, 16, false, true, request);
-  alignas(64) u16 tile[4][8][8] = {};
-  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
-  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
-    alignas(64) u32 out[kLanes];
-    if constexpr (Transposed) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int row = lane / 4, column = lane % 4 * 2;
-        out[lane] = u32{tile[matrix][column + 1][row]} << 16 | tile[matrix][column][row];
-      }
-    } else {
-      std::memcpy(out, tile[matrix], sizeof out);
-    }
-    write_lanes(registers, in.slot[matrix], mask, out);
-  }
-}
-
-template <bool Transposed>
-void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
-  Request request;
-  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
-  resolve<Space::shared>(registers, in, lanes, warp, 16, true, false, request);
-  alignas(64) u16 tile[4][8][8];
-  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
-    const u32* from = at<const u32>(registers, in.slot[matrix]);
-    if constexpr (Transposed) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int row = lane / 4, column = lane % 4 * 2;
-        tile[matrix][column][row] = static_cast<u16>(from[lane]);
-        tile[matrix][column + 1][row] = static_cast<u16>(from[lane] >> 16);
-      }
-    } else {
-      std::memcpy(tile[matrix], from, sizeof tile[matrix]);
-    }
-  }
-  PTX_FOR_EACH_LANE(lane, request.mask) store_lane(warp, in, request, lane, tile[lane / 8][lane % 8], 16);
-}
-
 }  // namespace
 
 void add_matrix(Table& table) {
@@ -206,23 +147,12 @@ void add_matrix(Table& table) {
   mma("m16n8k8.f32.f16.f16.f32", &mma_16_bit<Half, 1>);
   mma("m16n8k16.f32.bf16.bf16.f32", &mma_16_bit<Bfloat, 2>);
   mma("m16n8k8.f32.bf16.bf16.f32", &mma_16_bit<Bfloat, 1>);
-  mma("m16n8k16.f16.f16.f16.f16", &mma_half_accumulate<2>);
-  mma("m16n8k8.f16.f16.f16.f16", &mma_half_accumulate<1>);
+  mma("m16n8k16.f16.f16.f16.f16", &mma_half_accumulate<2, true, true>);
+  mma("m16n8k16.f32.f16.f16.f16", &mma_half_accumulate<2, false, true>);
+  mma("m16n8k16.f16.f16.f16.f32", &mma_half_accumulate<2, true, false>);
+  mma("m16n8k8.f16.f16.f16.f16", &mma_half_accumulate<1, true, true>);
   mma("m16n8k8.f32.tf32.tf32.f32", &mma_tf32<2>);
   mma("m16n8k4.f32.tf32.tf32.f32", &mma_tf32<1>);
-  mma("m16n8k32.s32.s8.s8.s32", &mma_integer<s8, s8, 2>);
-  mma("m16n8k32.s32.u8.u8.s32", &mma_integer<u8, u8, 2>);
-  mma("m16n8k32.s32.s8.u8.s32", &mma_integer<s8, u8, 2>);
-  mma("m16n8k32.s32.u8.s8.s32", &mma_integer<u8, s8, 2>);
-  mma("m16n8k16.s32.s8.s8.s32", &mma_integer<s8, s8, 1>);
-  mma("m16n8k16.s32.u8.u8.s32", &mma_integer<u8, u8, 1>);
-  auto matrix = [&](const char* name, Handler run, const char* destinations, const char* sources) {
-    table.push_back({name, run, Kind::collective, Class::shared, destinations, sources});
-  };
-  matrix("ldmatrix", &load_matrix<false>, "vector", "address");
-  matrix("ldmatrix.trans", &load_matrix<true>, "vector", "address");
-  matrix("stmatrix", &store_matrix<false>, "", "address,vector");
-  matrix("stmatrix.trans", &store_matrix<true>, "", "address,vector");
 }
 
 }  // namespace workbench::ptx

@@ -38,6 +38,14 @@ inline f32 maximum(f32 a, f32 b) {
 inline f32 minimum_nan(f32 a, f32 b) { return (a != a || b != b) ? bits_as<f32>(kNaN32) : minimum(a, b); }
 inline f32 maximum_nan(f32 a, f32 b) { return (a != a || b != b) ? bits_as<f32>(kNaN32) : maximum(a, b); }
 
+// The .xorsign.abs forms: of the magnitudes, with the product's sign.
+template <class F>
+inline f32 with_product_sign(f32 a, f32 b, F pick) {
+  const u32 sign = (bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u;
+  const u32 size = bits_as<u32>(pick(bits_as<f32>(bits_as<u32>(a) & 0x7fffffffu), bits_as<f32>(bits_as<u32>(b) & 0x7fffffffu)));
+  return bits_as<f32>(size | sign);
+}
+
 inline f64 minimum(f64 a, f64 b) {
   if (a != a) return b != b ? bits_as<f64>(kNaN64) : b;
   if (b != b) return a;

@@ -48,18 +48,20 @@ bool release_collective(Block& block, Warp& warp, Current& current) {
 // The next group to run, with all others that stand at the same pc. False if every group waits.
 bool pick(Block& block, Warp& warp, Current& current) {
   auto& splits = warp.splits;
-  s32 best = INT_MAX;
+  s32 best = INT_MAX, best_polled = INT_MAX;
   const Split* oldest = nullptr;
   for (const Split& split : splits) {
-    if (split.state != Split::ready) continue;
-    if (split.pc < best) best = split.pc;
+    if (split.state > Split::polled) continue;
+    s32& lowest = split.state == Split::ready ? best : best_polled;
+    if (split.pc < lowest) lowest = split.pc;
     if (!oldest || split.last_run < oldest->last_run) oldest = &split;
   }
+  if (best == INT_MAX) best = best_polled;
   if (best == INT_MAX) return release_collective(block, warp, current);
   const bool starved = oldest->pc != best && oldest->last_run + kStarved < warp.tick;
   current = {starved ? oldest->pc : best, 0, INT_MAX, false};
   for (std::size_t i = 0; i < splits.size();) {
-    if (splits[i].state == Split::ready && splits[i].pc == current.pc) {
+    if (splits[i].state <= Split::polled && splits[i].pc == current.pc) {
       current.mask |= splits[i].mask;
       take(warp, i);
     } else {
@@ -71,6 +73,13 @@ bool pick(Block& block, Warp& warp, Current& current) {
       if (split.state == Split::ready && split.pc < current.limit) current.limit = split.pc;
   }
   return true;
+}
+
+// Lanes that stand at the same collective with a member mask of their own, such as the tiles of a partition.
+inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) {
+  if (in.slot[kMemberSlot] == kNoSlot) return 0;
+  const int first = first_lane(active);
+  return active & ~at<u32>(warp.registers, in.slot[kMemberSlot])[first] & ~(1u << first);
 }
 
 // Brings the lanes of a collective together. False if this group has to wait for others.
@@ -179,7 +188,7 @@ Outcome run_warp(Block& block, Warp& warp) {
     s32 pc = current.pc;
     u32 mask = current.mask;
     bool forced = current.forced;
-    const s32 limit = current.limit;
+    s32 limit = current.limit;
 
     for (;;) {
       if (__builtin_expect(pc >= limit, 0)) {
@@ -217,6 +226,10 @@ Outcome run_warp(Block& block, Warp& warp) {
         break;
       }
       if (in.kind == Kind::collective) {
+        if (const u32 others = in_other_groups(warp, in, active); __builtin_expect(others != 0, 0)) {
+          push(pc, others);
+          active &= ~others, mask &= ~others, limit = pc;
+        }
         if (!forced && !gather(warp, in, pc, active, mask)) {
           if (mask & ~active) push(pc + 1, mask & ~active);
           break;
@@ -234,6 +247,15 @@ Outcome run_warp(Block& block, Warp& warp) {
         }
         if (mask & ~active) push(pc + 1, mask & ~active);
         break;
+      }
+      if (in.kind == Kind::poll) {
+        block.polled = false;
+        in.run(registers, in, active, warp);
+        ++pc;
+        if (!block.polled) continue;
+        push(pc, mask);
+        warp.splits.back().state = Split::polled;
+        return leave(Outcome::polled);
       }
       if (in.kind == Kind::call) {
         enter(block, warp, in, pc, active);

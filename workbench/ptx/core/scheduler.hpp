@@ -4,7 +4,7 @@
 
 namespace workbench::ptx {
 
-enum class Outcome { finished, blocked, yielded };
+enum class Outcome { finished, blocked, yielded, polled };
 
 // Of all groups of lanes the one with the lowest pc runs, and pauses where the next one stands, so that lanes meet
 // again at the earliest point: instruction order is reverse post-order of the control flow graph.
@@ -15,5 +15,7 @@ Outcome run_warp(Block& block, Warp& warp);
 constexpr u64 kQuantum = 20'000;
 // A group of lanes that has not run for so many instructions of its warp goes first: lanes may spin for each other.
 constexpr u64 kStarved = 100'000;
+// Rounds over a block's warps in which all of them poll mbarriers, and none completes, before that is a deadlock.
+constexpr u64 kFruitless = 200'000;
 
 }  // namespace workbench::ptx

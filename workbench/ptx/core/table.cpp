@@ -29,9 +29,10 @@ void add_control(Table& table) {
 const std::vector<TableEntry>& instruction_table() {
   static const Table table = [] {
     Table all;
-    add_integer(all), add_wide_integer(all), add_float(all), add_special_functions(all), add_half(all);
+    add_integer(all), add_wide_integer(all), add_fields(all), add_float(all), add_special_functions(all), add_half(all);
     add_conversions(all), add_float_conversions(all), add_moves(all), add_comparisons(all), add_memory(all);
-    add_atomics(all), add_async_copies(all), add_collectives(all), add_matrix(all), add_control(all), add_calls(all), add_carries(all);
+    add_atomics(all), add_async_copies(all), add_mbarriers(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
+    add_float_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all), add_carries(all);
     return all;
   }();
   return table;

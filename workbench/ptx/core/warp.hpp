@@ -8,7 +8,7 @@ namespace workbench::ptx {
 
 // Lanes of a warp that stand at the same instruction.
 struct Split {
-  enum State : u8 { ready, at_barrier, at_collective };
+  enum State : u8 { ready, polled, at_barrier, at_collective };  // polled: ready, after those that are no worse off
   s32 pc;
   u32 mask;
   State state = ready;
@@ -26,6 +26,7 @@ struct PendingCopy {
   u32 group;
   s32 pc;
   u32 bytes;
+  u64 order;  // Warp::issued of this copy
   u32 destination[kLanes];
   u32 copied[kLanes];  // bytes read from the source; the rest is zero-filled
   const u8* source[kLanes];
@@ -45,6 +46,7 @@ struct Warp {
   std::vector<Split> splits;
   std::vector<PendingCopy> copies;
   Calls calls;
+  u64 issued = 0;              // cp.async instructions so far
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
 
   bool done() const { return exited == all; }
@@ -58,6 +60,15 @@ struct Barrier {
   u32 expected = 0;  // threads; 0 means every thread that has not exited
   u32 votes = 0;     // threads whose predicate is true (bar.red)
   u64 latest = 0;    // clock of the latest arrival
+};
+
+// Lanes that asked an mbarrier to count them in as soon as their copies have landed (cp.async.mbarrier.arrive).
+struct AsyncArrival {
+  u32 address;
+  u32 mask;
+  Warp* warp;
+  u64 last_copy;                // Warp::issued at that time
+  u32 seen[Clocks::kWarps] = {};  // with checks: the warp's clocks at that time
 };
 
 struct Block {
@@ -75,7 +86,10 @@ struct Block {
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
+  bool polled = false;    // the last poll found nothing
+  u64 phases = 0;         // of mbarriers that were completed
   Barrier barriers[16];
+  std::vector<AsyncArrival> async_arrivals;
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
 

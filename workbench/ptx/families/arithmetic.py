@@ -13,7 +13,7 @@ from workbench.ptx.parse import TYPE_SIZES
 NAMES = (
     "add", "sub", "mul", "mad", "mul24", "div", "rem", "abs", "neg", "min", "max", "sad", "fma", "rcp", "sqrt", "rsqrt",
     "sin", "cos", "lg2", "ex2", "tanh", "and", "or", "xor", "not", "cnot", "shl", "shr", "shf", "lop3", "bfe", "bfi",
-    "popc", "clz", "brev", "bfind", "dp4a", "dp2a", "copysign", "prmt", "set",
+    "popc", "clz", "brev", "bfind", "dp4a", "dp2a", "copysign", "prmt", "mad24", "bmsk", "szext", "fns", "testp",
 )  # fmt: skip
 
 # Two's complement does not care about the sign here.
@@ -26,10 +26,10 @@ def _candidates(parts: list[str]) -> list[str]:
     name, kind = ".".join(kept), kept[-1]
     found = [name]
     stem = ".".join(kept[:-1])
-    if stem in _SIGNLESS and kind in TYPE_SIZES:
+    if stem in _SIGNLESS and kind in TYPE_SIZES and "x" not in kind:
         found.append(f"{stem}.b{8 * TYPE_SIZES[kind]}")
-    if kept[0] == "set":
-        found.append(name.replace(".s32.", ".u32."))
+    if kind in ("s16x2", "u16x2"):
+        found.append(f"{stem}.b16x2")
     if stem == "shr" and kind[0] == "b":
         found.append(f"shr.u{kind[1:]}")
     if kept[0] == "mad" and kind in ("f32", "f64"):
@@ -43,6 +43,8 @@ def plan(parts: list[str]) -> Plan:
     """The plan of one opcode text, split at its dots."""
     mode = _PRMT_MODES.get(parts[-1], 0) if parts[0] == "prmt" else 0
     row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
+    if row is None and "sat" in parts and parts[-1] == "f32":
+        return _saturated(parts)
     if row is None:
         raise Refused("the machine does not know this instruction")
     type_name = parts[-1] if parts[-1] in TYPE_SIZES else "b32"
@@ -69,6 +71,18 @@ def plan(parts: list[str]) -> Plan:
             else:
                 slots[i] = source(symbols, operands[i], literal_type, bytes_)
         return Instruction(row, slots, (target,), imm=imm)
+
+    return bind
+
+
+def _saturated(parts: list[str]) -> Plan:
+    """Directed roundings with .sat: the operation, then the clamp."""
+    inner = plan([part for part in parts if part != "sat"])
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        made = inner(symbols, operands)
+        target = made.slots[0]
+        return [made, Instruction(OPCODES["cvt.sat.f32.f32"], {0: target, 1: target}, (target,))]
 
     return bind
 

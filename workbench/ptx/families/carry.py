@@ -47,9 +47,9 @@ def plan(parts: list[str]) -> Plan:
 
 
 def is_space(parts: list[str]) -> Plan:
-    space = parts[1].split("::")[0]
+    space = parts[1].removesuffix("::cta")
     if space not in _SPACES:
-        raise Refused(f"a question after .{space}")
+        raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.ptx.families import moves
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
 from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
@@ -11,7 +12,67 @@ _ROUNDS = {"rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
 _INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 
 
+_PACKED = {"s16": 80, "u16": 16, "s8": 72, "u8": 8, "s4": 68, "u4": 4, "s2": 66, "u2": 2}  # bits, 64 for signed
+
+
 def plan(parts: list[str]) -> Plan:
+    if parts[1:3] == ["pack", "sat"]:
+        return _pack(parts[3:])
+    modifiers = parts[1:-2]
+    if parts[-1] == parts[-2] and parts[-1] in ("f16", "bf16", "f64") and not modifiers:
+        return moves.mov(["mov", f"b{8 * TYPE_SIZES[parts[-1]]}"])
+    try:
+        return _plan(parts)
+    except Refused:
+        if not {"sat", "ftz"} & set(modifiers):
+            raise
+    return _in_steps(parts)
+
+
+def _in_steps(parts: list[str]) -> Plan:
+    """.ftz of an f32 operand before, .ftz of an f32 result and .sat after the conversion itself."""
+    to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
+    inner = _plan(["cvt", *(part for part in modifiers if part not in ("sat", "ftz")), to, from_])
+    first = opcode("cvt.ftz.f32.f32") if "ftz" in modifiers and from_ == "f32" else None
+    if "ftz" in modifiers and "f32" not in (to, from_):
+        raise Refused(".ftz in a conversion without f32")
+    last = [opcode("cvt.ftz.f32.f32")] if "ftz" in modifiers and to == "f32" else []
+    last += [opcode(f"cvt.sat.{to}.{to}")] if "sat" in modifiers else []
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 2)
+        made: list[Instruction] = []
+        if first is not None:
+            flushed = symbols.temporary(4)
+            made.append(Instruction(first, {0: flushed, 1: source(symbols, operands[1], "f32", 4)}, (flushed,)))
+            with symbols.named("flushed", flushed):
+                made.append(inner(symbols, [operands[0], "flushed"]))
+        else:
+            made.append(inner(symbols, operands))
+        target = made[-1].slots[0]
+        return made + [Instruction(row, {0: target, 1: target}, (target,)) for row in last]
+
+    return bind
+
+
+def _pack(types: list[str]) -> Plan:
+    wide = types[0] in ("s16", "u16")
+    if types[0] not in _PACKED or types[1:] != (["s32"] if wide else ["s32", "b32"]):
+        raise Refused("the machine does not know this conversion")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3 if wide else 4)
+        target = destination(symbols, operands[0], 4)
+        slots: dict[int, Operand] = {0: target}
+        slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(operands[1:], 1)}
+        if wide:
+            slots[3] = Constant(4, 0)
+        return Instruction(opcode("cvt.pack.sat.b32"), slots, (target,), imm=_PACKED[types[0]])
+
+    return bind
+
+
+def _plan(parts: list[str]) -> Plan:
     # Byte pairs come as e4m3x2 and so on; the last two parts are always the types.
     if len(parts) < 3 or parts[-1] not in TYPE_SIZES or parts[-2] not in TYPE_SIZES:
         raise Refused("the machine does not know this conversion")
@@ -21,7 +82,9 @@ def plan(parts: list[str]) -> Plan:
     if to in _INTEGERS:
         return _to_integer(to, from_, modifiers)
     if from_ in _INTEGERS:
-        kept = [part for part in modifiers if part != "rn"]
+        # Small integers are exact in f32 and f64, however the result is rounded.
+        exact = ("rn", "rz", "rm", "rp") if to in ("f32", "f64") and TYPE_SIZES[from_] <= 2 else ("rn",)
+        kept = [part for part in modifiers if part not in exact]
         return _lanewise(".".join(["cvt", *kept, to, from_]), to, from_)
     return _floating(to, from_, modifiers)
 

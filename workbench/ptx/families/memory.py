@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.ptx.families.refused import CLUSTERS, SHAPES, VECTOR_ATOMICS, WIDE_ATOMICS
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
@@ -36,6 +37,8 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         raise Refused("the machine does not know this access")
     size, space, elements, strong = TYPE_SIZES[type_name], "generic", 1, 0
     for part in parts[1:-1]:
+        if part == "shared::cluster":
+            raise Refused(CLUSTERS)
         if part in _SPACES:
             space = part.split("::")[0]
         elif part in ("v2", "v4", "v8"):
@@ -108,14 +111,18 @@ def atomic(parts: list[str]) -> Plan:
     """atom and red; the scopes and orders are all satisfied by sequentially consistent host atomics."""
     type_name, space, operation, elements = parts[-1], "generic", None, 1
     for part in parts[1:-1]:
+        if part == "shared::cluster":
+            raise Refused(CLUSTERS)
         if part in _SPACES:
             space = part.split("::")[0]
         elif part in _OPERATIONS:
             operation = part
         elif part in ("v2", "v4", "v8"):
-            raise Refused("vector atomics")
+            raise Refused(VECTOR_ATOMICS)
         elif not (_known(part) or part == "noftz"):
             raise Refused(f".{part} in an atomic")
+    if type_name == "b128":
+        raise Refused(WIDE_ATOMICS)
     if operation is None or type_name not in TYPE_SIZES:
         raise Refused("the machine does not know this atomic")
     size, kind = TYPE_SIZES[type_name], type_name
@@ -153,8 +160,8 @@ def atomic(parts: list[str]) -> Plan:
 
 def copy(parts: list[str]) -> Plan:
     """cp.async and its groups. The bulk and tensor forms are Hopper's and out of scope."""
-    if "bulk" in parts or "mbarrier" in parts or parts[1] != "async":
-        raise Refused("bulk (TMA), tensor and mbarrier copies are out of the machine's scope")
+    if parts[1] != "async":
+        raise Refused("the machine does not know this copy")
     if parts[2] in ("commit_group", "wait_group", "wait_all"):
         row, counted = opcode(f"cp.async.{parts[2]}"), parts[2] == "wait_group"
         fixed = -1 if parts[2] == "wait_all" else 0
@@ -191,7 +198,7 @@ def matrix(parts: list[str]) -> Plan:
     counts = {"x1": 1, "x2": 2, "x4": 4}
     count = next((counts[part] for part in parts if part in counts), None)
     if count is None or "m8n8" not in parts or parts[-1] != "b16":
-        raise Refused("the machine does not know this matrix access")
+        raise Refused(SHAPES)
     is_load = parts[0] == "ldmatrix"
     row = opcode(parts[0] + (".trans" if "trans" in parts else ""))
 
@@ -230,7 +237,7 @@ def policy(parts: list[str]) -> Plan:
 
 
 FAMILY = {
-    "ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic, "cp": copy, "ldmatrix": matrix,
+    "ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic, "ldmatrix": matrix,
     "stmatrix": matrix, "prefetch": hint, "prefetchu": hint, "applypriority": hint, "discard": hint,
     "createpolicy": policy,
 }  # fmt: skip

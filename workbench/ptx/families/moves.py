@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.ptx.families.refused import NARROW_ADDRESSES, PARAMETER_ADDRESS
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import LOCAL_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
@@ -62,11 +63,13 @@ def cvta(parts: list[str]) -> Plan:
     to_space = parts[1] == "to"
     space = parts[2 if to_space else 1].split("::")[0]
     size = TYPE_SIZES[parts[-1]]
-    if space not in ("global", "const", "shared", "local", "param") or size != 8:
+    if size != 8:
+        raise Refused(NARROW_ADDRESSES)
+    if space not in ("global", "const", "shared", "local", "param"):
         raise Refused("the machine does not know this form of cvta")
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space)
     if space == "param":
-        raise Refused("generic addresses of parameters")
+        raise Refused(PARAMETER_ADDRESS)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
@@ -107,6 +110,8 @@ def setp(parts: list[str]) -> Plan:
     combine = next((_COMBINE[part] for part in middle if part in _COMBINE), 0)
     if any(part not in ("ftz", *_COMBINE) for part in middle):
         raise Refused("the machine does not know this form of setp")
+    if "ftz" in middle and type_name != "f32":
+        raise Refused("a comparison of half precision with .ftz: leave .ftz away")
     kind = type_name
     if kind[0] in "sub" and test in ("eq", "ne") and kind[0] != "b" and kind != "bf16":
         kind = f"b{kind[1:]}"

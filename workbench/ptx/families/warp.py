@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
+from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, source
 from workbench.ptx.machine import MEMBER_SLOT
-from workbench.ptx.operands import Frame, Operand, Refused, Symbols
+from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 
 def shfl(parts: list[str]) -> Plan:
     if parts[1] != "sync" or parts[-1] != "b32":
-        raise Refused("only shfl.sync works on sm_70 and newer")
+        raise Refused(OLD_SYNC)
     row = opcode(f"shfl.{parts[2]}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -37,7 +38,7 @@ def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]
 
 def vote(parts: list[str]) -> Plan:
     if parts[1] != "sync":
-        raise Refused("only vote.sync works on sm_70 and newer")
+        raise Refused(OLD_SYNC)
     row = opcode(f"vote.{parts[2]}")
     width = 4 if parts[2] == "ballot" else 0
 
@@ -111,27 +112,6 @@ def elect(parts: list[str]) -> Plan:
     return bind
 
 
-def mma(parts: list[str]) -> Plan:
-    """``mma.sync.aligned.shape.row.col{.satfinite}.D.A.B.C``; the fragments' register counts come from the operands."""
-    if parts[1:3] != ["sync", "aligned"] or "sp" in parts or parts[4:6] != ["row", "col"] or "satfinite" in parts:
-        raise Refused("the machine does not know this mma")
-    row = opcode(".".join(["mma", parts[3], *parts[-4:]]))
-
-    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        expect(operands, 4)
-        slots: dict[int, Operand] = {}
-        for first, limit, operand in zip((0, 4, 9, 11), (4, 4, 2, 4), operands, strict=True):
-            tokens = vector(operand)
-            if len(tokens) > limit:
-                raise Refused(f"{len(tokens)} registers in a fragment")
-            for i, token in enumerate(tokens):
-                slots[first + i] = destination(symbols, token, 4) if first == 0 else source(symbols, token, "f32", 4)
-        targets = tuple(slots[i] for i in range(len(vector(operands[0]))))
-        return Instruction(row, slots, targets, {MEMBER_SLOT: -1})
-
-    return bind
-
-
 def barrier(parts: list[str]) -> Plan:
     """bar and barrier, for the block (``.cta``) and for the warp."""
     kept = [part for part in parts[1:] if part not in ("cta", "aligned")]
@@ -141,8 +121,6 @@ def barrier(parts: list[str]) -> Plan:
             return Instruction(opcode("bar.warp.sync"), {MEMBER_SLOT: source(symbols, operands[0], "b32", 4)})
 
         return bind_warp
-    if kept[0] == "cluster":
-        raise Refused("clusters are out of the machine's scope")
     if kept[0] == "red":
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
@@ -194,6 +172,30 @@ def branch(parts: list[str]) -> Plan:
     return bind
 
 
+def indexed_branch(parts: list[str]) -> Plan:
+    """``brx.idx index, table;`` one comparison and branch after the other; an index outside the table traps."""
+    if parts[1:] not in (["idx"], ["idx", "uni"]):
+        raise Refused("the machine does not know this branch")
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction | Step]:
+        expect(operands, 2)
+        index, targets = source(symbols, operands[0], "b32", 4), symbols.branch_targets.get(operands[1])
+        if targets is None:
+            raise Refused(f"the table {operands[1]}, which no .branchtargets lists")
+        made: list[Instruction | Step] = []
+        for i, target in enumerate(targets):
+            hit = symbols.temporary(0)
+            made.append(
+                Instruction(opcode("setp.eq.b32"), {0: hit, 2: index, 3: Constant(4, i)}, (hit,), {1: -1}, imm=0)
+            )
+            branch = Step.of(Instruction(opcode("bra"), {}, target=target))
+            branch.guard = hit
+            made.append(branch)
+        return [*made, Instruction(opcode("trap"), {})]
+
+    return bind
+
+
 def leave(parts: list[str]) -> Plan:
     """ret of a function goes back to its caller; at the level of the kernel it ends the thread, as exit does."""
     is_return = parts[0] == "ret"
@@ -206,16 +208,13 @@ def leave(parts: list[str]) -> Plan:
     return bind
 
 
-_PROTOTYPE = "an indirect call (through a function pointer or a virtual function)"
-
-
 def call(parts: list[str]) -> Plan:
     """``call{.uni} (result), name, (arguments);`` calls.py lays out what it takes."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         results = operands.pop(0) if operands[0][0] == "(" else "()"
         if not 1 <= len(operands) <= 2 or operands[0][0] == "%":
-            raise Refused(_PROTOTYPE)
+            raise Refused(INDIRECT_CALL)
         arguments = operands[1] if len(operands) == 2 else "()"
         names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
         places = tuple(tuple(symbols.local[name] for name in group) for group in names)
@@ -232,9 +231,7 @@ def trap(parts: list[str]) -> Plan:
 
 
 def fence(parts: list[str]) -> Plan:
-    """Memory is sequentially consistent already. Proxy and cluster fences come with features that are out of scope."""
-    if "proxy" in parts or "mbarrier_init" in parts:
-        raise Refused("proxy and mbarrier fences are out of the machine's scope")
+    """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp)."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("fence"), {})
@@ -249,16 +246,9 @@ def nothing(parts: list[str]) -> Plan:
     return bind
 
 
-def out_of_scope(parts: list[str]) -> Plan:
-    raise Refused(
-        "warp-group mma, tensor memory, mbarriers, clusters are out of the machine's scope: compile for sm_80 or sm_89"
-    )
-
-
 FAMILY = {
-    "shfl": shfl, "vote": vote, "match": match, "redux": redux, "activemask": activemask, "elect": elect, "mma": mma,
-    "bar": barrier, "barrier": barrier, "bra": branch, "call": call, "ret": leave, "exit": leave, "trap": trap,
+    "shfl": shfl, "vote": vote, "match": match, "redux": redux, "activemask": activemask, "elect": elect,
+    "bar": barrier, "barrier": barrier, "bra": branch, "brx": indexed_branch,
+    "call": call, "ret": leave, "exit": leave, "trap": trap,
     "brkpt": trap, "membar": fence, "fence": fence, "nanosleep": nothing, "griddepcontrol": nothing, "pmevent": nothing,
-    "setmaxnreg": nothing, "wgmma": out_of_scope, "mbarrier": out_of_scope, "clusterlaunchcontrol": out_of_scope,
-    "mapa": out_of_scope, "getctarank": out_of_scope, "tcgen05": out_of_scope, "tensormap": out_of_scope,
 }  # fmt: skip

@@ -1,0 +1,107 @@
+"""Cooperative groups, cuda::barrier and cuda::pipeline: right and clean, and found where a wait is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench import ptx
+from workbench.errors import KernelFault
+from workbench.toolchain import compile_cuda, compile_cuda_module, tools
+
+SOURCE = Path(__file__).parent / "cuda_groups.cu"
+pytestmark = pytest.mark.skipif(
+    not tools.library_includes(), reason="NVIDIA's C++ libraries are missing: pip install 'cuda-toolkit[cccl]>=13,<14'"
+)
+
+
+@pytest.fixture(scope="module", params=["sm_80", "sm_89"])
+def program(request: pytest.FixtureRequest) -> ptx.Program:
+    return ptx.Program(next(iter(compile_cuda_module(SOURCE, arch=request.param).kernels.values())).ptx)
+
+
+def run(kernel: ptx.Kernel, threads: int, *args: object) -> ptx.LaunchReport:
+    return kernel.launch(1, threads, args, checks=True, seconds_limit=30)
+
+
+def tile_rows(values: np.ndarray, size: int) -> list[list[int]]:
+    """What show_tile writes, from the definitions of the operations."""
+    rows: list[list[int]] = [[] for _ in range(9)]
+    for start in range(0, len(values), size):
+        tile = [int(v) for v in values[start : start + size]]
+        warp = [int(v) for v in values[start // 32 * 32 : start // 32 * 32 + 32]]
+        odd = [v for v in warp if v & 1]
+        for lane, value in enumerate(tile):
+            rows[0].append(sum(tile))
+            rows[1].append(sum(tile[: lane + 1]))
+            rows[2].append(max(tile[:lane], default=-(2**31)))
+            rows[3].append(tile[min(lane + 1, size - 1)] + 1000 * (start // size))
+            rows[4].append(sum((v & 1) << i for i, v in enumerate(tile)))
+            rows[5].append(int(3 in tile) + 2)
+            same = [i for i, v in enumerate(tile) if v % 3 == value % 3]
+            rows[6].append(100 * len(same) + same.index(lane))
+            rows[7].append(1000 * len(odd) + max(odd) if value & 1 else -1)
+            rows[8].append(tile[0] + tile[lane ^ 1])
+    return rows
+
+
+@pytest.mark.parametrize("size", [32, 16, 4])
+def test_tiles(program: ptx.Program, size: int) -> None:
+    values = np.random.default_rng(size).integers(0, 50, 128).astype(np.int32)
+    out = np.zeros((9, 128), np.int32)
+    report = run(program[f"tile_{size}"], 128, values, out)
+    assert report.findings == []
+    expected = np.array(tile_rows(values, size)) & 0xFFFFFFFF
+    got = out.astype(np.int64) & 0xFFFFFFFF
+    # An exclusive scan gives the first lane nothing that is defined for the maximum: only the others count.
+    first = np.arange(128) % size == 0
+    got[2, first] = expected[2, first]
+    np.testing.assert_array_equal(got, expected)
+
+
+COPIES = {"group_copy": 1, "barrier_copy": 3}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("threads", [64, 256])
+def test_copies(program: ptx.Program, name: str, threads: int) -> None:
+    data = np.arange(256 * COPIES[name], dtype=np.int32)
+    out = np.zeros_like(data)
+    report = run(program[name], threads, data, out)
+    assert report.findings == []
+    assert (out.reshape(-1, 256) == data.reshape(-1, 256)[:, ::-1]).all()
+
+
+def test_pipelines(program: ptx.Program) -> None:
+    data = np.random.default_rng(9).integers(-99, 99, (7, 64, 4)).astype(np.int32)
+    out = np.zeros(64, np.int32)
+    assert run(program["pipeline_sum"], 64, data, out, 7).findings == []
+    assert (out == data.sum((0, 2))).all()
+    data = np.random.default_rng(9).integers(-99, 99, (9, 64)).astype(np.int32)
+    assert run(program["pipeline_roles"], 128, data, out, 9).findings == []
+    assert (out == data.sum(0)[::-1]).all()
+
+
+@pytest.mark.parametrize(("name", "steps"), [("group_copy", ()), ("barrier_copy", ()), ("pipeline_sum", (7,))])
+def test_a_missing_wait_is_found(name: str, steps: tuple[int, ...]) -> None:
+    kernel = ptx.Program(compile_cuda(SOURCE, name, arch="sm_80", macros={"NO_WAIT": 1}).ptx)[name]
+    report = run(kernel, 64, np.zeros(4096, np.int32), np.zeros(4096, np.int32), *steps)
+    assert "cp.async data read before wait" in {finding.kind for finding in report.findings}, report
+
+
+def test_grid_sync_is_refused_where_it_is_called() -> None:
+    source = """#include <cooperative_groups.h>
+    extern "C" __global__ void ranks(int* out) {
+      auto grid = cooperative_groups::this_grid();
+      out[grid.thread_rank()] = grid.size();
+      if (out[128]) grid.sync();
+    }"""
+    kernel = ptx.Program(compile_cuda(source, "ranks", arch="sm_80").ptx)["ranks"]
+    out = np.zeros(129, np.int32)
+    kernel.launch(2, 64, [out])
+    assert (out[:128] == 128).all()
+    out[128] = 1
+    with pytest.raises(KernelFault, match=r"source\.cu:5 .*grid\.sync\(\) needs a cooperative launch"):
+        kernel.launch(2, 64, [out])

@@ -1,0 +1,10 @@
+// What mbarriers need of cp.async.
+#pragma once
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+// Lands the copies that the lanes of `mask` issued up to `last` (Warp::issued at that time).
+void land_copies(Warp& warp, u64 last, u32 mask, u32 clock);
+
+}  // namespace workbench::ptx

@@ -1,0 +1,87 @@
+"""set, slct and setp of packed halves: several of the machine's comparisons and choices, one after the other."""
+
+from __future__ import annotations
+
+from workbench.ptx.families import arithmetic, moves
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.machine import OPCODES
+from workbench.ptx.operands import Constant, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+_ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
+_COMBINE = ("and", "or", "xor")
+
+
+def set_(parts: list[str]) -> Plan:
+    """``set.cmp{.and|or|xor}{.ftz}.dtype.stype d, a, b{, {!}c};`` 1.0 for floating point results, else all ones."""
+    to, from_ = parts[-2:]
+    direct = ".".join(parts).replace(".s32.", ".u32.")
+    if direct in OPCODES:
+        return arithmetic.plan(direct.split("."))
+    if to not in ("u32", "s32", "f32", "u16", "s16", "f16", "bf16"):
+        raise Refused("the machine does not know this form of set")
+    compare = moves.setp(["setp", *parts[1:-2], from_])
+    size = TYPE_SIZES[to]
+    yes = Constant(size, _ONE.get(to, (1 << 8 * size) - 1))
+    count = 4 if any(part in _COMBINE for part in parts) else 3
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, count)
+        target = destination(symbols, operands[0], size)
+        predicate = symbols.temporary(0)
+        with symbols.named("result of set", predicate):
+            test = compare(symbols, ["result of set", *operands[1:]])
+        choice = {0: target, 1: yes, 2: Constant(size, 0), 3: predicate}
+        return [test, Instruction(opcode(f"selp.b{8 * size}"), choice, (target,))]
+
+    return bind
+
+
+def slct(parts: list[str]) -> Plan:
+    """``slct{.ftz}.type.{s32,f32} d, a, b, c;`` a where c >= 0, else b; -0 counts as 0 and NaN as negative."""
+    type_name, tested = parts[-2:]
+    if tested not in ("s32", "f32") or type_name not in TYPE_SIZES:
+        raise Refused("the machine does not know this form of slct")
+    size = TYPE_SIZES[type_name]
+    row = opcode(f"selp.b{8 * size}")
+    test = opcode("setp.ge.ftz.f32" if "ftz" in parts else f"setp.ge.{tested}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 4)
+        target = destination(symbols, operands[0], size)
+        predicate = symbols.temporary(0)
+        compared = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
+        chosen = {0: target, 3: predicate}
+        chosen |= {i: source(symbols, operands[i], type_name, size) for i in (1, 2)}
+        return [Instruction(test, compared, (predicate,), {1: -1}), Instruction(row, chosen, (target,))]
+
+    return bind
+
+
+def setp(parts: list[str]) -> Plan:
+    """setp of one value; of packed halves ``setp.cmp.f16x2 p|q, a, b;`` where p is for the low ones, q for the high."""
+    if parts[-1] not in ("f16x2", "bf16x2"):
+        return moves.setp(parts)
+    if len(parts) != 3:
+        raise Refused("setp of packed halves with a third operand or .ftz")
+    row = opcode(f"setp.{parts[1]}.{parts[2].removesuffix('x2')}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 3)
+        targets = [destination(symbols, name.strip(), 0) for name in operands[0].split("|")]
+        made, halves = [], []
+        for token in operands[1:]:
+            low, high = symbols.temporary(2), symbols.temporary(2)
+            halves.append((low, high))
+            made.append(
+                Instruction(opcode("unpack.b32.2"), {0: low, 1: high, 2: source(symbols, token, "b32", 4)}, (low, high))
+            )
+        for target, a, b in zip(targets, *halves, strict=False):
+            if target is not None:
+                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,), {1: -1}))
+        return made
+
+    return bind
+
+
+FAMILY = {"set": set_, "slct": slct, "setp": setp}

@@ -1,0 +1,255 @@
+"""Matrix products of a warp: mma.sync, and wmma, which is made of mma.
+
+The PTX ISA leaves the fragments of wmma opaque. Here they are those of the mma instructions that ptxas makes of wmma on
+sm_75 and newer (H. Ootomo and R. Yokota, *wmma_extension*, documents them for m16n16k16): a product of 16 x 16, 32 x 8
+or 8 x 32 is two products of 16 x 8, for 8 x 32 with A and B exchanged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import SCALED_MMA, SPARSE
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT
+from workbench.ptx.operands import Operand, Refused, Symbols
+
+_D, _A, _B, _C = 0, 4, 9, 11  # first slots of the fragments
+
+
+def mma(parts: list[str]) -> Plan:
+    """``mma.sync.aligned.shape.row.col{.satfinite}.D.A.B.C{.xor|.and.popc}``; the operands give the register counts."""
+    if "sp" in parts or any(part.startswith("sp::") for part in parts):
+        raise Refused(SPARSE)
+    if any(part.startswith(("kind::", "block_scale", "scale_vec")) for part in parts):
+        raise Refused(SCALED_MMA)
+    if parts[1:3] != ["sync", "aligned"] or parts[4:6] != ["row", "col"]:
+        raise Refused("the machine knows mma.sync.aligned with A by rows and B by columns only")
+    rest = parts[6:]
+    operation = rest[4:] if rest[-1] == "popc" else []
+    saturating = ["satfinite"] if rest[0] == "satfinite" else []
+    row = opcode(".".join(["mma", parts[3], *operation, *saturating, *rest[len(saturating) : len(saturating) + 4]]))
+    if len(rest) != len(saturating) + 4 + len(operation):
+        raise Refused("the machine does not know this mma")
+    width = 8 if rest[0] == "f64" else 4
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 4)
+        fragments: list[list[Operand]] = []
+        for limit, operand in zip((4, 4, 2, 4), operands, strict=True):
+            tokens = vector(operand)
+            if len(tokens) > limit:
+                raise Refused(f"{len(tokens)} registers in a fragment")
+            is_result = not fragments
+            kind = "f64" if width == 8 else "f32"
+            fragments.append(
+                [destination(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in tokens]
+            )
+        return _product(row.name, *fragments)
+
+    return bind
+
+
+def _product(name: str, d: list[Operand], a: list[Operand], b: list[Operand], c: list[Operand]) -> Instruction:
+    slots = {
+        first + i: operand
+        for first, fragment in ((_D, d), (_A, a), (_B, b), (_C, c))
+        for i, operand in enumerate(fragment)
+    }
+    return Instruction(opcode(name), slots, tuple(d), {MEMBER_SLOT: -1})
+
+
+# ---- wmma ----
+
+_SHAPES = {
+    "m16n16k16": ("f16", "bf16", "s8", "u8"), "m32n8k16": ("f16", "bf16", "s8", "u8"),
+    "m8n32k16": ("f16", "bf16", "s8", "u8"), "m16n16k8": ("tf32",), "m8n8k4": ("f64",), "m8n8k32": ("s4", "u4"),
+    "m8n8k128": ("b1",),
+}  # fmt: skip
+_SUMS = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}  # of integers: s32
+_BITS = {
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "f32": 32,
+    "s32": 32,
+    "f64": 64,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
+    "b1": 1,
+}
+_REPEATED = 255
+
+
+class Fragment(NamedTuple):
+    """Where the elements lie (see core/matrix_memory.cpp). ``places``: row and column that each register bit adds."""
+
+    places: tuple[tuple[int, int], ...]
+    parts: int
+    bits: int
+    step: int
+    by_row: bool
+    leading: int
+
+    @property
+    def registers(self) -> int:
+        return 1 << len(self.places)
+
+
+def _extents(shape: str) -> tuple[int, int, int]:
+    m, rest = shape[1:].split("n")
+    n, k = rest.split("k")
+    return int(m), int(n), int(k)
+
+
+def fragment(role: str, shape: str, type_name: str, layout: str) -> Fragment:
+    """The fragment of one operand: ``role`` a, b, c or d. Raises Refused for a combination that PTX does not have."""
+    factors = _SHAPES.get(shape, ())
+    sums = {total for factor in factors for total in _SUMS.get(factor, ("s32",))}
+    if type_name not in (factors if role in "ab" else sums) or layout not in ("row", "col"):
+        raise Refused(f"wmma has no {role.upper()} of .{type_name} in .{shape}")
+    m, n, k = _extents(shape)
+    exchanged = (m, n) == (8, 32)
+    bits = _BITS[type_name]
+    parts = max(1, 32 // bits)
+    if role in "ab":
+        rows, reach = (m if role == "a" else n), 4 * parts
+        inner = [(0, reach)] if k > reach else []
+        if (role == "a") != exchanged:  # the left factor of mma: rows in pairs of eight, then along k
+            outer = [[(8, 0)], [(16, 0)]]
+            places = (outer[0] if rows > 8 else []) + inner + (outer[1] if rows > 16 else [])
+        else:
+            places = inner + ([(8, 0)] if rows > 8 else [])
+        if type_name == "f16":  # always eight registers
+            places += [(_REPEATED, 0)] * (3 - len(places))
+        by_row = layout == ("row" if role == "a" else "col")
+        if bits < 8 and not by_row:
+            raise Refused("wmma takes factors of less than a byte with A by rows and B by columns only")
+        leading = {"arow": k, "acol": m, "brow": n, "bcol": k}[role + layout]
+        return Fragment(tuple(places), parts, bits, parts, by_row, leading)
+    places = [(0, 1)] if parts == 1 else []
+    if max(m, n) > 8:
+        places += [(8, 0), (0, 8) if (m, n) == (16, 16) else (16, 0)]
+    return Fragment(tuple(places), parts, bits, 2, (layout == "row") != exchanged, n if layout == "row" else m)
+
+
+def wmma(parts: list[str]) -> Plan:
+    """wmma.load, wmma.store and wmma.mma."""
+    if parts[1] == "mma":
+        return _wmma_product(parts)
+    role, layout, shape, type_name = parts[2], parts[5], parts[6], parts[-1]
+    space = parts[7].split("::")[0] if len(parts) == 9 else "generic"
+    roles = {"load": "abc", "store": "d"}.get(parts[1], "")
+    if role not in roles or parts[3:5] != ["sync", "aligned"] or space not in ("generic", "global", "shared"):
+        raise Refused("the machine does not know this wmma")
+    shaped = fragment(role, shape, type_name, layout)
+    width = 8 if type_name == "f64" else 4
+    row = opcode(f"wmma.{parts[1]}.{space}.b{8 * width}")
+    is_load = parts[1] == "load"
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2, 3)
+        data, where = operands[:2] if is_load else (operands[1], operands[0])
+        tokens = vector(data)
+        if len(tokens) != shaped.registers:
+            raise Refused(f"{len(tokens)} registers for a fragment of {shaped.registers}")
+        kind = "f64" if width == 8 else "f32"
+        values = [destination(symbols, t, width) if is_load else source(symbols, t, kind, width) for t in tokens]
+        slots: dict[int, Operand] = dict(enumerate(values))
+        address = symbols.address(where)
+        flags = place(symbols, address, slots, ADDRESS_SLOT, space)
+        raw = {FLAGS_SLOT: flags, MEMBER_SLOT: -1, 9: -1}
+        if len(operands) == 3:
+            slots[9] = source(symbols, operands[2], "u32", 4)
+            del raw[9]
+        rows, columns = (sum(each[i] << 8 * bit for bit, each in enumerate(shaped.places)) for i in (0, 1))
+        numbers = (rows, columns, int(shaped.by_row), shaped.parts, shaped.bits, shaped.leading, shaped.step)
+        raw |= {10 + i: number for i, number in enumerate(numbers)}
+        targets = tuple(values) if is_load else ()
+        access = shaped.bits * shaped.parts * (shaped.step // shaped.parts if shaped.by_row else 1)
+        size = access // 8 if shaped.by_row else shaped.bits // 8
+        return Instruction(row, slots, targets, raw, address.offset, len(values), size)
+
+    return bind
+
+
+def _wmma_product(parts: list[str]) -> Plan:
+    operation = parts[2:4] if parts[3] == "popc" else []
+    rest = parts[2 + len(operation) :]
+    if rest[:2] != ["sync", "aligned"]:
+        raise Refused("the machine does not know this wmma")
+    layouts, shape, types = rest[2:4], rest[4], [part for part in rest[5:] if part not in ("satfinite", "rn")]
+    if len(types) == 2:  # f16 factors are not written
+        types = [types[0], "f16", "f16", types[1]]
+    saturating = ["satfinite"] if "satfinite" in rest else []
+    if saturating and types[0] != "s32":
+        raise Refused("wmma of floating point with .satfinite, which PTX has deprecated: leave .satfinite away")
+    d, a, b, c = (fragment(*each) for each in zip("dabc", [shape] * 4, types, ["row", *layouts, "row"], strict=True))
+    m, n, k = _extents(shape)
+    tiles = 2 if max(m, n) > 8 else 1
+    name = f"m16n8k{k}" if tiles == 2 else shape
+    row = opcode(".".join(["mma", name, *operation, *saturating, *types]))
+    width = 8 if types[0] == "f64" else 4
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 4)
+        kind = "f64" if width == 8 else "f32"
+        values: list[list[Operand]] = []
+        for shaped, operand in zip((d, a, b, c), operands, strict=True):
+            tokens = vector(operand)
+            if len(tokens) != shaped.registers:
+                raise Refused(f"{len(tokens)} registers for a fragment of {shaped.registers}")
+            is_result = not values
+            unique = tokens[: 1 << sum(row != _REPEATED for row, _ in shaped.places)]
+            values.append(
+                [destination(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in unique]
+            )
+        if (m, n) == (8, 32):
+            values[1], values[2] = values[2], values[1]
+        pieces = [
+            [
+                _piece(value, i, tiles if split else 1)
+                for value, split in zip(values, (1, m != n, m == n, 1), strict=True)
+            ]
+            for i in range(tiles)
+        ]
+        return _in_order(symbols, row.name, pieces)
+
+    return bind
+
+
+def _piece(values: list[Operand], tile: int, tiles: int) -> list[Operand]:
+    size = len(values) // tiles
+    return values[(tile % tiles) * size : (tile % tiles + 1) * size]
+
+
+def _in_order(symbols: Symbols, name: str, pieces: list[list[list[Operand]]]) -> list[Instruction]:
+    """One mma after the other; a result that a later one still reads as a factor waits in a register of its own."""
+    moves: list[Instruction] = []
+    for i, (d, *_) in enumerate(pieces):
+        later = [operand for piece in pieces[i + 1 :] for fragment_ in piece[1:] for operand in fragment_]
+        for j, target in enumerate(d):
+            if any(operand is target for operand in later):
+                d[j] = symbols.temporary(target.width)
+                moves.append(Instruction(opcode(f"mov.b{8 * target.width}"), {0: target, 1: d[j]}, (target,)))
+    return [_product(name, *piece) for piece in pieces] + moves
+
+
+def movmatrix(parts: list[str]) -> Plan:
+    """``movmatrix.sync.aligned.m8n8.trans.b16 d, a;``"""
+    if parts[1:] != ["sync", "aligned", "m8n8", "trans", "b16"]:
+        raise Refused("the machine does not know this movmatrix")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        target = destination(symbols, operands[0], 4)
+        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b32", 4)}
+        return Instruction(opcode("movmatrix.trans"), slots, (target,), {MEMBER_SLOT: -1})
+
+    return bind
+
+
+FAMILY = {"mma": mma, "wmma": wmma, "movmatrix": movmatrix}

@@ -1,0 +1,95 @@
+"""mbarrier, and cp.async that arrives at one."""
+
+from __future__ import annotations
+
+from workbench.ptx.families import memory
+from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import CLUSTERS, TRANSACTIONS
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, RELEASE, STRONG, UNORDERED
+from workbench.ptx.operands import Operand, Refused, Symbols
+
+# The semantics (.release, .acquire) are what the machine assumes unless .relaxed is written.
+_IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta"}
+
+
+def mbarrier(parts: list[str]) -> Plan:
+    """``mbarrier.operation{.noComplete}{.parity}{.sem.scope}{.shared}.b64``; addresses without .shared are generic."""
+    operation, flags = parts[1], parts[2:-1]
+    if operation in ("expect_tx", "complete_tx") or "expect_tx" in flags:
+        raise Refused(TRANSACTIONS)
+    if "shared::cluster" in flags:
+        raise Refused(CLUSTERS)
+    kept = [part for part in flags if part not in _IGNORED]
+    if kept not in ([], ["noComplete"], ["parity"]) or parts[-1] != "b64":
+        raise Refused("the machine does not know this mbarrier")
+    if operation == "pending_count":
+        return _pending_count
+    # try_wait may sleep for a while on the hardware: to a program it is test_wait.
+    name = "test_wait" if operation == "try_wait" else operation
+    row = opcode(".".join(["mbarrier", name, *kept, "shared", "b64"]))
+    ordered = 0 if "relaxed" in flags else RELEASE
+    marks = 0 if operation in ("init", "inval") else STRONG | UNORDERED | ordered
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        slots: dict[int, Operand] = {}
+        raw: dict[int, int] = {}
+        targets = ()
+        if operation not in ("init", "inval"):
+            target = destination(symbols, operands.pop(0), 0 if name == "test_wait" else 8)
+            if target is None:
+                raw[0] = -1
+            else:
+                slots[0], targets = target, (target,)
+        if name == "test_wait":
+            if target is None:
+                raise Refused("the sink _ as a destination")
+            expect(operands, 2, 3 if operation == "try_wait" else 2)  # the third is how long to sleep
+            wide = not kept
+            slots[1] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
+        elif operation == "inval":
+            expect(operands, 1)
+        else:
+            expect(operands, *((2,) if operation == "init" or kept else (1, 2)))
+            if len(operands) == 2:
+                slots[1] = source(symbols, operands[1], "b32", 4)
+            else:
+                raw[1] = -1
+        address = symbols.address(operands[0])
+        raw[FLAGS_SLOT] = marks | place(symbols, address, slots, ADDRESS_SLOT, "shared")
+        return Instruction(row, slots, targets, raw, address.offset, 1, 8)
+
+    return bind
+
+
+def _pending_count(symbols: Symbols, operands: list[str]) -> Instruction:
+    expect(operands, 2)
+    target = destination(symbols, operands[0], 4)
+    return Instruction(
+        opcode("mbarrier.pending_count.b64"), {0: target, 1: source(symbols, operands[1], "b64", 8)}, (target,)
+    )
+
+
+def arrive_after_copies(parts: list[str]) -> Plan:
+    """``cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [address];``"""
+    noinc = [part for part in parts if part == "noinc"]
+    if parts[3] != "arrive" or any(part not in ("noinc", "shared", "shared::cta", "b64") for part in parts[4:]):
+        raise Refused("the machine does not know this copy")
+    row = opcode(".".join(["cp", "async", "mbarrier", "arrive", *noinc, "shared", "b64"]))
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 1)
+        address = symbols.address(operands[0])
+        slots: dict[int, Operand] = {}
+        flags = STRONG | UNORDERED | place(symbols, address, slots, ADDRESS_SLOT, "shared")
+        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset, 1, 8)
+
+    return bind
+
+
+def copy(parts: list[str]) -> Plan:
+    """cp.async of an mbarrier; the other forms are memory.copy's."""
+    return arrive_after_copies(parts) if parts[1:3] == ["async", "mbarrier"] else memory.copy(parts)
+
+
+FAMILY = {"mbarrier": mbarrier, "cp": copy}

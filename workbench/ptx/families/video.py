@@ -1,0 +1,34 @@
+"""Video instructions on two halves or four bytes at once, as CUDA's SIMD intrinsics use them."""
+
+from __future__ import annotations
+
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.operands import Operand, Refused, Symbols
+
+_NAMES = ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
+_SIGNED_A, _SIGNED_B, _SIGNED_D, _SATURATE, _ADD = 1, 2, 4, 8, 16
+
+
+def packed(parts: list[str]) -> Plan:
+    """``vop{2,4}.dtype.atype.btype{.sat}{.add} d, a, b, c;`` without lane masks and selectors."""
+    types, rest = parts[1:4], parts[4:]
+    if any(kind not in ("u32", "s32") for kind in types) or rest not in ([], ["sat"], ["add"]):
+        raise Refused("the machine does not know this video instruction")
+    row = opcode(parts[0])
+    d, a, b = (kind == "s32" for kind in types)
+    flags = _SIGNED_A * a | _SIGNED_B * b | _SIGNED_D * d
+    flags |= _SATURATE * ("sat" in rest) | _ADD * ("add" in rest)
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 4)
+        if any("." in operand for operand in operands):
+            raise Refused("lane masks and selectors of video instructions")
+        target = destination(symbols, operands[0], 4)
+        slots: dict[int, Operand] = {0: target}
+        slots |= {i: source(symbols, operands[i], "b32", 4) for i in (1, 2, 3)}
+        return Instruction(row, slots, (target,), imm=flags)
+
+    return bind
+
+
+FAMILY = {f"{name}{count}": packed for name in _NAMES for count in (2, 4)}
