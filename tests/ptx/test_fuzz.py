@@ -25,16 +25,16 @@ _TOKEN = re.compile(r"[%.\w$]+|[^\w\s]|\s+")
 WORDS = [
     "{", "}", "(", ")", "[", "]", ";", ",", ":", "@", "!", "|", "-", "_", ".v2", ".v4", ".pred", ".f64", ".b8", ".b128",
     ".shared", ".param", ".reg", ".local", ".func", ".entry", ".loc", ".section", ".branchtargets", ".align", "%tid.x",
-    "%p1", "%r1", "%rd1", "%f1", "%nope", "0x", "0f", "0fzz", "1e400", "-1", "99999999999999999999", "4294967295", "bra",
-    "brx.idx", "call", "ret", "exit", "trap", "bar.sync", "mma", "wmma", "cp.async", "ld", "st", "atom", "cvt", "set",
-    "mov.b64", "setp", "shfl.sync", "elect.sync", "mbarrier.arrive", "//", "/*", "*/", '"', "\x00", "é", "\n",
+    "%p1", "%r1", "%rd1", "%f1", "%nope", "0x", "0f", "0fzz", "1e400", "-1", "99999999999999999999", "4294967295",
+    "bra", "brx.idx", "call", "ret", "exit", "trap", "bar.sync", "mma", "wmma", "cp.async", "ld", "st", "atom", "cvt",
+    "set", "mov.b64", "setp", "shfl.sync", "elect.sync", "mbarrier.arrive", "//", "/*", "*/", '"', "\x00", "é", "\n",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     compiled = [next(iter(compile_cuda_module(HERE / name, arch="sm_80").kernels.values())).ptx for name in SOURCES]
-    return compiled + [text(*random_steps(1)), PRODUCTS[0].text]
+    return [*compiled, text(*random_steps(1)), PRODUCTS[0].text]
 
 
 def one_kernel(whole: str, which: int) -> str:
@@ -63,8 +63,8 @@ def mutate(source: str, steps: list[tuple[str, int, int, str]]) -> str:
             break
         i, j = first % len(tokens), second % len(tokens)
         if kind == "operand":  # another register or number of the text: mostly still a program
-            like = "%" if tokens[i][0] == "%" else "0123456789"
-            names = [k for k, token in enumerate(tokens) if token[0] in like]
+            like = "%" if tokens[i][:1] == "%" else "0123456789"
+            names = [k for k, token in enumerate(tokens) if token and token[0] in like]
             if names:
                 tokens[names[first % len(names)]] = tokens[names[second % len(names)]]
         elif kind == "replace":
@@ -78,7 +78,7 @@ def mutate(source: str, steps: list[tuple[str, int, int, str]]) -> str:
         elif kind == "insert":
             tokens.insert(i, word)
         elif kind == "bytes":
-            raw = bytearray(tokens[i].encode())
+            raw = bytearray(tokens[i].encode() or b";")
             raw[second % len(raw)] ^= 1 + first % 255
             tokens[i] = raw.decode("latin-1")
         elif first % 4 == 0:
@@ -138,15 +138,20 @@ def test_noise(noise: str) -> None:
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.sampled_from(
-        ["add.s32", "ld.global.v4.f32", "st.shared.b32", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "bar.sync",
-         "cp.async.cg.shared.global", "wmma.load.a.sync.aligned.row.m16n16k16.f16", "setp.lt.s32", "call", "mov.b64",
-         "mbarrier.try_wait.parity.shared.b64", "atom.global.cas.b32", "shfl.sync.up.b32", "lop3.b32", "brx.idx",
+        ["add.s32", "ld.global.v4.f32", "st.shared.b32", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+         "bar.sync", "cp.async.cg.shared.global", "wmma.load.a.sync.aligned.row.m16n16k16.f16", "setp.lt.s32", "call",
+         "mov.b64", "mbarrier.try_wait.parity.shared.b64", "atom.global.cas.b32", "shfl.sync.up.b32", "lop3.b32",
+         "brx.idx",
          "cvt.pack.sat.s8.s32.b32", "elect.sync", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "set.eq.u32.f32",
          "slct.f32.f32", "cp.async.wait_group", "vabsdiff4.u32.u32.u32", "selp.b32", "prmt.b32", "createpolicy.x"]
     ),
-    st.lists(st.sampled_from(["%r1", "%r2", "%d1", "%p1|%p2", "%p1", "!%p1", "{%r1, %r2}", "{}", "[%d1]", "[%r1+4]", "[x]",
-                              "_", "1", "-7", "0f3F800000", "L", "(a)", "", "[", "{", "%tid.x", "1.5", "|", "!", "[]"]),
-             max_size=6),
+    st.lists(
+        st.sampled_from(
+            ["%r1", "%r2", "%d1", "%p1|%p2", "%p1", "!%p1", "{%r1, %r2}", "{}", "[%d1]", "[%r1+4]", "[x]", "_", "1",
+             "-7",             "0f3F800000", "L", "(a)", "", "[", "{", "%tid.x", "1.5", "|", "!", "[]"]
+        ),
+        max_size=6,
+    ),
 )  # fmt: skip
 def test_any_operands(opcode: str, operands: list[str]) -> None:
     registers = ".reg .pred %p<9>; .reg .b32 %r<9>; .reg .b64 %d<9>;"
