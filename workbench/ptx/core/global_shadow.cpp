@@ -260,7 +260,7 @@ void GlobalShadow::record_read(const Asking& who, GlobalSector& sector, u32 byte
   const GlobalAccess mine{who.block, who.when, mine_already ? left & ~mine_already->bytes : left};
   if (sector.read.block <= base_) sector.read = mine, sector.read_pc = who.pc;
   else if (sector.other.block <= base_) sector.other = mine, sector.other_pc = who.pc;
-  else if (mine_already) mine_already->bytes |= left;
+  else if (mine_already && extras_.size() >= most_extras_ / 2) mine_already->bytes |= left;
   else add(sector, mine, who.pc, false);
 }
 

@@ -10,7 +10,8 @@
 //
 // Exact but for three concessions, all towards silence: of more than two concurrent readers of a byte two are kept;
 // where a byte was stored again with the value that it had, its readers are not accused; and when the list of extra
-// records is full, a new one replaces the last.
+// records is full, a new one replaces the last. (When it is half full, reads of one warp share a record, so that a
+// finding may name another line of that warp as the other side.)
 #pragma once
 #include <memory>
 #include <mutex>
