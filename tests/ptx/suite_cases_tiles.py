@@ -91,6 +91,7 @@ def convolution(n: int) -> Case:
 SIDES, LONG_SIDES = (1, 33, 70), (2, 31, 32, 64, 65, 100)
 naive, naive_square = product((16, 16), (16, 16))
 blocked, blocked_square = product((32, 32), (8, 8))
+fragments, fragments_square = product((16, 16), (32, 1), np.float16)
 half, half_square = product((16, 8), (32, 1), np.float16)
 TRANSPOSES = tuple(
     sample("transposes", kernel, transposed, *facts, sizes=SIDES, long_sizes=LONG_SIDES, mutant_sizes=(50,))
@@ -141,6 +142,10 @@ MATMULS = tuple(
         (
             "matmul_mma", half, (1, 17, 33),
             [Fact((16, 32), lambda n: (n // 16) ** 2 * n // 8, mix("tensor"), half_square)],
+        ),
+        (
+            "matmul_wmma", fragments, (1, 17, 33),
+            [Fact((16, 32), lambda n: (n // 16) ** 3, mix("tensor"), fragments_square)],
         ),
     ]
 )  # fmt: skip

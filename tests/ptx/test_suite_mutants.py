@@ -30,10 +30,12 @@ REDUNDANT = {
     "matmul_register_blocked: loop off by one: start < k -> start <= k": ZEROS,
     "matmul_double_buffered: loop off by one: start < k -> start <= k": ZEROS,
     "matmul_mma: loop off by one: start < k -> start <= k": ZEROS,
+    "matmul_wmma: loop off by one: start < k -> start <= k": ZEROS,
     "compact: loop off by one: start < n -> start <= n": ZEROS,
     "transposition_sort: loop off by one: round < n -> round <= n": "one more round, of which nothing is out of order",
     "transpose_naive: loop off by one: y < blockIdx.y * 32 + 32 -> y <= blockIdx.y * 32 + 32": "a row, twice",
     "matmul_mma: no warp barrier (2)": "mma.sync waits for all lanes, and takes what they have read",
+    "matmul_wmma: no warp barrier (2)": "wmma.mma waits for all lanes, and takes what they have read",
     "top_k: lanes off by one: other_at < at -> other_at <= at": "lanes that hold the same place agree already",
     "specialised_warps: lanes off by one: run - taken >= 2 -> run - taken >= 2 - 1": "it only waits longer",
 }
@@ -47,6 +49,7 @@ MISSED = {
     "scan_look_back: no atomic: atomicAdd -> plain_atomicAdd (2)": "atomics do not race with plain reads",
     "stencil_1d: loop off by one: j < BLOCK + 2 * RADIUS -> j <= BLOCK + 2 * RADIUS": "static shared "
     "memory is rounded up to 16 bytes",
+    "matmul_wmma: no warp barrier (3)": "wmma.store is held to order the lanes that store",
     "warps_lock: no barrier": SCHEDULE,
     "specialised_warps: no barrier": SCHEDULE,
     "specialised_warps: no warp barrier": LANES,

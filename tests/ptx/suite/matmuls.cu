@@ -1,5 +1,6 @@
 // c [m, n] = a [m, k] times b [k, n], row by row; from one thread per element to tensor cores.
 #include <cuda_fp16.h>
+#include <mma.h>
 
 constexpr int TILE = 16;
 
@@ -117,5 +118,34 @@ extern "C" __global__ void matmul_mma(float* c, const __half* a, const __half* b
   for (int i = 0; i < 4; i++) {
     int y = row + g + i / 2 * 8, x = column + q + i % 2;
     if (y < m && x < n) c[y * n + x] = d[i];
+  }
+}
+extern "C" __global__ void matmul_wmma(float* c, const __half* a, const __half* b, int m, int n, int k) {
+  // One warp makes 16 x 16 through the fragments of <mma.h>, whose layout is nobody's business.
+  using namespace nvcuda;
+  __shared__ __align__(32) __half left[16][16], right[16][16];
+  __shared__ __align__(32) float tile[16][16];
+  int lane = threadIdx.x, row = blockIdx.y * 16, column = blockIdx.x * 16;
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> p;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major> q;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+  wmma::fill_fragment(sum, 0.f);
+  for (int start = 0; start < k; start += 16) {
+    for (int i = lane; i < 256; i += 32) {
+      int y = i / 16, x = i % 16;
+      left[y][x] = row + y < m && start + x < k ? a[(row + y) * k + start + x] : __half(0.f);
+      right[y][x] = start + y < k && column + x < n ? b[(start + y) * n + column + x] : __half(0.f);
+    }
+    __syncwarp();
+    wmma::load_matrix_sync(p, &left[0][0], 16);
+    wmma::load_matrix_sync(q, &right[0][0], 16);
+    wmma::mma_sync(sum, p, q, sum);
+    __syncwarp();
+  }
+  wmma::store_matrix_sync(&tile[0][0], sum, 16, wmma::mem_row_major);
+  __syncwarp();
+  for (int i = lane; i < 256; i += 32) {
+    int y = row + i / 16, x = column + i % 16;
+    if (y < m && x < n) c[y * n + x] = tile[i / 16][i % 16];
   }
 }
