@@ -18,12 +18,14 @@ KINDS = (
     "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
     "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
+    "absent lane", "mismatched mask", "barrier misuse",
 )  # fmt: skip
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch, and here blocks run one after the other: "
     "end the kernel at that point and launch the rest as a second one"
 )
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
+_TOLD = (20, 21, 22)  # what is wrong is told in words
 _NEAR = 24  # instructions, to look for a named line
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
 
@@ -117,7 +119,7 @@ def _detail(
         if row["other_block"] >= 0:
             with_ = f" with block {_coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
-    if kind == "assertion failed":
+    if kind == "assertion failed" or problem in _TOLD:
         return None, f": {row['text'].decode(errors='replace')}", None
     if kind == "mbarrier misuse":
         return None, f": {row['text'].decode()}, at offset {address} of shared memory", address

@@ -120,7 +120,8 @@ struct Counts {
 enum class Problem : u8 {
   out_of_bounds, misaligned, read_only, shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
   divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds,
-  assertion, stack_overflow, global_race, uninitialised_global, mbarrier_misuse
+  assertion, stack_overflow, global_race, uninitialised_global, mbarrier_misuse,
+  absent_self, mismatched_mask, barrier_misuse
 };
 
 struct Finding {
@@ -134,7 +135,7 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
-  std::string text;  // an assertion's own words, or what is wrong about an mbarrier
+  std::string text;  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
 };
 
 // Thrown inside a worker to end the launch.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 
 namespace workbench::ptx {
 namespace {
@@ -18,16 +19,59 @@ void take(Warp& warp, std::size_t index) {
   warp.splits.pop_back();
 }
 
+std::string hex(u32 mask) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", mask);
+  return text;
+}
+
+void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u32 other, u32 other_mask) {
+  block.note({.problem = Problem::mismatched_mask, .pc = pc, .block = block.index, .thread = warp.thread(lane),
+              .other_thread = warp.thread(other),
+              .text = "lane " + std::to_string(lane) + " calls with mask " + hex(mask) + ", and lane " + std::to_string(other) +
+                      ", which that names, with " + hex(other_mask)});
+}
+
+// A lane must call with a mask that names it, and all lanes that it names with the same one (PTX ISA, shfl.sync and
+// bar.warp.sync). Lanes that have exited are not waited for, so a mask may name them.
+void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
+  if (in.slot[kMemberSlot] == kNoSlot) return;
+  const u32* member = at<u32>(warp.registers, in.slot[kMemberSlot]);
+  const u32 first = static_cast<u32>(first_lane(active));
+  u32 nameless = 0, different = 0;
+  PTX_FOR_EACH_LANE(lane, active) {
+    nameless |= (~member[lane] >> lane & 1) << lane;
+    different |= (member[lane] != member[first] ? 1u : 0u) << lane;
+  }
+  PTX_FOR_EACH_LANE(lane, nameless) {
+    block.note({.problem = Problem::absent_self, .pc = pc, .block = block.index, .thread = warp.thread(lane),
+                .text = "lane " + std::to_string(lane) + " calls with mask " + hex(member[lane]) + ", which does not name it"});
+  }
+  if (!different) return;
+  PTX_FOR_EACH_LANE(lane, active & ~nameless) {
+    PTX_FOR_EACH_LANE(other, member[lane] & active & ~nameless) {
+      if (member[other] == member[lane]) continue;
+      note_mismatch(block, warp, pc, lane, member[lane], other, member[other]);
+      break;
+    }
+  }
+}
+
 // A collective whose lanes can no longer come: they exited, or wait elsewhere.
 bool release_collective(Block& block, Warp& warp, Current& current) {
   for (std::size_t i = 0; i < warp.splits.size(); ++i) {
     const Split split = warp.splits[i];
     if (split.state != Split::at_collective) continue;
     u32 have = 0;
-    for (const Split& other : warp.splits)
-      if (other.state == Split::at_collective && other.pc == split.pc) have |= other.mask;
+    for (const Split& other : warp.splits) {
+      if (other.state != Split::at_collective || other.pc != split.pc) continue;
+      have |= other.mask;
+      if (other.need == split.need || !(other.mask & split.need)) continue;
+      note_mismatch(block, warp, split.pc, static_cast<u32>(first_lane(split.mask)), split.need,
+                    static_cast<u32>(first_lane(other.mask & split.need)), other.need);
+    }
     const u32 absent = split.need & ~have & ~warp.exited & warp.all;
-    if (absent) {
+    if (absent && split.mask & split.need) {  // who does not name itself has been told
       block.note({.problem = Problem::absent_lane, .pc = split.pc, .block = block.index,
                   .thread = warp.thread(first_lane(split.mask)), .other_thread = warp.thread(first_lane(absent))});
     }
@@ -89,13 +133,13 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   if (!(need & ~active & ~warp.exited)) return true;
   u32 have = active;
   for (const Split& split : warp.splits)
-    if (split.state == Split::at_collective && split.pc == pc) have |= split.mask;
+    if (split.state == Split::at_collective && split.pc == pc && split.need == need) have |= split.mask;
   if (need & ~have & ~warp.exited) {
     warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_collective, .need = need, .last_run = warp.tick});
     return false;
   }
   for (std::size_t i = 0; i < warp.splits.size();) {
-    if (warp.splits[i].state == Split::at_collective && warp.splits[i].pc == pc) {
+    if (warp.splits[i].state == Split::at_collective && warp.splits[i].pc == pc && warp.splits[i].need == need) {
       active |= warp.splits[i].mask, mask |= warp.splits[i].mask;
       take(warp, i);
     } else {
@@ -226,6 +270,7 @@ Outcome run_warp(Block& block, Warp& warp) {
         break;
       }
       if (in.kind == Kind::collective) {
+        if (block.shadow && !forced) check_members(block, warp, in, pc, active);
         if (const u32 others = in_other_groups(warp, in, active); __builtin_expect(others != 0, 0)) {
           push(pc, others);
           active &= ~others, mask &= ~others, limit = pc;
