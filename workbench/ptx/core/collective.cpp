@@ -97,7 +97,11 @@ void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, mask & -mask);
 }
 
-void nothing(u8*, const Instruction&, u32, Warp&) {}
+// Of all collectives only this one orders what lanes do to memory (CUDA C++ Programming Guide, __syncwarp: "guarantees
+// memory ordering among participating threads"; of the shuffles, votes and the rest it says that they do not).
+void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
+  if (warp.block->shadow) warp.block->shadow->clocks.order_lanes(static_cast<u32>(warp.index));
+}
 
 template <class T, class F>
 TableEntry redux(const char* name, F) {
@@ -133,7 +137,7 @@ void add_collectives(Table& table) {
   table.push_back(redux<u32>("redux.max.u32", [](u32 a, u32 b) { return std::max(a, b); }));
   table.push_back(redux<s32>("redux.min.s32", [](s32 a, s32 b) { return std::min(a, b); }));
   table.push_back(redux<s32>("redux.max.s32", [](s32 a, s32 b) { return std::max(a, b); }));
-  add("bar.warp.sync", &nothing, "", "member");
+  add("bar.warp.sync", &sync_lanes, "", "member");
   add("elect.sync", &elect, "b32,pred", "member");
   table.push_back({"activemask", &active_mask, Kind::plain, Class::sync, "b32", ""});
 }

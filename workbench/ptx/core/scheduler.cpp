@@ -281,7 +281,6 @@ Outcome run_warp(Block& block, Warp& warp) {
         }
         forced = false;
         in.run(registers, in, active, warp);
-        if (block.shadow) block.shadow->clocks.order_lanes(static_cast<u32>(warp.index));
         ++pc;
         continue;
       }
