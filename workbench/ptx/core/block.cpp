@@ -38,6 +38,7 @@ class BlockRunner {
   template <class F>
   bool reaches(s32 from, F found) const;
   void watch();
+  void report_arrivals();
   [[noreturn]] void deadlock();
 
   Launch& launch_;
@@ -255,6 +256,17 @@ bool BlockRunner::release_barriers() {
   return any;
 }
 
+// Arrivals that a barrier still counts at the end: whoever was to wait for them did not come.
+void BlockRunner::report_arrivals() {
+  for (u32 number = 0; number < 16; ++number) {
+    const Barrier& barrier = block.barriers[number];
+    if (!barrier.arrivals) continue;
+    block.note({.problem = Problem::barrier_misuse, .pc = barrier.pc, .block = block.index, .thread = barrier.thread,
+                .text = std::to_string(barrier.arrivals) + " threads arrived at barrier " + std::to_string(number) +
+                        ", and nobody waited for them"});
+  }
+}
+
 void BlockRunner::deadlock() {
   for (const Warp& warp : warps_) {
     if (warp.splits.empty()) continue;
@@ -309,6 +321,7 @@ void BlockRunner::run(s64 index) {
     if (!progress && (!polling || fruitless > kFruitless)) deadlock();
   }
   if (block.shadow) {
+    report_arrivals();
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending) block.shadow->drop_pending();
     launch_.global_shadow->end_block(index);

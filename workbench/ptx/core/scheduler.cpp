@@ -149,13 +149,28 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   return true;
 }
 
+// All who meet at a barrier must expect as many threads as each other (whole warps); without a number, the whole block.
+void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number, u32 count) {
+  Barrier& barrier = block.barriers[number];
+  const u32 threads = ((count ? count : block.launch->threads_per_block()) + kLanes - 1) / kLanes * kLanes;
+  const s32 thread = warp.thread(first_lane(active));
+  if (barrier.pc < 0) barrier.threads = threads, barrier.pc = pc, barrier.thread = thread;
+  if (barrier.threads == threads) return;
+  block.note({.problem = Problem::barrier_misuse, .pc = pc, .other_pc = barrier.pc, .block = block.index, .thread = thread,
+              .other_thread = barrier.thread,
+              .text = "barrier " + std::to_string(number) + " is for " + std::to_string(threads) + " threads here, and for " +
+                      std::to_string(barrier.threads) + " where others arrived"});
+}
+
 // Counts the lanes in at their barrier. bar.arrive does not wait.
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
   if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
   barrier.latest = std::max(barrier.latest, clock);
-  if (in.slot[2] != kNoSlot) barrier.expected = at<u32>(warp.registers, in.slot[2])[first_lane(active)];
+  const u32 expected = in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
+  if (block.shadow) check_count(block, warp, pc, active, number, expected);
+  if (expected) barrier.expected = expected;
   if (in.imm == 1) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
     return false;

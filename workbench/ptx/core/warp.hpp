@@ -60,6 +60,9 @@ struct Barrier {
   u32 expected = 0;  // threads; 0 means every thread that has not exited
   u32 votes = 0;     // threads whose predicate is true (bar.red)
   u64 latest = 0;    // clock of the latest arrival
+  u32 threads = 0;   // with checks: those that the first arrival expects, in whole warps
+  s32 pc = -1;       // with checks: the first arrival
+  s32 thread = 0;
 };
 
 // Lanes that asked an mbarrier to count them in as soon as their copies have landed (cp.async.mbarrier.arrive).
