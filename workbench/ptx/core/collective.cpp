@@ -8,6 +8,26 @@ namespace {
 
 enum class Shuffle { up, down, butterfly, index };
 
+// Lanes that read from lanes which take no part, and those that read past the highest and lowest of them all.
+u32 sources_absent(const u32* from, u32 mask) {
+  u32 absent = 0;
+  PTX_FOR_EACH_LANE(lane, mask) absent |= (~mask >> from[lane] & 1) << lane;
+  return absent;
+}
+u32 ends_at(const u32* from, u32 mask) {
+  u32 past = 0;
+  PTX_FOR_EACH_LANE(lane, mask) past |= (mask >> from[lane] == 0 ? 1u : 0u) << lane;
+  return past;
+}
+u32 begins_at(const u32* from, u32 mask) {
+  u32 past = 0;
+  PTX_FOR_EACH_LANE(lane, mask) past |= (mask << (31 - from[lane]) == 0 ? 1u : 0u) << lane;
+  return past;
+}
+
+// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a sum over the group does
+// not use what they get. That is a fault only if no lane at all gets another one's value; a gap in the group, and any
+// absent source of the other modes, always is.
 // Slots: 0 destination, 4 predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
 template <Shuffle Mode>
 void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -29,9 +49,13 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     inside[lane] = valid;
   }
   for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
-  if (warp.block->launch->checks) {
-    PTX_FOR_EACH_LANE(lane, mask) {
-      if (mask >> from[lane] & 1) continue;
+  if (const u32 absent = mask == kAllLanes ? 0 : sources_absent(from, mask); absent) {
+    // What such a lane gets is undefined, and no friendly value.
+    PTX_FOR_EACH_LANE(lane, absent) out[lane] = ~0u;
+    u32 faults = warp.block->launch->checks ? absent : 0;
+    const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask) : Mode == Shuffle::up ? begins_at(from, mask) : 0;
+    if (past_end != mask) faults &= ~past_end;
+    PTX_FOR_EACH_LANE(lane, faults) {
       warp.block->note({.problem = Problem::absent_lane, .pc = warp.block->pc_of(in), .block = warp.block->index,
                         .thread = warp.thread(lane), .other_thread = warp.thread(from[lane])});
     }
