@@ -46,7 +46,8 @@ class Decoded:
             begins[part.unit.source.name] = len(code)
             code += part.code
         self.code = code
-        self.static_shared = (units[-1].symbols.shared_bytes + 15) // 16 * 16
+        shared_end = units[-1].symbols.shared_bytes
+        self.static_shared = (shared_end + 15) // 16 * 16
         self.local_bytes = calls.local_bytes(units)
         slots, saves, rows = Slots(), [], []
         for step in head:
@@ -72,7 +73,7 @@ class Decoded:
         self.core = core.Kernel(
             np.concatenate(rows).tobytes(), (slots.size + 63) // 64 * 64, constants,
             [(SPECIALS[operand.name], offset) for operand, offset in slots.specials],
-            self.static_shared, self.local_bytes, entry.parameter_bytes, _granule(forms),
+            self.static_shared, shared_end, self.local_bytes, entry.parameter_bytes, _granule(forms),
             0xFFFFFFFF if slots.frame is None else slots.frame, saves,
         )  # fmt: skip
 

@@ -176,6 +176,7 @@ struct Kernel {
   std::vector<u8> image;  // register file with the constants filled in
   std::vector<std::pair<Special, u32>> specials;
   u32 static_shared = 0;   // bytes; dynamic shared memory begins here
+  u32 shared_end = 0;      // bytes of it that variables take
   u32 local_bytes = 0;     // per lane
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins

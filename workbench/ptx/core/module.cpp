@@ -58,14 +58,14 @@ using ConstantRow = std::tuple<u32, u32, u64>;
 using SpecialRow = std::tuple<int, u32>;
 
 void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
-                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 local_bytes, u32 param_bytes, u32 granule,
+                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end, u32 local_bytes, u32 param_bytes, u32 granule,
                   u32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves) {
   new (self) Kernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
   for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
   for (const auto& [special, slot] : specials) self->specials.emplace_back(static_cast<Special>(special), slot);
-  self->static_shared = static_shared, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
+  self->static_shared = static_shared, self->shared_end = shared_end, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
   self->shared_granule = granule, self->frame_slot = frame_slot;
   for (const auto& list : saves) {
     auto& kept = self->saves.emplace_back();
@@ -162,7 +162,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
   std::tie(launch.block[0], launch.block[1], launch.block[2]) = block;
   launch.dynamic_shared = dynamic_shared;
-  launch.shared_bytes = kernel.static_shared + dynamic_shared;
+  launch.shared_bytes = dynamic_shared ? kernel.static_shared + dynamic_shared : kernel.shared_end;
   launch.params.assign(params.c_str(), params.c_str() + params.size());
   launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
   for (const auto& [address, size, host, writable, uninitialised] : buffers) {
