@@ -28,8 +28,8 @@ EXPECTED = {
     "no wait": {"cp.async data read before wait"},
     "no atomic": RACES,
     "no volatile": {"global race", "timeout"},
-    "no bound": {"out-of-bounds", "absent lane"},
-    "bound off by one": {"out-of-bounds", "absent lane"},
+    "no bound": {"out-of-bounds", "absent lane", "barrier misuse"},
+    "bound off by one": {"out-of-bounds", "absent lane", "barrier misuse"},
     "loop off by one": {
         "out-of-bounds",
         "uninitialised shared read",

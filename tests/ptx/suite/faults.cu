@@ -210,6 +210,89 @@ extern "C" __global__ void copy_not_awaited(int* out, const int* in, int n) {
   __syncthreads();
   out[t] = tile[127 - t];  // fault: copy_not_awaited read
 }
+extern "C" __global__ void ordered_by_shuffle(int* out, const int* in, int n) {
+  // A shuffle brings the lanes together, but says nothing about what they did to memory.
+  __shared__ int tile[128];
+  int t = threadIdx.x;
+  tile[t] = in[t];  // fault: ordered_by_shuffle write
+  if (!FAULT) __syncwarp();
+  int x = __shfl_xor_sync(0xffffffff, in[t], 1);
+  out[t] = x + tile[t ^ 1];  // fault: ordered_by_shuffle read
+}
+extern "C" __global__ void overwritten_after_shuffle(int* out, const int* in, int n) {
+  // Every lane has what it read before any of them goes on; by the memory model the store may still come first.
+  __shared__ int tile[128];
+  int t = threadIdx.x;
+  tile[t] = in[t];
+  __syncwarp();
+  int x = tile[t ^ 1];  // fault: overwritten_after_shuffle read
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  if (!FAULT) __syncwarp();
+  tile[t] = x + 1;  // fault: overwritten_after_shuffle write
+  out[t] = tile[t];
+}
+extern "C" __global__ void own_mask_without_me(int* out, const int* in, int n) {
+  // The last lane calls with a mask that does not name it.
+  int t = threadIdx.x;
+  unsigned votes = __ballot_sync(EITHER(0xffffffff, 0x7fffffff), in[t] > 9);  // fault: own_mask_without_me
+  atomicAdd(&out[t], votes);
+}
+extern "C" __global__ void mismatched_masks(int* out, const int* in, int n) {
+  // Each half of the warp names itself, and the lower one the upper one, too.
+  int t = threadIdx.x;
+  unsigned mask = t % 32 < 16 ? EITHER(0xffffu, 0xffffffffu) : 0xffff0000u;
+  atomicAdd(&out[t], __ballot_sync(mask, in[t] > 9));  // fault: mismatched_masks
+}
+extern "C" __global__ void sum_of_nobody(int* out, const int* in, int n) {
+  // Without the fault lanes 2 and 3 read from lanes that are not there; as nobody uses what they get, that is harmless.
+  int t = threadIdx.x;
+  if (t < 4) {
+    int x = in[t];
+    x += __shfl_down_sync(0xf, x, EITHER(2, 4));  // fault: sum_of_nobody
+    x += __shfl_down_sync(0xf, x, 1);
+    if (t == 0) out[blockIdx.x] = x;
+  }
+}
+extern "C" __global__ void unequal_counts(int* out, const int* in, int n) {
+  // A barrier for 64 threads and the same one for 96 at the same time.
+  int t = threadIdx.x;
+  if (t < 64) asm volatile("bar.sync 1, %0;" ::"r"(EITHER(128, 64)) : "memory");  // fault: unequal_counts other
+  else asm volatile("bar.sync 1, %0;" ::"r"(EITHER(128, 96)) : "memory");  // fault: unequal_counts
+  out[t] = in[t];
+}
+extern "C" __global__ void arrival_unawaited(int* out, const int* in, int n) {
+  // Somebody arrives once more than anybody waits.
+  int t = threadIdx.x;
+  if (t < 32) asm volatile("bar.arrive 1, 64;" ::: "memory");
+  else if (t < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+  out[t] = in[t];
+  if (FAULT && t < 32) asm volatile("bar.arrive 2, 64;" ::: "memory");  // fault: arrival_unawaited
+}
+extern "C" __global__ void past_the_last_array(int* out, const int* in, int n) {
+  // Shared memory ends with the last variable.
+  __shared__ int three[3];
+  int t = threadIdx.x;
+  if (t < EITHER(3, 4)) three[t] = in[t];  // fault: past_the_last_array
+  __syncthreads();
+  out[t] = three[t % 3];
+}
+
+// ---- what looks like a fault and is none ----
+
+extern "C" __global__ void rounds_and_exit(int* out, const int* in, int n) {
+  // Like unequal_rounds, but the others have nothing left to do.
+  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t, rounds = EITHER(3, t < 64 ? 3 : 2);
+  for (int round = 0; round < rounds; round++) {
+    out[i] = in[i] + round;
+    __syncthreads();
+  }
+}
+extern "C" __global__ void absent_and_exit(int* out, const int* in, int n) {
+  // Like absent_lanes, but the others have nothing left to do.
+  int t = threadIdx.x, x = in[t];
+  if (t % 32 < EITHER(32, 16)) x += __shfl_xor_sync(0xffffffff, x, 1);
+  atomicAdd(&out[t], x);
+}
 
 // ---- faults that the checks cannot see yet ----
 
@@ -227,33 +310,6 @@ extern "C" __global__ void volatile_unrolled_warp(int* out, const int* in, int n
     if (!FAULT) __syncwarp();
   }
   if (t == 0) out[0] = tile[0];
-}
-extern "C" __global__ void unequal_counts(int* out, const int* in, int n) {
-  // A barrier for 64 threads and the same one for 96 at the same time.
-  int t = threadIdx.x;
-  if (t < 64) asm volatile("bar.sync 1, %0;" ::"r"(EITHER(128, 64)) : "memory");
-  else asm volatile("bar.sync 1, %0;" ::"r"(EITHER(128, 96)) : "memory");
-  out[t] = in[t];
-}
-extern "C" __global__ void rounds_and_exit(int* out, const int* in, int n) {
-  // Like unequal_rounds, but the others have nothing left to do.
-  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t, rounds = EITHER(3, t < 64 ? 3 : 2);
-  for (int round = 0; round < rounds; round++) {
-    out[i] = in[i] + round;
-    __syncthreads();
-  }
-}
-extern "C" __global__ void absent_and_exit(int* out, const int* in, int n) {
-  // Like absent_lanes, but the others have nothing left to do.
-  int t = threadIdx.x, x = in[t];
-  if (t % 32 < EITHER(32, 16)) x += __shfl_xor_sync(0xffffffff, x, 1);
-  atomicAdd(&out[t], x);
-}
-extern "C" __global__ void own_mask_without_me(int* out, const int* in, int n) {
-  // The last lane calls with a mask that does not name it.
-  int t = threadIdx.x;
-  unsigned votes = __ballot_sync(EITHER(0xffffffff, 0x7fffffff), in[t] > 9);
-  atomicAdd(&out[t], votes);
 }
 extern "C" __global__ void past_one_array(int* out, const int* in, int n) {
   // Beyond one shared array lies the next one.
