@@ -1,8 +1,7 @@
-// Paged attention of one new token per sequence, the query heads of a group packed into one tile: one block per (KV
-// head, sequence, partition of PARTITION_SIZE tokens), so that every byte of K and V is read once. Products run on
-// tensor cores. Each warp is a pipeline of its own: it takes every NUM_WARPS-th tile of TILE_TOKENS tokens, copies its
-// keys and values asynchronously into NUM_STAGES stages of its own shared memory, and needs no other warp before the
-// end. Keys and values are groups of copies of their own: scores start before the values have come.
+// Paged attention of one new token per sequence, the query heads of a group packed into one tile for tensor cores: one
+// block per (KV head, sequence, partition of PARTITION_SIZE tokens), so that every byte of K and V is read once. A warp
+// is a pipeline of its own: it takes every NUM_WARPS-th tile of TILE_TOKENS tokens, copies ahead into NUM_STAGES stages
+// of shared memory that is its own, and meets the other warps only at the end. Scores do not wait for values.
 //
 //   partial_out   [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32       sum of exp2(score - max) * V
 //   partial_stats [num_seqs, num_heads, num_partitions] (max, sum) fp32       scores in base 2
@@ -12,9 +11,9 @@
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
 //   alibi_slopes, sinks [num_heads]: null where not used
 //
-// Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, TILE_TOKENS tokens that a warp takes at a
-// time, NUM_STAGES tiles under way or in use per warp, NUM_THREADS per block. Idea: FlashInfer (Ye et al., 2025) and
-// Flash-Decoding (Dao et al., 2023); FlashAttention-2 (Dao, 2023) for weights that stay in registers.
+// Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES tiles of a warp that
+// are under way or in use, NUM_THREADS. Idea: Flash-Decoding (Dao et al., 2023) for the split, FlashInfer (Ye et al.,
+// 2025) for the packed group, FlashAttention-2 (Dao, 2023) for weights that stay in registers.
 #include "common/partitions.cuh"
 #include "common/tensor_cores.cuh"
 
@@ -31,31 +30,20 @@
 
 using Scalar = SCALAR;
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
-constexpr int QUERY_TILES = (GROUP + 7) / 8;  // a product has 8 columns
-constexpr int QUERY_ROWS = 8 * QUERY_TILES;
+constexpr int QUERY_TILES = (GROUP + 7) / 8, QUERY_ROWS = 8 * QUERY_TILES;  // a product has 8 columns
 constexpr int HEAD_STEPS = (HEAD_SIZE + 15) / 16;  // steps of a product along the head
-constexpr int CHUNKS = 2 * HEAD_STEPS;             // of 16 bytes in a row of a tile
-constexpr int CHUNK = 8;                           // elements of one
-constexpr int TILE_BYTES = TILE_TOKENS * CHUNKS * 16;
-constexpr int WARP_BYTES = NUM_STAGES * 2 * TILE_BYTES;
+constexpr bool QUERIES_STAY = HEAD_STEPS * (QUERY_TILES + TILE_TOKENS / 16) <= 32;  // in registers, if they are few
+constexpr int CHUNK = 8, CHUNKS = 2 * HEAD_STEPS;  // elements of 16 bytes, and how many of those are a row of a tile
+constexpr int TILE_BYTES = TILE_TOKENS * CHUNKS * 16, WARP_BYTES = NUM_STAGES * 2 * TILE_BYTES;
 constexpr int RUN_TOKENS = TILE_TOKENS < BLOCK_SIZE ? TILE_TOKENS : BLOCK_SIZE;  // tokens of a tile in one page
-constexpr int RUN_CHUNKS = RUN_TOKENS * CHUNKS;
-constexpr int NUM_PAGES = PARTITION_SIZE / BLOCK_SIZE;
+constexpr int RUN_CHUNKS = RUN_TOKENS * CHUNKS, NUM_PAGES = PARTITION_SIZE / BLOCK_SIZE;
 constexpr int OUT_STRIDE = HEAD_STEPS * 16 + 4;  // four floats more, so that a warp's stores meet no bank twice
-// Groups of copies younger than the one that is waited for: of NUM_STAGES - 1 tiles two each, less the one itself.
-constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;
-
-// Where chunk `chunk` of row `row` lies in a tile, in bytes. Eight rows that are read together must differ in the bank
-// of their chunk, so chunks are exchanged inside groups of the largest power of two (at most 8) that divides a row.
-__device__ __forceinline__ int place(int row, int chunk) {
-  constexpr int EXCHANGED = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;
-  return (row * CHUNKS + (chunk ^ row / (8 / EXCHANGED) % EXCHANGED)) * 16;
-}
+constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;  // groups of copies younger than the one that is waited for
 
 // Start copying tokens [start, start + TILE_TOKENS) of K or V; tokens outside [begin, end) become zeros, because an
 // unused slot may hold NaN, and 0 * NaN is NaN. Tokens are counted from the start of the partition.
 __device__ __forceinline__ void copy_tile(unsigned tile, const Scalar* cache, const int* pages, long long page_stride,
-                                          long long token_stride, int start, int begin, int end, int lane) {
+                                          int token_stride, int start, int begin, int end, int lane) {
 #pragma unroll
   for (int run = 0; run < TILE_TOKENS; run += RUN_TOKENS) {
     const unsigned token = start + run;
@@ -65,7 +53,7 @@ __device__ __forceinline__ void copy_tile(unsigned tile, const Scalar* cache, co
       const int row = (i + lane) / CHUNKS, chunk = (i + lane) % CHUNKS;
       if (RUN_CHUNKS % WARP_SIZE && i + lane >= RUN_CHUNKS) break;
       const bool inside = token + row - begin < (unsigned)(end - begin) && chunk < HEAD_SIZE / CHUNK;
-      copy_async(tile + place(run + row, chunk), rows + row * token_stride + chunk * CHUNK, inside ? 16 : 0);
+      copy_async(tile + swizzled<CHUNKS>(run + row, chunk), rows + row * token_stride + chunk * CHUNK, inside ? 16 : 0);
     }
   }
 }
@@ -76,17 +64,16 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
                         const Scalar* __restrict__ value_cache, const int* __restrict__ block_tables,
                         const int* __restrict__ seq_lens, const float* __restrict__ alibi_slopes, float scale,
                         float soft_cap, int sliding_window, int table_stride, long long query_stride,
-                        long long key_page_stride, long long value_page_stride, long long head_stride,
-                        long long token_stride) {
+                        long long key_page_stride, long long value_page_stride, int head_stride, int token_stride) {
   const int kv_head = blockIdx.x, seq = blockIdx.y, first_head = kv_head * GROUP, num_heads = gridDim.x * GROUP;
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int base = blockIdx.z * PARTITION_SIZE;  // tokens are counted from here
   const int seq_len = seq_lens[seq];
-  const int begin = sliding_window > 0 ? max(seq_len - sliding_window - base, 0) : 0;
+  const int begin = sliding_window > 0 ? max(max(seq_len - sliding_window, 0) - base, 0) : 0;
   const int end = min(seq_len - base, PARTITION_SIZE);
   if (begin >= end) return;  // the whole block: past the sequence, or before the window
 
-  extern __shared__ alignas(128) unsigned char tiles[];  // [NUM_WARPS][NUM_STAGES][K, V][TILE_TOKENS][CHUNKS]
+  extern __shared__ __align__(128) unsigned char tiles[];  // [NUM_WARPS][NUM_STAGES][K, V][TILE_TOKENS][CHUNKS]
   __shared__ alignas(128) Scalar query_tile[QUERY_ROWS * CHUNKS * CHUNK];
   __shared__ int pages[NUM_PAGES];
   __shared__ float warp_max[NUM_WARPS][QUERY_ROWS], warp_sum[NUM_WARPS][QUERY_ROWS];
@@ -99,76 +86,68 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   for (int i = threadIdx.x; i < QUERY_ROWS * CHUNKS * CHUNK; i += NUM_THREADS) {
     const int row = i / (CHUNKS * CHUNK), element = i % (CHUNKS * CHUNK);
     const bool inside = row < GROUP && element < HEAD_SIZE;
-    query_tile[place(row, element / CHUNK) / 2 + element % CHUNK] =
+    query_tile[swizzled<CHUNKS>(row, element / CHUNK) / 2 + element % CHUNK] =
         inside ? query[seq * query_stride + (first_head + row) * HEAD_SIZE + element] : Scalar(0.f);
-  }
-  float slope[QUERY_TILES];
-#pragma unroll
-  for (int q = 0; q < QUERY_TILES; ++q) {
-    const int row = 8 * q + lane / 4;
-    slope[q] = alibi_slopes && row < GROUP ? alibi_slopes[first_head + row] * LOG2_E : 0.f;
   }
   __syncthreads();
 
   const int first_tile = begin / TILE_TOKENS + warp, num_tiles = (end + TILE_TOKENS - 1) / TILE_TOKENS;
   const unsigned own = shared_address(tiles) + warp * WARP_BYTES;
-  const Scalar* keys = key_cache + kv_head * head_stride;
-  const Scalar* values = value_cache + kv_head * head_stride;
-  const auto copy_keys = [&](int stage, int tile) {
+  const Scalar *keys = key_cache + kv_head * head_stride, *values = value_cache + kv_head * head_stride;
+  const auto copy_ahead = [&](unsigned to, const Scalar* cache, long long page_stride, int tile) {
     if (tile < num_tiles)
-      copy_tile(own + stage * 2 * TILE_BYTES, keys, pages, key_page_stride, token_stride, tile * TILE_TOKENS, begin,
-                end, lane);
+      copy_tile(to, cache, pages, page_stride, token_stride, tile * TILE_TOKENS, begin, end, lane);
     commit_copies();  // also of nothing, so that the count of groups stays right
-  };
-  const auto copy_values = [&](int stage, int tile) {
-    if (tile < num_tiles)
-      copy_tile(own + (stage * 2 + 1) * TILE_BYTES, values, pages, value_page_stride, token_stride, tile * TILE_TOKENS,
-                begin, end, lane);
-    commit_copies();
   };
 #pragma unroll
   for (int stage = 0; stage < NUM_STAGES - 1; ++stage) {
-    copy_keys(stage, first_tile + stage * NUM_WARPS);
-    copy_values(stage, first_tile + stage * NUM_WARPS);
+    const unsigned tile = own + stage * 2 * TILE_BYTES;
+    copy_ahead(tile, keys, key_page_stride, first_tile + stage * NUM_WARPS);
+    copy_ahead(tile + TILE_BYTES, values, value_page_stride, first_tile + stage * NUM_WARPS);
   }
 
   // Row and chunk of the lane in a 16x16 piece of four 8x8 matrices, for K, V and the query alike.
   const int piece_row = lane / 16 * 8 + lane % 8, piece_chunk = lane / 8 % 2;
-  unsigned q_tile[HEAD_STEPS][4];
-#pragma unroll
-  for (int step = 0; step < HEAD_STEPS; ++step) {
+  const auto load_queries = [&](unsigned (&to)[4], int step) {
     unsigned piece[4];  // rows 8 to 15 are the same again where there is one tile of queries
-    load_matrices(piece, shared_address(query_tile) + place(piece_row % QUERY_ROWS, 2 * step + piece_chunk));
-    q_tile[step][0] = piece[0], q_tile[step][1] = QUERY_TILES > 1 ? piece[2] : 0u;
-    q_tile[step][2] = piece[1], q_tile[step][3] = QUERY_TILES > 1 ? piece[3] : 0u;
-  }
+    load_matrices(piece, shared_address(query_tile) + swizzled<CHUNKS>(piece_row % QUERY_ROWS, 2 * step + piece_chunk));
+    to[0] = piece[0], to[2] = piece[1];
+    to[1] = QUERY_TILES > 1 ? piece[2] : 0u, to[3] = QUERY_TILES > 1 ? piece[3] : 0u;
+  };
+  unsigned queries[HEAD_STEPS][4];
+#pragma unroll
+  for (int step = 0; step < HEAD_STEPS; ++step)
+    if (QUERIES_STAY) load_queries(queries[step], step);
 
   const float factor = scale * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
-  float max_score[QUERY_TILES], sum[QUERY_TILES] = {}, out[QUERY_TILES][HEAD_STEPS][4] = {};
+  float max_score[QUERY_TILES], sum[QUERY_TILES] = {}, slope[QUERY_TILES] = {}, out[QUERY_TILES][HEAD_STEPS][4] = {};
 #pragma unroll
-  for (int q = 0; q < QUERY_TILES; ++q) max_score[q] = -infinity();
-  int stage = 0, free_stage = NUM_STAGES - 1;
+  for (int q = 0; q < QUERY_TILES; ++q) {
+    max_score[q] = -infinity();
+    if (alibi_slopes && 8 * q + lane / 4 < GROUP) slope[q] = alibi_slopes[first_head + 8 * q + lane / 4] * LOG2_E;
+  }
 #pragma unroll 1
-  for (int tile = first_tile; tile < num_tiles; tile += NUM_WARPS) {
+  for (int tile = first_tile, stage = 0, free_stage = NUM_STAGES - 1; tile < num_tiles; tile += NUM_WARPS) {
     const unsigned key_tile = own + stage * 2 * TILE_BYTES, value_tile = key_tile + TILE_BYTES;
+    const unsigned free_tile = own + free_stage * 2 * TILE_BYTES;
     const int start = tile * TILE_TOKENS, next = tile + (NUM_STAGES - 1) * NUM_WARPS;
     wait_for_copies<PENDING>();
     __syncwarp();  // the keys of every lane are here, and the tile before is done with
-    copy_keys(free_stage, next);
+    copy_ahead(free_tile, keys, key_page_stride, next);
 
     // 2. Score: queries [16, 16] times keys [16, 8 tokens], a lane holds two tokens of query lane / 4 (+ 8).
     float score[TILE_TOKENS / 8][4] = {};
 #pragma unroll
     for (int step = 0; step < HEAD_STEPS; ++step) {
+      if (!QUERIES_STAY) load_queries(queries[step], step);
 #pragma unroll
       for (int i = 0; i < TILE_TOKENS / 16; ++i) {
         unsigned key[4];
-        load_matrices(key, key_tile + place(16 * i + piece_row, 2 * step + piece_chunk));
-        multiply_add<Scalar>(score[2 * i], q_tile[step], key[0], key[1]);
-        multiply_add<Scalar>(score[2 * i + 1], q_tile[step], key[2], key[3]);
+        load_matrices(key, key_tile + swizzled<CHUNKS>(16 * i + piece_row, 2 * step + piece_chunk));
+        multiply_add<Scalar>(score[2 * i], queries[step], key[0], key[1]);
+        multiply_add<Scalar>(score[2 * i + 1], queries[step], key[2], key[3]);
       }
     }
-    const bool whole = start >= begin && start + TILE_TOKENS <= end;
 #pragma unroll
     for (int n = 0; n < TILE_TOKENS / 8; ++n) {
 #pragma unroll
@@ -177,7 +156,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
         score[n][e] *= factor;
         if (soft_cap > 0.f) score[n][e] = soft_cap * LOG2_E * tanhf(score[n][e]);
         if (alibi_slopes) score[n][e] += slope[e / 2] * (base + token - (seq_len - 1));
-        if (!whole && (token < begin || token >= end)) score[n][e] = -infinity();
+        if (token < begin || token >= end) score[n][e] = -infinity();
       }
     }
 
@@ -204,23 +183,21 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
       const float even = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8);
       const float odd = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8 + 4);
 #pragma unroll
-      for (int d = 0; d < HEAD_STEPS; ++d) {
-        out[q][d][0] *= even, out[q][d][1] *= odd;
-        out[q][d][2] *= even, out[q][d][3] *= odd;
-      }
+      for (int d = 0; d < HEAD_STEPS; ++d)
+        out[q][d][0] *= even, out[q][d][1] *= odd, out[q][d][2] *= even, out[q][d][3] *= odd;
     }
 
     // 4. Accumulate: values [16 of the head, 16 tokens] times weights [16 tokens, 8 queries]. The weights already lie
     //    in registers as the product wants them.
     wait_for_copies<PENDING>();
     __syncwarp();  // the values of every lane are here
-    copy_values(free_stage, next);
+    copy_ahead(free_tile + TILE_BYTES, values, value_page_stride, next);
 #pragma unroll
     for (int i = 0; i < TILE_TOKENS / 16; ++i) {
 #pragma unroll
       for (int d = 0; d < HEAD_STEPS; ++d) {
         unsigned value[4];
-        load_matrices_transposed(value, value_tile + place(16 * i + piece_row, 2 * d + piece_chunk));
+        load_matrices_transposed(value, value_tile + swizzled<CHUNKS>(16 * i + piece_row, 2 * d + piece_chunk));
 #pragma unroll
         for (int q = 0; q < QUERY_TILES; ++q)
           multiply_add<Scalar>(out[q][d], value, pack<Scalar>(score[2 * i][2 * q], score[2 * i][2 * q + 1]),
@@ -234,17 +211,17 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   // 5. Reduce over the lanes of a query, then over the warps, each under its own maximum; a warp without a tile has
   //    minus infinity and counts for nothing. A warp's tiles are done with, and their place takes its sums.
   __syncwarp();
-  float* warp_out = reinterpret_cast<float*>(tiles + warp * WARP_BYTES);
+  const auto warp_out = [&](int of) { return reinterpret_cast<float*>(tiles + of * WARP_BYTES); };
 #pragma unroll
   for (int q = 0; q < QUERY_TILES; ++q) {
-    sum[q] = sum_over_lanes<1, 4>(sum[q]);
-    if (lane % 4 == 0) warp_max[warp][8 * q + lane / 4] = max_score[q], warp_sum[warp][8 * q + lane / 4] = sum[q];
 #pragma unroll
     for (int d = 0; d < HEAD_STEPS; ++d) {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        warp_out[(8 * q + lane % 4 * 2 + e % 2) * OUT_STRIDE + 16 * d + e / 2 * 8 + lane / 4] = out[q][d][e];
+        warp_out(warp)[(8 * q + lane % 4 * 2 + e % 2) * OUT_STRIDE + 16 * d + e / 2 * 8 + lane / 4] = out[q][d][e];
     }
+    sum[q] = sum_over_lanes<1, 4>(sum[q]);
+    if (lane % 4 == 0) warp_max[warp][8 * q + lane / 4] = max_score[q], warp_sum[warp][8 * q + lane / 4] = sum[q];
   }
   __syncthreads();
   for (int i = threadIdx.x; i < GROUP * HEAD_SIZE; i += NUM_THREADS) {
@@ -256,7 +233,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
     for (int w = 0; w < NUM_WARPS; ++w) {
       const float rescale = exp2f(warp_max[w][row] - block_max);
       block_sum += warp_sum[w][row] * rescale;
-      total += reinterpret_cast<float*>(tiles + w * WARP_BYTES)[row * OUT_STRIDE + element] * rescale;
+      total += warp_out(w)[row * OUT_STRIDE + element] * rescale;
     }
     const long long at = ((long long)seq * num_heads + first_head + row) * gridDim.z + blockIdx.z;
     if (element == 0) partial_stats[at] = make_float2(block_max, block_sum);

@@ -15,8 +15,7 @@
 //
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block. Idea: vLLM's v2 kernel
 // and Flash-Decoding (Dao et al., 2023) for the split, Milakov and Gimelshein (2018) for the online softmax.
-#include "common/reductions.cuh"
-#include "common/vectors.cuh"
+#include "common/partitions.cuh"
 #ifdef QUANTIZED  // an 8-bit CACHE
 #include "common/quantized.cuh"
 #endif
@@ -44,7 +43,6 @@ constexpr bool VALUES_AHEAD = ROWS_PER_LANE <= 8;                           // a
 // Left alone, ptxas spills to reach an occupancy that nobody asked for: grant 128 registers, or 255 for many rows.
 constexpr int RESIDENT_THREADS = ROWS_PER_LANE <= 16 && sizeof(CACHE) < 4 ? 512 : 256;
 constexpr int MIN_BLOCKS = RESIDENT_THREADS > NUM_THREADS ? RESIDENT_THREADS / NUM_THREADS : 1;
-constexpr float LOG2_E = 1.4426950408889634f;
 
 using Cache = CACHE;
 using Key = Vector<Cache, X>;
@@ -185,29 +183,12 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
   }
 }
 
-// The partitions of one (query head, sequence), put on a common maximum, added up and divided once. A sink takes its
-// share of the weight and gives no value. A thread per element, grid as above without partitions.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 paged_attention_reduce(SCALAR* __restrict__ out, const float* __restrict__ partial_out,
                        const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
                        const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
                        int scale_stride, int num_kv_heads, int num_partitions) {
-  const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
-  const int seq_len = seq_lens[seq];
-  const int first = sliding_window > 0 ? max(seq_len - sliding_window, 0) / PARTITION_SIZE : 0;
-  const int last = (seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;
-  const long long place = ((long long)seq * num_heads + head) * num_partitions;
-
-  float max_score = sinks ? sinks[head] * LOG2_E : -infinity();
-  for (int i = first; i < last; ++i) max_score = fmaxf(max_score, partial_stats[place + i].x);
-  float sum = sinks ? exp2f(sinks[head] * LOG2_E - max_score) : 0.f;
-  for (int i = first; i < last; ++i) sum += partial_stats[place + i].y * exp2f(partial_stats[place + i].x - max_score);
-  const float value_scale = v_scale ? v_scale[head / (num_heads / num_kv_heads) * scale_stride] : 1.f;
-  const float inverse = seq_len > 0 ? value_scale / sum : 0.f;
-  for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS) {
-    float total = 0.f;
-    for (int i = first; i < last; ++i)
-      total += partial_out[(place + i) * HEAD_SIZE + row] * exp2f(partial_stats[place + i].x - max_score);
-    out[((long long)seq * num_heads + head) * HEAD_SIZE + row] = from_float<SCALAR>(total * inverse);
-  }
+  reduce_partitions<SCALAR, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(out, partial_out, partial_stats, seq_lens, v_scale,
+                                                                    sinks, sliding_window, scale_stride, num_kv_heads,
+                                                                    num_partitions);
 }

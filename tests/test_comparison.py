@@ -20,7 +20,9 @@ def comparison():
 
 
 def test_every_variant_is_there_and_right(comparison):
-    assert [trial.variant for trial in comparison.trials] == [variant.name for variant in OP.variants]
+    able = [variant.name for variant in OP.variants if not variant.unsupported(OP.case("small").problem())]
+    assert [trial.variant for trial in comparison.trials] == able
+    assert len(able) >= 5
     assert comparison.all_correct
     assert "all correct" in repr(comparison)
 

@@ -10,8 +10,9 @@
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // The partitions of one (query head, sequence), put on a common maximum, added up and divided once. A sink takes its
-// share of the weight and gives no value. A thread per element, a grid of [num_heads, num_seqs].
-template <typename T, int HEAD_SIZE, int PARTITION_SIZE, int NUM_THREADS>
+// share of the weight and gives no value. SIZE elements of a head, TOKENS per partition; a thread per element, a grid of
+// [num_heads, num_seqs].
+template <typename T, int SIZE, int TOKENS, int THREADS>
 __device__ __forceinline__ void reduce_partitions(T* __restrict__ out, const float* __restrict__ partial_out,
                                                   const float2* __restrict__ partial_stats,
                                                   const int* __restrict__ seq_lens, const float* __restrict__ v_scale,
@@ -19,8 +20,8 @@ __device__ __forceinline__ void reduce_partitions(T* __restrict__ out, const flo
                                                   int scale_stride, int num_kv_heads, int num_partitions) {
   const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
   const int seq_len = seq_lens[seq];
-  const int first = sliding_window > 0 ? max(seq_len - sliding_window, 0) / PARTITION_SIZE : 0;
-  const int last = (seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;
+  const int first = sliding_window > 0 ? max(seq_len - sliding_window, 0) / TOKENS : 0;
+  const int last = (seq_len + TOKENS - 1) / TOKENS;
   const long long place = ((long long)seq * num_heads + head) * num_partitions;
 
   float max_score = sinks ? sinks[head] * LOG2_E : -infinity();
@@ -29,10 +30,10 @@ __device__ __forceinline__ void reduce_partitions(T* __restrict__ out, const flo
   for (int i = first; i < last; ++i) sum += partial_stats[place + i].y * exp2f(partial_stats[place + i].x - max_score);
   const float value_scale = v_scale ? v_scale[head / (num_heads / num_kv_heads) * scale_stride] : 1.f;
   const float inverse = seq_len > 0 ? value_scale / sum : 0.f;
-  for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS) {
+  for (int row = threadIdx.x; row < SIZE; row += THREADS) {
     float total = 0.f;
     for (int i = first; i < last; ++i)
-      total += partial_out[(place + i) * HEAD_SIZE + row] * exp2f(partial_stats[place + i].x - max_score);
-    out[((long long)seq * num_heads + head) * HEAD_SIZE + row] = from_float<T>(total * inverse);
+      total += partial_out[(place + i) * SIZE + row] * exp2f(partial_stats[place + i].x - max_score);
+    out[((long long)seq * num_heads + head) * SIZE + row] = from_float<T>(total * inverse);
   }
 }

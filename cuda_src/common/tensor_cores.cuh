@@ -10,6 +10,14 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return (unsigned)__cvta_generic_to_shared(pointer);
 }
 
+// Where 16-byte chunk `chunk` of row `row` lies in a tile of rows of CHUNKS chunks, in bytes. Eight rows that are read
+// together must differ in the banks of their chunks, so chunks are exchanged inside groups of the largest power of two
+// (at most 8) that divides a row.
+template <int CHUNKS> __device__ __forceinline__ int swizzled(int row, int chunk) {
+  constexpr int EXCHANGED = CHUNKS % 8 == 0 ? 8 : CHUNKS & -CHUNKS;
+  return (row * CHUNKS + (chunk ^ row / (8 / EXCHANGED) % EXCHANGED)) * 16;
+}
+
 // Start copying 16 bytes from global memory past L1; only the first `bytes` are read, and the rest becomes zeros.
 __device__ __forceinline__ void copy_async(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -6,6 +6,8 @@ import dataclasses
 import importlib.util
 from dataclasses import dataclass
 
+from workbench.home import cuda_sources
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -16,6 +18,9 @@ class Mutant:
     new: str
     count: int = 1
     nth: int = 0
+    header: str = ""
+    """Instead of the kernel's file: the header as that file names it; for Triton the Python file beside the variant's
+    that holds the function which runs after the first."""
 
     def apply(self, text):
         parts = text.split(self.old)
@@ -29,17 +34,35 @@ def with_text(variant, text, folder, name="none"):
         source = folder / variant.source.name
         source.write_text(text)
         return dataclasses.replace(variant, source=source)
+    return _module(text, folder, name).VARIANT
+
+
+def with_header(variant, mutant, folder):
+    """The variant with a changed header (CUDA), or a changed last step (Triton)."""
+    if variant.language == "triton":
+        text = mutant.apply(variant.source.with_name(mutant.header).read_text())
+        return dataclasses.replace(variant, then=(_module(text, folder, mutant.name).REDUCTION,))
+    header = folder / mutant.header  # beside the copy of the kernel's file, where it is found before the right one
+    header.parent.mkdir()
+    header.write_text(mutant.apply((cuda_sources() / mutant.header).read_text()))
+    return with_text(variant, variant.source.read_text(), folder)
+
+
+def _module(text, folder, name):
     source = folder / f"mutant_{name.replace(' ', '_')}.py"
     source.write_text(text)
     spec = importlib.util.spec_from_file_location(source.stem, source)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.VARIANT
+    return module
 
 
 def caught(variant, mutant, runs, judge, folder, checks=True):
     """Whether some run of the mutated kernel is wrong, or the machine finds something; and what else was seen."""
-    wrong = with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
+    if mutant.header:
+        wrong = with_header(variant, mutant, folder)
+    else:
+        wrong = with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
     verdicts = []
     for one, config in runs:
         verdicts.append(judge(wrong, config, one, checks=checks))

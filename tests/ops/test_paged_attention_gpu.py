@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from fitting import fitted
 
 from workbench.errors import ArgumentError
 from workbench.ops import paged_attention
@@ -28,7 +29,7 @@ def arguments(one, block_size=16):
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("name", CASES)
 def test_every_case(variant, name, cuda):
-    one = case(name)
+    one = fitted(variant, case(name))
     config = variant.default_config(one.problem(arch=cuda.arch))
     problem = one.problem(config, arch=cuda.arch)
     tensors = one.inputs(problem, "cuda")
@@ -63,8 +64,8 @@ def test_auto_falls_to_torch_for_features_without_a_kernel():
 
 @pytest.mark.parametrize("variant", KERNELS, ids=lambda variant: variant.name)
 def test_captured_in_a_cuda_graph(variant):
-    one = case("llama-3-8b")
-    given = arguments(one)
+    one = fitted(variant, case("llama-3-8b"))
+    given = arguments(one) | {"layout": one.layout}
     out = torch.full_like(given["query"], torch.nan)
     paged_attention(**given, variant=variant.name, out=out)
     torch.cuda.synchronize()
@@ -79,8 +80,8 @@ def test_captured_in_a_cuda_graph(variant):
 
 
 def test_pages_past_2_to_the_31_elements(cuda):
-    one = case("small", head_size=128, context=60_000, num_seqs=1, num_heads=1, num_kv_heads=1)
     for variant in KERNELS:
+        one = fitted(variant, case("small", head_size=128, context=60_000, num_seqs=1, num_heads=1, num_kv_heads=1))
         config = variant.default_config(one.problem(arch=cuda.arch))
         problem = one.problem(config, arch=cuda.arch)
         if variant.broken(config, problem):

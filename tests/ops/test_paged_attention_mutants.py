@@ -126,7 +126,7 @@ class TestCuda:
         assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
 
     def test_the_source_has_no_other_barrier(self):
-        text = "".join(path.read_text() for path in CUDA.source.parent.glob("**/*.cu*"))
+        text = "".join(path.read_text() for path in CUDA.files)
         own = CUDA.source.read_text()
         assert own.count("__syncthreads") == 4
         assert text.count("__syncwarp") == 0

@@ -194,11 +194,12 @@ def test_each_rule_is_named():
         assert name in {rule.name for rule in rules}
 
 
+REDUCTION = "common/partitions.cuh"
 MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
     Mutant("wrong scale of K", "k_scale[kv_head * scale_stride]", "k_scale[head % 2 * scale_stride]"),
-    Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale["),
+    Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale[", header=REDUCTION),
     Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
     Mutant("cap not undone", "soft_cap * LOG2_E * tanhf(score)", "LOG2_E * tanhf(score)"),
     Mutant("ALiBi from the start", "slope * (token - (seq_len - 1))", "slope * (seq_len - 1 - token)"),
@@ -214,19 +215,21 @@ MUTANTS = (
     Mutant("one warp's sum", "block_sum += warp_sum[i] *", "block_sum = warp_sum[i] *"),
     Mutant("table ignored", "const long long block = table[page];", "const long long block = page;"),
     Mutant("every warp every page", "page = begin / BLOCK_SIZE + warp;", "page = begin / BLOCK_SIZE;"),
-    Mutant("partitions on no common maximum", "row] * exp2f(partial_stats[place + i].x - max_score);", "row];"),
-    Mutant("last partition dropped", "(seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;", "seq_len / PARTITION_SIZE;"),
-    Mutant("partitions of another head", "+ head) * num_partitions;", "+ (head ^ 1)) * num_partitions;"),
-    Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f("),
-    Mutant("not divided", "from_float<SCALAR>(total * inverse)", "from_float<SCALAR>(total)"),
+    Mutant("partitions on no common maximum", "row] * exp2f(partial_stats[place + i].x - max_score);", "row];",
+           header=REDUCTION),
+    Mutant("last partition dropped", "(seq_len + TOKENS - 1) / TOKENS;", "seq_len / TOKENS;", header=REDUCTION),
+    Mutant("partitions of another head", "+ head) * num_part", "+ (head ^ 1)) * num_part", header=REDUCTION),
+    Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f(", header=REDUCTION),
+    Mutant("not divided", "from_float<T>(total * inverse)", "from_float<T>(total)", header=REDUCTION),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
     Mutant("weights read early", "weights[warp][slot] = weight;\n    __syncwarp();", "weights[warp][slot] = weight;"),
 )  # fmt: skip
+FUNCTION = "triton_reduction.py"
 TRITON_MUTANTS = (
     Mutant("K ignored", "key.to(tl.float32) * q[None, None, :]", "key.to(tl.float32) * 0.0"),
     Mutant("wrong KV head", "kv_head = head // GROUP", "kv_head = head % (tl.num_programs(0) // GROUP)"),
     Mutant("wrong scale of K", "k_scale + kv_head * scale_stride", "k_scale"),
-    Mutant("wrong scale of V", "v_scale + head // GROUP * scale_stride", "v_scale"),
+    Mutant("wrong scale of V", "v_scale + head // GROUP * scale_stride", "v_scale", header=FUNCTION),
     Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
     Mutant("ALiBi from the start", "(token - (seq_len - 1))", "token"),
     Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len)", "+ 1) * PARTITION_SIZE, seq_len - 1)"),
@@ -237,12 +240,12 @@ TRITON_MUTANTS = (
     Mutant("sums not rescaled", "acc = acc * rescale + tl.sum", "acc = acc + tl.sum"),
     Mutant("total not rescaled", "total = total * rescale + tl.sum", "total = total + tl.sum"),
     Mutant("table ignored", "tl.load(table + first // BLOCK_SIZE, mask=needed, other=0)", "(first // BLOCK_SIZE)"),
-    Mutant("first partition twice", "for partition in range(first,", "for partition in range(0 * first,"),
-    Mutant("last partition dropped", "tl.cdiv(seq_len, PARTITION_SIZE)", "seq_len // PARTITION_SIZE"),
-    Mutant("partitions on no common maximum", "acc = acc * rescale + row * weight", "acc = acc + row"),
-    Mutant("partitions of another head", "+ head) * num_partitions", "+ (head ^ 1)) * num_partitions"),
-    Mutant("sink left out of the sum", "total = 1.0", "total = 0.0"),
-    Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc"),
+    Mutant("first partition twice", "partition in range(first,", "partition in range(0 * first,", header=FUNCTION),
+    Mutant("last partition dropped", "tl.cdiv(seq_len, PARTITION_SIZE)", "seq_len // PARTITION_SIZE", header=FUNCTION),
+    Mutant("partitions on no common maximum", "acc = acc * rescale + row * weight", "acc = acc + row", header=FUNCTION),
+    Mutant("partitions of another head", "+ head) * num_partitions", "+ (head ^ 1)) * num_partitions", header=FUNCTION),
+    Mutant("sink left out of the sum", "total = 1.0", "total = 0.0", header=FUNCTION),
+    Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc", header=FUNCTION),
 )  # fmt: skip
 CASES = (
     case("small", seq_lens=(1, 129, 300)),

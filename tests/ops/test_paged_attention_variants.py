@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from fitting import fitted
 
 from workbench import ops
 from workbench.errors import ConfigurationError, UnknownNameError
@@ -23,7 +24,7 @@ def layout_pairs():
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
 @pytest.mark.parametrize("name", CASES)
 def test_every_case(variant, name, judge):
-    one = case(name)
+    one = fitted(variant, case(name))
     verdict = judge(variant, variant.default_config(one.problem()), one)
     assert verdict.ok, verdict
 
@@ -31,7 +32,7 @@ def test_every_case(variant, name, judge):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_groups(variant, judge):
     for group in (1, 2, 3, 4, 5, 6, 7, 8, 16):
-        one = Case("groups", 2 * group, 2, 32, (1, 33), dtype="float16", seed=group)
+        one = fitted(variant, Case("groups", 2 * group, 2, 32, (1, 33), dtype="float16", seed=group))
         verdict = judge(variant, variant.default_config(one.problem()), one)
         assert verdict.ok, f"group {group}: {verdict}"
 
@@ -40,7 +41,7 @@ def test_groups(variant, judge):
 @pytest.mark.parametrize(("variant", "layout"), layout_pairs(), ids=lambda value: getattr(value, "name", value))
 def test_lengths_around_a_page(variant, layout, block_size, judge):
     lengths = (0, 1, block_size - 1, block_size, block_size + 1, 3 * block_size + 5)
-    one = Case("edges", 4, 2, 64, lengths, dtype="float32", layout=layout)
+    one = fitted(variant, Case("edges", 4, 2, 64, lengths, dtype="float32", layout=layout))
     problem = dataclasses.replace(one.problem(), block_size=block_size)
     config = variant.default_config(problem)
     if variant.broken(config, problem):
@@ -53,7 +54,7 @@ def test_lengths_around_a_page(variant, layout, block_size, judge):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_pages_past_2_to_the_31_elements(variant, sim):
     """Pages 2**30 elements apart in a tensor that is never touched in between: 32-bit arithmetic would miss them."""
-    one = Case("far", 2, 1, 64, (40, 7), dtype="float16")
+    one = fitted(variant, Case("far", 2, 1, 64, (40, 7), dtype="float16"))
     config = variant.default_config(one.problem())
     problem = one.problem(config)
     near = one.inputs(problem)
@@ -153,6 +154,20 @@ class TestSampleOfPartitioned:
         check_sample(ops.variant("paged_attention", name), judge, 300, seed=2)
 
 
+class TestSampleOfGrouped:
+    @pytest.mark.parametrize(("name", "count"), [("cuda_grouped_mma", 30), ("triton_grouped", 16)])
+    def test_random_legal_configurations(self, name, count, judge):
+        variant = ops.variant("paged_attention", name)
+        chosen = check_sample(variant, judge, count, seed=1)
+        for name, values in variant.space.items():
+            assert {config[name] for _, config in chosen} == set(values), f"the sample misses some {name}"
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("name", ["cuda_grouped_mma", "triton_grouped"])
+    def test_more_of_them(self, name, judge):
+        check_sample(ops.variant("paged_attention", name), judge, 200, seed=2)
+
+
 class TestDeclarations:
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
     @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -163,7 +178,7 @@ class TestDeclarations:
                     continue  # too many row sums for any configuration: refused by name, below
                 if block_size > 32 and variant.name == "cuda_partitioned":
                     continue  # a page is one load of a warp
-                one = case("small", head_size=head_size, dtype=dtype)
+                one = fitted(variant, case("small", head_size=head_size, dtype=dtype))
                 problem = dataclasses.replace(one.problem(), block_size=block_size)
                 variant.check(variant.default_config(problem), problem)
 
@@ -222,7 +237,7 @@ class TestDeclarations:
 
     def test_configurations_are_the_legal_ones_in_order(self):
         for variant in KERNELS:
-            problem = dataclasses.replace(case("small").problem(), block_size=32)
+            problem = dataclasses.replace(fitted(variant, case("small")).problem(), block_size=32)
             legal = variant.configurations(problem)
             assert legal == [c for c in variant.all_configurations() if not variant.broken(c, problem)]
             assert {config["BLOCK_SIZE"] for config in legal} == {32}
@@ -250,6 +265,8 @@ class TestDeclarations:
             "triton_online_softmax",
             "cuda_partitioned",
             "triton_partitioned",
+            "cuda_grouped_mma",
+            "triton_grouped",
         ]
         with pytest.raises(UnknownNameError, match="cuda_thread_group"):
             ops.variant("paged_attention", "cuda_tread_group")

@@ -13,7 +13,7 @@ OP = ops.get("paged_attention")
 
 
 @pytest.mark.parametrize(
-    ("name", "compiler"), [("cuda_thread_group", "compile_cuda"), ("triton_online_softmax", "compile_triton")]
+    ("name", "compiler"), [("cuda_thread_group", "compile_cuda_module"), ("triton_online_softmax", "compile_triton")]
 )
 def test_a_decode_step_of_other_lengths_compiles_nothing(name, compiler, sim, monkeypatch):
     variant = dataclasses.replace(OP.variant(name))

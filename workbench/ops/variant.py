@@ -275,23 +275,22 @@ class CudaVariant(Variant):
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Compile with NVRTC; occupancy is that of the block size and shared memory of this problem."""
-        from workbench.toolchain import compile_cuda
+        from workbench.toolchain import compile_cuda_module
 
         self.check(config, problem)
+        steps = (self, *self.then)
+        module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
+            self.source,
+            kernels=[step.kernel for step in steps],
+            arch=arch,
+            macros=self.macros(config, problem),
+            include_dirs=(cuda_sources(),),
+        )
         compiled = []
-        for step in (self, *self.then):
+        for step in steps:
             block, shared_bytes = step.resources(config, problem)
-            compiled.append(
-                compile_cuda(
-                    self.source,
-                    step.kernel,
-                    arch=arch,
-                    macros=self.macros(config, problem),
-                    include_dirs=(cuda_sources(),),
-                    threads_per_block=block,
-                    dynamic_shared_bytes=shared_bytes,
-                )
-            )
+            launch = module.for_launch(threads_per_block=block, dynamic_shared_bytes=shared_bytes)
+            compiled.append(launch[step.kernel])
         return tuple(compiled)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
@@ -334,6 +333,12 @@ class TritonVariant(Variant):
             options=lambda config, problem: {name: config[name] for name in ("num_warps", "num_stages")},
         )
         return (first, *self.then)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those of any variant, and of the functions that run after the first: they may stand in other files."""
+        functions = {Path(inspect.getsourcefile(step.function.fn)) for step in self.then}
+        return tuple(sorted({*super().files, *functions}))
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Compile ahead of time, without a GPU."""

@@ -3,14 +3,24 @@
 from workbench.ops.op import Op
 from workbench.ops.paged_attention.api import paged_attention
 from workbench.ops.paged_attention.cases import CASES, Case, case
+from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED_MMA
 from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA_PARTITIONED
 from workbench.ops.paged_attention.cuda_thread_group import VARIANT as CUDA_THREAD_GROUP
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.torch_vectorised import VARIANT as TORCH
+from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
 from workbench.ops.paged_attention.triton_online_softmax import VARIANT as TRITON_ONLINE_SOFTMAX
 from workbench.ops.paged_attention.triton_partitioned import VARIANT as TRITON_PARTITIONED
 
-VARIANTS = (TORCH, CUDA_THREAD_GROUP, TRITON_ONLINE_SOFTMAX, CUDA_PARTITIONED, TRITON_PARTITIONED)
+VARIANTS = (
+    TORCH,
+    CUDA_THREAD_GROUP,
+    TRITON_ONLINE_SOFTMAX,
+    CUDA_PARTITIONED,
+    TRITON_PARTITIONED,
+    CUDA_GROUPED_MMA,
+    TRITON_GROUPED,
+)
 
 OP = Op(name="paged_attention", variants=VARIANTS, cases=CASES, function=paged_attention)
 

@@ -19,14 +19,18 @@ def shared_limit(problem: Problem) -> int:
 _MULTIPROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90": 132, "sm_100": 148}
 
 
-def partition_size(problem: Problem, sizes: Sequence[int], *, blocks_per_multiprocessor: int) -> int:
+def partition_size(
+    problem: Problem, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
+) -> int:
     """The largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
 
-    A block is one query head of one partition. Short partitions fill the GPU better and cost more partial results.
+    A block is one of ``heads`` (default: the query heads) of one partition. Short partitions fill the GPU better and
+    cost more partial results.
     """
+    heads = problem.num_heads if heads is None else heads
     wanted = blocks_per_multiprocessor * _MULTIPROCESSORS.get(problem.arch, 108)
     for size in sorted(sizes, reverse=True):
-        if problem.num_heads * (problem.total_tokens // size) >= wanted:
+        if heads * (problem.total_tokens // size) >= wanted:
             return size
     return min(sizes)
 
@@ -35,6 +39,12 @@ PAGE_SIZE = Restriction(
     "page size",
     "BLOCK_SIZE == the page size of the cache",
     lambda config, problem: problem.block_size in (None, config["BLOCK_SIZE"]),
+)
+
+GROUP = Restriction(
+    "group",
+    "num_heads / num_kv_heads <= 16, the rows of a tile of queries",
+    lambda config, problem: problem.group <= 16,
 )
 
 GRID = Restriction(

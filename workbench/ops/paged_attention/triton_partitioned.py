@@ -16,20 +16,20 @@ import triton.language as tl
 
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size
+from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
     POWERS_OF_TWO,
     SCALAR_TYPES,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
+    WHOLE_TILES,
     cache_type,
     default_tile,
     head_and_strides,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_stride
-from workbench.ops.variant import Config, Launch, Restriction, TritonStep, TritonVariant
-
-LOG2_E = tl.constexpr(1.4426950408889634)
+from workbench.ops.variant import Config, Launch, TritonVariant
 
 
 @triton.jit
@@ -144,58 +144,6 @@ def paged_attention_partition(
     tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
 
 
-@triton.jit
-def paged_attention_reduce(
-    out,  # [num_seqs, num_heads, HEAD_SIZE]
-    partial_out,
-    partial_stats,
-    seq_lens,
-    v_scale,  # [num_kv_heads], or [1] with a stride of 0
-    sinks,  # [num_heads]
-    sliding_window,
-    scale_stride,
-    num_partitions,
-    GROUP: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
-    PARTITION_SIZE: tl.constexpr,
-    QUANTIZED: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SINKS: tl.constexpr,
-):
-    """One pass over the partitions of a (query head, sequence), rescaling as the maximum grows."""
-    head, seq = tl.program_id(0), tl.program_id(1)
-    seq_len = tl.load(seq_lens + seq)
-    first = 0
-    if WINDOW:
-        first = tl.maximum(seq_len - sliding_window, 0) // PARTITION_SIZE
-    elements = tl.arange(0, HEAD_PADDED)
-    inside = elements < HEAD_SIZE
-    max_score = float("-inf")
-    total = 0.0
-    if SINKS:  # a sink takes its share of the weight and gives no value
-        max_score = tl.load(sinks + head) * LOG2_E
-        total = 1.0
-    acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
-    place = (seq.to(tl.int64) * tl.num_programs(0) + head) * num_partitions
-    for partition in range(first, tl.cdiv(seq_len, PARTITION_SIZE)):
-        partition_max = tl.load(partial_stats + (place + partition) * 2)
-        new_max = tl.maximum(max_score, partition_max)
-        rescale, weight = tl.exp2(max_score - new_max), tl.exp2(partition_max - new_max)
-        total = total * rescale + tl.load(partial_stats + (place + partition) * 2 + 1) * weight
-        row = tl.load(partial_out + (place + partition) * HEAD_SIZE + elements, mask=inside, other=0.0)
-        acc = acc * rescale + row * weight
-        max_score = new_max
-    acc = acc / tl.where(seq_len > 0, total, 1.0)
-    if QUANTIZED:
-        acc *= tl.load(v_scale + head // GROUP * scale_stride)
-    tl.store(
-        out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE + elements,
-        acc.to(out.dtype.element_ty),
-        mask=inside,
-    )
-
-
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
@@ -234,32 +182,6 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "WINDOW": "sliding_window" in problem.features,
         "SOFT_CAP": "soft_cap" in problem.features,
         "NUM_STAGES": config["num_stages"],
-    }
-
-
-def _reduce_signature(problem: Problem) -> Mapping[str, str]:
-    return {
-        "out": f"*{SCALAR_TYPES[problem.dtype]}",
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "seq_lens": "*i32:1",
-        "v_scale": "*fp32:1",
-        "sinks": "*fp32:1",
-        "sliding_window": "i32",
-        "scale_stride": "i32",
-        "num_partitions": "i32",
-    }
-
-
-def _reduce_constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        "GROUP": problem.group,
-        "HEAD_SIZE": problem.head_size,
-        "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
-        "PARTITION_SIZE": config["PARTITION_SIZE"],
-        "QUANTIZED": problem.kv_cache_dtype != "auto",
-        "WINDOW": "sliding_window" in problem.features,
-        "SINKS": "sinks" in problem.features,
     }
 
 
@@ -307,34 +229,10 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
     )
 
 
-def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    unused = t.workspace.stats
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(128,),
-        arguments=(
-            t.out,
-            t.workspace.out,
-            t.workspace.stats,
-            t.seq_lens,
-            scale_or_one(t.v_scale, problem, unused),
-            unused if t.sinks is None else t.sinks,
-            t.sliding_window or 0,
-            scale_stride(t.v_scale),
-            t.workspace.count,
-        ),
-    )
-
-
 RESTRICTIONS = (
     PAGE_SIZE,
     POWERS_OF_TWO,
-    Restriction(
-        "whole tiles",
-        "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
-        lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
-    ),
+    WHOLE_TILES,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
     FP8_SUPPORT,
@@ -364,12 +262,5 @@ VARIANT = TritonVariant(
     constexprs=_constexprs,
     launcher=_launch_partitions,
     workspace=_workspace,
-    then=(
-        TritonStep(
-            function=paged_attention_reduce,
-            signature=_reduce_signature,
-            constexprs=_reduce_constexprs,
-            launcher=_launch_reduction,
-        ),
-    ),
+    then=(REDUCTION,),
 )

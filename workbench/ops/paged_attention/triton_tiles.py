@@ -51,6 +51,12 @@ POWERS_OF_TWO = Restriction(
     ),
 )
 
+WHOLE_TILES = Restriction(
+    "whole tiles",
+    "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
+    lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
+)
+
 TILE_IN_REGISTERS = Restriction(
     "a tile fits in registers",
     "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",

@@ -1,0 +1,192 @@
+"""The query heads of a group packed into one tile, products on tensor cores, every warp a pipeline of its own.
+
+The kernels are those of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
+which groups of 8 or fewer use half; the sums of values are computed transposed, 16 elements of the head by 8 queries,
+so that such a group wastes neither registers nor products there.
+
+Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
+``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a group of 8. At 4096 tokens of
+8 query heads on a KV head of 128 elements, one partition (``tests/ops/test_paged_attention_grouped.py``), the least is
+2,102,276 bytes without partial results; the machine saw 2,110,656 distinct ones move (1.004 times as many) and
+2,114,944 asked for (1.006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.home import cuda_sources
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.rules import GRID, GROUP, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
+from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
+
+_CPP_NAMES = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
+_PARTITION_SIZES = (128, 256, 512, 1024, 2048, 4096)
+_TUNABLES = ("BLOCK_SIZE", "PARTITION_SIZE", "TILE_TOKENS", "NUM_STAGES", "NUM_THREADS")
+
+
+def _row_bytes(problem: Problem) -> int:
+    """A row of a tile in shared memory: the head in whole steps of 16 elements."""
+    return -(-problem.head_size // 16) * 32
+
+
+def _tile_bytes(config: Config, problem: Problem) -> int:
+    """All stages of all warps, keys and values: dynamic shared memory."""
+    tokens = config["NUM_THREADS"] // 32 * config["NUM_STAGES"] * config["TILE_TOKENS"]
+    return 2 * tokens * _row_bytes(problem)
+
+
+def _static_bytes(config: Config, problem: Problem) -> int:
+    """At most what queries, pages, and the warps' maxima and sums take."""
+    rows = -(-problem.group // 8) * 8
+    pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
+    return rows * _row_bytes(problem) + 4 * pages + 8 * rows * (config["NUM_THREADS"] // 32)
+
+
+RESTRICTIONS = (
+    PAGE_SIZE,
+    GROUP,
+    Restriction(
+        "whole 16-byte steps",
+        "head_size % 8 == 0 and head_size <= 256, whose sums fit in registers",
+        lambda c, p: p.head_size % 8 == 0 and p.head_size <= 256,
+    ),
+    Restriction(
+        "pages and tiles",
+        "BLOCK_SIZE >= 8 is a power of two, TILE_TOKENS is 16 or 32",
+        lambda c, p: c["BLOCK_SIZE"] >= 8 and c["BLOCK_SIZE"].bit_count() == 1 and c["TILE_TOKENS"] in (16, 32),
+    ),
+    Restriction(
+        "offsets inside a page",
+        "BLOCK_SIZE * num_kv_heads * head_size < 2**31 elements, 32-bit numbers",
+        lambda c, p: c["BLOCK_SIZE"] * p.num_kv_heads * p.head_size < 2**31,
+    ),
+    Restriction(
+        "whole tiles",
+        "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
+        lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
+    ),
+    Restriction("stages", "NUM_STAGES >= 2: one is copied while one is read", lambda c, p: c["NUM_STAGES"] >= 2),
+    Restriction(
+        "threads per block",
+        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 256: up to 255 registers each",
+        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 256,
+    ),
+    Restriction(
+        "shared memory",
+        "4 * warps * NUM_STAGES * TILE_TOKENS * head_size bytes, and queries and pages, <= what a block of arch may"
+        " take",
+        lambda c, p: _tile_bytes(c, p) + _static_bytes(c, p) <= shared_limit(p),
+    ),
+    PARTITIONS,
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """The longest partitions that still give every multiprocessor two blocks; as many stages and warps as fit."""
+    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=2, heads=problem.num_kv_heads)
+    config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "TILE_TOKENS": 16}
+    for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
+        config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
+        if _tile_bytes(config, problem) + _static_bytes(config, problem) <= shared_limit(problem):
+            break
+    return config
+
+
+def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {
+        "SCALAR": _CPP_NAMES[problem.dtype],
+        "GROUP": problem.group,
+        "HEAD_SIZE": problem.head_size,
+        **{name: config[name] for name in _TUNABLES},
+    }
+
+
+def _resources(config: Config, problem: Problem) -> tuple[int, int]:
+    return config["NUM_THREADS"], _tile_bytes(config, problem)
+
+
+def _reduce_resources(config: Config, problem: Problem) -> tuple[int, int]:
+    return config["NUM_THREADS"], 0
+
+
+def _workspace(config: Config, problem: Problem, tensors: Tensors):
+    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
+
+
+def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t, size = tensors, problem.head_size
+    if problem.layout == "nhd":
+        head_stride, token_stride = size, problem.num_kv_heads * size
+    else:
+        head_stride, token_stride = config["BLOCK_SIZE"] * size, size
+    return Launch(
+        grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.workspace.out,
+            t.workspace.stats,
+            t.query,
+            t.key_cache,
+            t.value_cache,
+            t.block_tables,
+            t.seq_lens,
+            t.alibi_slopes,
+            t.scale,
+            t.soft_cap or 0.0,
+            t.sliding_window or 0,
+            t.block_tables.stride(0),
+            t.query.stride(0),
+            t.key_cache.stride(0),
+            t.value_cache.stride(0),
+            head_stride,
+            token_stride,
+        ),
+        shared_bytes=_tile_bytes(config, problem),
+    )
+
+
+def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    t = tensors
+    return Launch(
+        grid=(problem.num_heads, problem.num_seqs),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            t.out,
+            t.workspace.out,
+            t.workspace.stats,
+            t.seq_lens,
+            t.sinks,
+            t.sliding_window or 0,
+            t.workspace.count,
+        ),
+    )
+
+
+VARIANT = CudaVariant(
+    op="paged_attention",
+    name="cuda_grouped_mma",
+    idea="a block per KV head and partition: its query heads in one tile on tensor cores, a copy pipeline per warp",
+    source=cuda_sources() / "paged_attention_grouped_mma.cu",
+    kernel="paged_attention_grouped",
+    space={
+        "BLOCK_SIZE": (8, 16, 32, 64, 128),
+        "PARTITION_SIZE": _PARTITION_SIZES,
+        "TILE_TOKENS": (16, 32),
+        "NUM_STAGES": (2, 3, 4),
+        "NUM_THREADS": (32, 64, 128, 256),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("nhd", "hnd"),
+    dtypes=("float16", "bfloat16"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks"),
+    defaults=default_config,
+    macros=_macros,
+    resources=_resources,
+    launcher=_launch_partitions,
+    workspace=_workspace,
+    then=(CudaStep(kernel="paged_attention_reduce", resources=_reduce_resources, launcher=_launch_reduction),),
+)
