@@ -222,6 +222,7 @@ MUTANTS = (
     Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f(", header=REDUCTION),
     Mutant("not divided", "from_float<T>(total * inverse)", "from_float<T>(total)", header=REDUCTION),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
+    Mutant("weights overwritten early", "__syncwarp();  // the weights of the page before have been read", ""),
     Mutant("weights read early", "weights[warp][slot] = weight;\n    __syncwarp();", "weights[warp][slot] = weight;"),
 )  # fmt: skip
 FUNCTION = "triton_reduction.py"
