@@ -19,7 +19,13 @@ from workbench.errors import ArgumentError, KernelFault, KernelTimeout, Unsuppor
 from workbench.toolchain import compile_cuda_module
 
 HERE = Path(__file__).parent
-SOURCES = ("suite/transposes.cu", "suite/reductions.cu", "cuda_calls.cu", "cuda_mbarrier.cu", "outside/swizzled_gemm.cu")
+SOURCES = (
+    "suite/transposes.cu",
+    "suite/reductions.cu",
+    "cuda_calls.cu",
+    "cuda_mbarrier.cu",
+    "outside/swizzled_gemm.cu",
+)
 _TOKEN = re.compile(r"[%.\w$]+|[^\w\s]|\s+")
 # Words that change what a statement is.
 WORDS = [
