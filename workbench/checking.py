@@ -1,13 +1,18 @@
-"""``check_kernel``: run a kernel once in the PTX machine and say what is wrong with it, with source lines."""
+"""``check_kernel``: run a kernel in the PTX machine and say what is wrong with it, with source lines."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from workbench.errors import KernelFault, KernelTimeout, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
@@ -141,7 +146,10 @@ def check_kernel(
     uninitialised: Sequence[int] = (),
     seconds_limit: float | None = 60.0,
 ) -> CheckReport:
-    """Run ``kernel`` once with every check and report races, illegal accesses, uninitialised reads, misused barriers.
+    """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
+
+    It runs twice: first with the last warp of each block going first, which shows mistakes that the usual order hides
+    (what warp 0 prepares for the others without a barrier), then, from the same arguments again, in the usual order.
 
     ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
     was loaded for, and writes to its arguments. ``args`` and ``shared_bytes`` (dynamic shared memory in bytes) are a
@@ -158,17 +166,45 @@ def check_kernel(
     compiled, args = compiled_kernel(kernel, args)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
-    report = (
-        ptx.Program.from_text(compiled.ptx)
-        .kernels[compiled.name]
-        .launch(
-            grid,
-            block,
-            values,
-            shared_bytes=shared_bytes,
-            checks=True,
-            seconds_limit=seconds_limit,
-            uninitialised=uninitialised,
-        )
-    )
-    return CheckReport(compiled.label, tuple(report.findings), report)
+    program = ptx.Program.from_text(compiled.ptx)
+    options = {
+        "shared_bytes": shared_bytes,
+        "checks": True,
+        "seconds_limit": seconds_limit,
+        "uninitialised": uninitialised,
+    }
+    launch = functools.partial(program.kernels[compiled.name].launch, grid, block, values, **options)
+    before, fault = _rehearse(program, values, launch)
+    report = launch()
+    if fault is not None:
+        raise fault
+    return CheckReport(compiled.label, _together(report.findings, before), report)
+
+
+def _rehearse(program: Any, values: Sequence[object], launch: Any) -> tuple[list[Finding], WorkbenchError | None]:
+    """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back."""
+    arrays = [value for value in (*values, *program.variables.values()) if _is_writable(value)]
+    kept = [array.clone() if hasattr(array, "clone") else array.copy() for array in arrays]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
+            return launch(last_warp_first=True).findings, None
+    except (KernelFault, KernelTimeout) as error:
+        return [], error
+    finally:
+        for array, old in zip(arrays, kept, strict=True):
+            array[...] = old
+
+
+def _is_writable(value: object) -> bool:
+    flags = getattr(value, "flags", None)
+    return hasattr(value, "shape") and hasattr(value, "__setitem__") and (flags is None or flags.writeable)
+
+
+def _together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of the usual order, and those that only the other order showed."""
+
+    def sides(finding: Finding) -> tuple:
+        return finding.kind, frozenset((finding.ptx_line, finding.other_ptx_line or 0))
+
+    known = {sides(finding) for finding in findings}
+    return (*findings, *(finding for finding in before if sides(finding) not in known))

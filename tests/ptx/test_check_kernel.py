@@ -68,3 +68,24 @@ def test_compiled_kernel() -> None:
 def test_refuses_what_is_no_kernel() -> None:
     with pytest.raises(ArgumentError, match="kernel"):
         wb.check_kernel("race", grid=1, block=1, args=[])
+
+
+def test_both_orders_of_the_warps_are_tried_and_leave_one_run_behind(capfd):
+    """Warp 0 stores before any other warp loads, as long as it goes first."""
+    source = """
+    __device__ int runs;
+    extern "C" __global__ void prepare(int* out) {
+      __shared__ int ready;
+      if (threadIdx.x == 0) ready = out[0] + 7, runs += 1, printf("run %d\\n", runs);
+      if (threadIdx.x >= 32) out[threadIdx.x] += ready;  // no barrier
+    }
+    """
+    module = wb.load_cuda("#include <cstdio>\n" + source, device="sim")
+    out = np.zeros(64, np.int32)
+    forward = module.prepare(1, 64, out, checks=True)
+    report = wb.check_kernel(module.prepare, grid=1, block=64, args=[out])
+    assert {finding.kind for finding in report} >= {finding.kind for finding in forward.findings}
+    assert "uninitialised shared read" in {finding.kind for finding in report}
+    assert out[32:].tolist() == [14] * 32, "the rehearsal adds nothing"
+    assert module.globals["runs"].get() == 2
+    assert capfd.readouterr().out.split() == ["run", "1", "run", "2"]

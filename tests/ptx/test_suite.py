@@ -50,6 +50,14 @@ def test_right_and_clean_as_other_code(sample: Sample, code: tuple[str, ...]) ->
         assert done.report.findings == [], done.report
 
 
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.kernel)
+def test_the_order_of_the_warps_is_nobodys_business(sample: Sample) -> None:
+    case = sample.case(sample.mutant_sizes[0])
+    done = run(program(sample.file), sample.kernel, case, checks=True, last_warp_first=True)
+    assert not done.wrong()
+    assert done.report.findings == [], done.report
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.kernel)
 def test_blocks_on_several_threads(sample: Sample) -> None:

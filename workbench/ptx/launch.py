@@ -100,6 +100,7 @@ class Kernel:
         seconds_limit: float | None = None,
         uninitialised: Sequence[int] = (),
         record_block: Shape | None = None,
+        last_warp_first: bool = False,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -109,6 +110,8 @@ class Kernel:
         instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
         with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
         z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
+        ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
+        but some mistakes show in one of them only.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -128,7 +131,7 @@ class Kernel:
             [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers], shared_bytes, statistics,
             checks, threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
-            recording.MAX_REQUESTS,
+            recording.MAX_REQUESTS, last_warp_first,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 import weakref
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Triton specialises an aligned pointer for this many bytes; torch's allocations are aligned to at least as much.
 _ALIGNMENT = 16
+# Triton's compiler, and Python's parser behind it, are not made for several threads.
+_ONE_AT_A_TIME = threading.Lock()
 _TYPE = r"\*{0,2}k?(?:[iu](?:1|8|16|32|64)|fp(?:8\w+|16|32|64)|bf16)|constexpr|tensordesc<.*>|nvTmaDesc"
 
 
@@ -209,7 +212,8 @@ def _compile(
     # another file or notebook cell comes back with that file's name in its line information.
     source.hash = lambda: key
     try:
-        return triton.compile(source, target=_target(arch), options=dict(options))
+        with _ONE_AT_A_TIME:
+            return triton.compile(source, target=_target(arch), options=dict(options))
     except Exception as error:
         # Triton raises many types, from assertion errors of its own to errors of its assembler.
         raise CompileError(

@@ -303,7 +303,8 @@ void BlockRunner::run(s64 index) {
   for (;;) {
     bool all_done = true, progress = false, polling = false;
     const u64 phases = block.phases;
-    for (Warp& warp : warps_) {
+    for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
+      Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
       if (warp.splits.empty()) continue;
       const u64 before = block.instructions;
       const Outcome outcome = run_one(block, warp);

@@ -194,6 +194,7 @@ struct Launch {
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
+  bool last_warp_first = false;  // the order in which the warps of a block take turns
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;

@@ -156,7 +156,7 @@ using Shape = std::tuple<u32, u32, u32>;
 
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                       s64 recorded_block, u64 record_limit) {
+                       s64 recorded_block, u64 record_limit, bool last_warp_first) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -169,7 +169,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
     launch.buffers.back().uninitialised = uninitialised;
   }
-  launch.statistics = statistics, launch.checks = checks;
+  launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
   launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
