@@ -46,7 +46,7 @@ class CheckReport:
 
     def __str__(self) -> str:
         shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
-        head = f"{self.kernel}, {shape} threads, {self.launch.instructions:,} warp instructions: "
+        head = f"{self.kernel}, {shape} threads: "
         if self.ok:
             return head + "nothing found"
         out = [head + f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"]
