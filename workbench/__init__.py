@@ -5,10 +5,10 @@ The public names are loaded when first used: ``import workbench`` imports none o
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
+from workbench.lazy import lazily
 
 __version__ = "0.1.0"
 
@@ -38,16 +38,7 @@ if TYPE_CHECKING:
     from workbench.tuning import tune as tune
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_LAZY))
+__getattr__, __dir__ = lazily(__name__, _LAZY)
 
 
 def load_ipython_extension(shell) -> None:

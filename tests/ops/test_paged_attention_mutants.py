@@ -5,33 +5,16 @@ few cases, by its values or by what the machine finds (a race, a fault); the unc
 """
 
 import dataclasses
-import importlib.util
 import re
-from dataclasses import dataclass
 
 import pytest
+from mutation import Mutant, with_text
 
 from workbench import ops
 from workbench.ops.paged_attention import case
 
 CUDA = ops.variant("paged_attention", "cuda_thread_group")
 TRITON = ops.variant("paged_attention", "triton_online_softmax")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """Replace ``old`` (its n-th occurrence of ``count``) by ``new``."""
-
-    name: str
-    old: str
-    new: str
-    count: int = 1
-    nth: int = 0
-
-    def apply(self, text):
-        parts = text.split(self.old)
-        assert len(parts) == self.count + 1, f"{self.name}: {self.old!r} occurs {len(parts) - 1} times"
-        return self.old.join(parts[: self.nth + 1]) + self.new + self.old.join(parts[self.nth + 1 :])
 
 
 EVERY_PAGE = "page = 0; page < num_pages; ++page"
@@ -97,31 +80,16 @@ TRITON_RUNS = (
 )
 
 
-def mutated_cuda(text, folder):
-    source = folder / CUDA.source.name
-    source.write_text(text)
-    return dataclasses.replace(CUDA, source=source)
-
-
-def mutated_triton(text, folder, name):
-    source = folder / f"mutant_{name}.py"
-    source.write_text(text)
-    spec = importlib.util.spec_from_file_location(source.stem, source)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.VARIANT
-
-
 class TestCuda:
     def test_the_right_kernel_passes(self, judge, tmp_path):
-        for variant in (CUDA, mutated_cuda(CUDA.source.read_text(), tmp_path)):
+        for variant in (CUDA, with_text(CUDA, CUDA.source.read_text(), tmp_path)):
             for one, config in CUDA_RUNS:
                 verdict = judge(variant, config, one, checks=True)
                 assert verdict.ok, verdict
 
     @pytest.mark.parametrize("mutant", CUDA_MUTANTS, ids=lambda mutant: mutant.name)
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
-        variant = mutated_cuda(mutant.apply(CUDA.source.read_text()), tmp_path)
+        variant = with_text(CUDA, mutant.apply(CUDA.source.read_text()), tmp_path)
         verdicts = [judge(variant, config, one, checks=True) for one, config in CUDA_RUNS]
         assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
 
@@ -134,14 +102,14 @@ class TestCuda:
 
 class TestTriton:
     def test_the_right_kernel_passes(self, judge, tmp_path):
-        for variant in (TRITON, mutated_triton(TRITON.source.read_text(), tmp_path, "none")):
+        for variant in (TRITON, with_text(TRITON, TRITON.source.read_text(), tmp_path)):
             for one, config in TRITON_RUNS:
                 verdict = judge(variant, config, one)
                 assert verdict.ok, verdict
 
     @pytest.mark.parametrize("mutant", TRITON_MUTANTS, ids=lambda mutant: mutant.name)
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
-        variant = mutated_triton(mutant.apply(TRITON.source.read_text()), tmp_path, mutant.name.replace(" ", "_"))
+        variant = with_text(TRITON, mutant.apply(TRITON.source.read_text()), tmp_path, mutant.name)
         verdicts = [judge(variant, config, one) for one, config in TRITON_RUNS]
         assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
 

@@ -114,39 +114,36 @@ def check_sample(variant, judge, count, seed):
     return chosen
 
 
-class TestSampleOfCuda:
-    variant = ops.variant("paged_attention", "cuda_thread_group")
+def check_whole_space(name, judge, count):
+    """A sample in which every value of every tunable occurs."""
+    variant = ops.variant("paged_attention", name)
+    chosen = check_sample(variant, judge, count, seed=1)
+    for tunable, values in variant.space.items():
+        assert {config[tunable] for _, config in chosen} == set(values), f"the sample misses some {tunable}"
 
+
+class TestSampleOfCuda:
     def test_random_legal_configurations(self, judge):
-        chosen = check_sample(self.variant, judge, 64, seed=1)
-        for name, values in self.variant.space.items():
-            assert {config[name] for _, config in chosen} == set(values), f"the sample misses some {name}"
+        check_whole_space("cuda_thread_group", judge, 64)
 
     @pytest.mark.long
     def test_more_of_them(self, judge):
-        check_sample(self.variant, judge, 600, seed=2)
+        check_sample(ops.variant("paged_attention", "cuda_thread_group"), judge, 600, seed=2)
 
 
 class TestSampleOfTriton:
-    variant = ops.variant("paged_attention", "triton_online_softmax")
-
     def test_random_legal_configurations(self, judge):
-        chosen = check_sample(self.variant, judge, 64, seed=1)
-        for name, values in self.variant.space.items():
-            assert {config[name] for _, config in chosen} == set(values), f"the sample misses some {name}"
+        check_whole_space("triton_online_softmax", judge, 64)
 
     @pytest.mark.long
     def test_more_of_them(self, judge):
-        check_sample(self.variant, judge, 300, seed=2)
+        check_sample(ops.variant("paged_attention", "triton_online_softmax"), judge, 300, seed=2)
 
 
 class TestSampleOfPartitioned:
     @pytest.mark.parametrize(("name", "count"), [("cuda_partitioned", 32), ("triton_partitioned", 24)])
     def test_random_legal_configurations(self, name, count, judge):
-        variant = ops.variant("paged_attention", name)
-        chosen = check_sample(variant, judge, count, seed=1)
-        for name, values in variant.space.items():
-            assert {config[name] for _, config in chosen} == set(values), f"the sample misses some {name}"
+        check_whole_space(name, judge, count)
 
     @pytest.mark.long
     @pytest.mark.parametrize("name", ["cuda_partitioned", "triton_partitioned"])
@@ -157,10 +154,7 @@ class TestSampleOfPartitioned:
 class TestSampleOfGrouped:
     @pytest.mark.parametrize(("name", "count"), [("cuda_grouped_mma", 30), ("triton_grouped", 16)])
     def test_random_legal_configurations(self, name, count, judge):
-        variant = ops.variant("paged_attention", name)
-        chosen = check_sample(variant, judge, count, seed=1)
-        for name, values in variant.space.items():
-            assert {config[name] for _, config in chosen} == set(values), f"the sample misses some {name}"
+        check_whole_space(name, judge, count)
 
     @pytest.mark.long
     @pytest.mark.parametrize("name", ["cuda_grouped_mma", "triton_grouped"])
@@ -257,6 +251,12 @@ class TestDeclarations:
         header.write_text("// another\n")
         hashes.add(dataclasses.replace(cuda, source=copy).source_hash)
         assert len(hashes) == 3
+
+    def test_source_hash_covers_what_variants_share(self):
+        files = {path.name for path in ops.variant("paged_attention", "triton_grouped").files}
+        assert files >= {"triton_grouped.py", "triton_tiles.py", "triton_reduction.py", "workspace.py", "rules.py"}
+        files = {path.name for path in ops.variant("paged_attention", "cuda_partitioned").files}
+        assert files >= {"cuda_partitioned.py", "workspace.py", "paged_attention_partitioned.cu", "partitions.cuh"}
 
     def test_names(self):
         assert [variant.name for variant in ops.variants("paged_attention")] == [

@@ -5,8 +5,9 @@ The names below are loaded when first used: importing `BlockManager` imports no 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from workbench.lazy import lazily
 
 _LAZY = {
     "BlockManager": "workbench.kvcache.block_manager",
@@ -30,13 +31,4 @@ if TYPE_CHECKING:
     from workbench.kvcache.paged import PagedKVCache as PagedKVCache
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'workbench.kvcache' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_LAZY))
+__getattr__, __dir__ = lazily(__name__, _LAZY)

@@ -19,7 +19,7 @@ def digest(files: Iterable[Path]) -> str:
 
 
 def with_headers(source: Path) -> set[Path]:
-    """A source file and every file of ours that it includes, directly or not."""
+    """A source file and every file of ours that it includes, directly or not; of Python the modules of its op."""
     found, waiting = set(), [Path(source)]
     while waiting:
         path = waiting.pop()
@@ -30,4 +30,7 @@ def with_headers(source: Path) -> set[Path]:
             for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE):
                 here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
                 waiting += here[:1]
+        elif path.suffix == ".py":
+            modules = re.findall(r"^from workbench\.ops\.(\w+)\.(\w+) import", path.read_text(), re.MULTILINE)
+            waiting += [Path(__file__).parent / op / f"{module}.py" for op, module in modules]
     return found

@@ -226,8 +226,8 @@ class Variant:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file of ours that the variant is made of: declaration, kernel source, headers."""
-        return tuple(sorted({self.declaration, *with_headers(self.source)}))
+        """Every file of ours that the variant is made of: declaration, kernel source, headers, what they share."""
+        return tuple(sorted(with_headers(self.declaration) | with_headers(self.source)))
 
     @property
     def source_hash(self) -> str:
@@ -333,12 +333,6 @@ class TritonVariant(Variant):
             options=lambda config, problem: {name: config[name] for name in ("num_warps", "num_stages")},
         )
         return (first, *self.then)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Those of any variant, and of the functions that run after the first: they may stand in other files."""
-        functions = {Path(inspect.getsourcefile(step.function.fn)) for step in self.then}
-        return tuple(sorted({*super().files, *functions}))
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Compile ahead of time, without a GPU."""

@@ -1,7 +1,7 @@
 """The facts of a launch per line of source: the machine's counts per PTX instruction, summed where the code comes from.
 
 Everything here is PTX-level. ptxas makes machine code of the PTX and may merge, split, move or drop instructions;
-``workbench.tracing.machine_code`` counts what it made.
+``workbench.traced.counts.machine_code`` counts what it made.
 """
 
 from __future__ import annotations
@@ -14,8 +14,34 @@ from pathlib import Path
 from workbench.ptx.report import SECTOR_BYTES, LaunchReport, LineFacts
 
 
+class Ratios:
+    """What follows from the counts of a line, or of a whole trace; None where nothing was counted."""
+
+    @property
+    def sectors_per_request(self) -> float | None:
+        return self.global_sectors / self.global_requests if self.global_requests else None
+
+    @property
+    def ideal_sectors_per_request(self) -> float | None:
+        return self.global_ideal_sectors / self.global_requests if self.global_requests else None
+
+    @property
+    def bytes_moved(self) -> int:
+        """32 bytes for each sector of each request: what the L1 cache and those behind it have to answer."""
+        return SECTOR_BYTES * self.global_sectors
+
+    @property
+    def used_fraction(self) -> float | None:
+        return self.bytes_used / self.bytes_moved if self.global_sectors else None
+
+    @property
+    def shared_conflicts(self) -> int:
+        """Wavefronts beyond the ideal."""
+        return self.shared_wavefronts - self.shared_ideal_wavefronts
+
+
 @dataclass(frozen=True)
-class TracedLine:
+class TracedLine(Ratios):
     """The facts of one source line, summed over all warps. A sector is 32 bytes; a request is one warp instruction."""
 
     path: str
@@ -44,27 +70,6 @@ class TracedLine:
     @property
     def file(self) -> str:
         return Path(self.path).name or "?"
-
-    @property
-    def sectors_per_request(self) -> float | None:
-        return self.global_sectors / self.global_requests if self.global_requests else None
-
-    @property
-    def ideal_sectors_per_request(self) -> float | None:
-        return self.global_ideal_sectors / self.global_requests if self.global_requests else None
-
-    @property
-    def bytes_moved(self) -> int:
-        return SECTOR_BYTES * self.global_sectors
-
-    @property
-    def used_fraction(self) -> float | None:
-        return self.bytes_used / self.bytes_moved if self.global_sectors else None
-
-    @property
-    def shared_conflicts(self) -> int:
-        """Wavefronts beyond the ideal."""
-        return self.shared_wavefronts - self.shared_ideal_wavefronts
 
 
 def lines_of(report: LaunchReport, *, inlined: bool = False) -> tuple[TracedLine, ...]:

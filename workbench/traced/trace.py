@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError, UnknownNameError
-from workbench.ptx.report import SECTOR_BYTES, LaunchReport
+from workbench.ptx.report import LaunchReport
 from workbench.traced import tables
 from workbench.traced.counts import TELLING, InstructionCounts, MachineCode, machine_code
-from workbench.traced.lines import TracedLine, lines_of, total
+from workbench.traced.lines import Ratios, TracedLine, lines_of, total
 from workbench.traced.summary import Summary, summarise
 from workbench.traced.traffic import Traffic, traffic
 
@@ -28,7 +28,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Ratios):
     """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
 
     ``report`` has the facts per PTX instruction. ``kernels`` are those that ran, the one with the main work first.
@@ -67,26 +67,9 @@ class Trace:
         return total(self.lines, "global_ideal_sectors")
 
     @property
-    def sectors_per_request(self) -> float | None:
-        return self.global_sectors / self.global_requests if self.global_requests else None
-
-    @property
-    def ideal_sectors_per_request(self) -> float | None:
-        return self.global_ideal_sectors / self.global_requests if self.global_requests else None
-
-    @property
-    def bytes_moved(self) -> int:
-        """32 bytes for each sector of each request: what the L1 cache and those behind it have to answer."""
-        return SECTOR_BYTES * self.global_sectors
-
-    @property
     def bytes_used(self) -> int:
-        """Of these the bytes that lanes asked for, each counted once per request."""
+        """Of the bytes moved those that lanes asked for, each counted once per request."""
         return total(self.lines, "bytes_used")
-
-    @property
-    def used_fraction(self) -> float | None:
-        return self.bytes_used / self.bytes_moved if self.bytes_moved else None
 
     @property
     def unique_bytes(self) -> int:
@@ -120,11 +103,6 @@ class Trace:
     @property
     def shared_ideal_wavefronts(self) -> int:
         return total(self.lines, "shared_ideal_wavefronts")
-
-    @property
-    def shared_conflicts(self) -> int:
-        """Wavefronts beyond the ideal."""
-        return self.shared_wavefronts - self.shared_ideal_wavefronts
 
     @property
     def barrier_waits(self) -> int:

@@ -4,8 +4,9 @@ well without a browser. The names are loaded when first used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from workbench.lazy import lazily
 
 _LAZY = {
     "source_view": "workbench.ui.source_widget",
@@ -27,13 +28,4 @@ if TYPE_CHECKING:
     from workbench.ui.timeline_picture import warp_timeline as warp_timeline
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'workbench.ui' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_LAZY))
+__getattr__, __dir__ = lazily(__name__, _LAZY)

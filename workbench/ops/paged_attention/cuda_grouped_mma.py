@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.cuda_types import CPP_NAMES
+from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, GROUP, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
 
-_CPP_NAMES = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048, 4096)
 _TUNABLES = ("BLOCK_SIZE", "PARTITION_SIZE", "TILE_TOKENS", "NUM_STAGES", "NUM_THREADS")
 
@@ -98,7 +98,7 @@ def default_config(problem: Problem) -> dict:
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
-        "SCALAR": _CPP_NAMES[problem.dtype],
+        "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
         **{name: config[name] for name in _TUNABLES},
@@ -111,10 +111,6 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
 
 def _reduce_resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], 0
-
-
-def _workspace(config: Config, problem: Problem, tensors: Tensors):
-    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
 
 
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
@@ -187,6 +183,6 @@ VARIANT = CudaVariant(
     macros=_macros,
     resources=_resources,
     launcher=_launch_partitions,
-    workspace=_workspace,
+    workspace=partials,
     then=(CudaStep(kernel="paged_attention_reduce", resources=_reduce_resources, launcher=_launch_reduction),),
 )

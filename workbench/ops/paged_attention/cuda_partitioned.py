@@ -15,22 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from workbench.home import cuda_sources
+from workbench.ops.paged_attention.cuda_types import CPP_NAMES
 from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
 from workbench.ops.paged_attention.workspace import partials, scale_stride
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
 
-_CPP_NAMES = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.float8_e4m3fn: "__nv_fp8_e4m3",
-    torch.float8_e5m2: "__nv_fp8_e5m2",
-    torch.int8: "signed char",
-}
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
@@ -79,8 +70,8 @@ def default_config(problem: Problem) -> dict:
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
-        "SCALAR": _CPP_NAMES[DTYPES[problem.dtype]],
-        "CACHE": _CPP_NAMES[problem.cache_dtype],
+        "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
+        "CACHE": CPP_NAMES[problem.cache_dtype],
         "HEAD_SIZE": problem.head_size,
         **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
         **config,
@@ -89,10 +80,6 @@ def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
 
 def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], 0
-
-
-def _workspace(config: Config, problem: Problem, tensors: Tensors):
-    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
 
 
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
@@ -162,6 +149,6 @@ VARIANT = CudaVariant(
     macros=_macros,
     resources=_resources,
     launcher=_launch_partitions,
-    workspace=_workspace,
+    workspace=partials,
     then=(CudaStep(kernel="paged_attention_reduce", resources=_resources, launcher=_launch_reduction),),
 )

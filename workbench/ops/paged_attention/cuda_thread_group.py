@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
+from workbench.ops.paged_attention.cuda_types import CPP_NAMES
 from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
 from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
-_CPP_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
 
@@ -109,7 +109,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": _CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+    return {"SCALAR": CPP_NAMES[DTYPES[problem.dtype]], "HEAD_SIZE": problem.head_size, **config}
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:

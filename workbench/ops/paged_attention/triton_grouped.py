@@ -190,10 +190,6 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "PARTITION_SIZE": size, "num_warps": 4, "num_stages": 5}
 
 
-def _workspace(config: Config, problem: Problem, tensors: Tensors):
-    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
-
-
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     return Launch(
@@ -269,6 +265,6 @@ VARIANT = TritonVariant(
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch_partitions,
-    workspace=_workspace,
+    workspace=partials,
     then=(REDUCTION,),
 )

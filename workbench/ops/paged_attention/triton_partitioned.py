@@ -197,10 +197,6 @@ def default_config(problem: Problem) -> dict:
     }
 
 
-def _workspace(config: Config, problem: Problem, tensors: Tensors):
-    return partials(problem, -(-problem.max_seq_len // config["PARTITION_SIZE"]), tensors.query.device)
-
-
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     unused = t.workspace.stats  # any address: what is not asked for is not followed
@@ -261,6 +257,6 @@ VARIANT = TritonVariant(
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch_partitions,
-    workspace=_workspace,
+    workspace=partials,
     then=(REDUCTION,),
 )

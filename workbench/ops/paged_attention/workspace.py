@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.paged_attention.problem import Problem
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.variant import Config
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Partials:
     count: int
 
 
-def partials(problem: Problem, count: int, device: torch.device) -> Partials:
-    """Uninitialised partial results for ``count`` partitions (at least one) of each sequence."""
-    count = max(count, 1)
+def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
+    """Uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
+    count = max(-(-problem.max_seq_len // config["PARTITION_SIZE"]), 1)
+    device = tensors.query.device
     shape = (problem.num_seqs, problem.num_heads, count)
     return Partials(
         out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
