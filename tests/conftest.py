@@ -11,8 +11,13 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One empty home for the whole run: it neither reads nor changes what the user compiled and tuned."""
-    if not hasattr(config, "workerinput"):  # pytest-xdist's workers and nbval's kernels inherit it
+    """One empty home for the whole run: it neither reads nor changes what the user compiled and tuned.
+
+    With a pytest-xdist worker per core torch gets one thread in each: threads that wait for each other's cores spin.
+    """
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers and nbval's kernels inherit the environment
+        if getattr(config.option, "numprocesses", None):
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
