@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from workbench.errors import ArgumentError
 from workbench.toolchain import disk_cache
 
 BLOBS = {"header": b'{"a": 1}', "ptx": b".version 8.0\n" * 50, "cubin": bytes(range(256)) * 20, "empty": b""}
@@ -86,3 +89,42 @@ def test_a_file_in_place_of_the_folder_is_no_error(fresh_home: Path):
     fresh_home.write_text("in the way")
     assert disk_cache.store(KEY, BLOBS) is False
     assert disk_cache.load(KEY) is None
+
+
+def test_trimming_removes_what_was_not_read_for_longest(fresh_home: Path):
+    keys = [disk_cache.content_key(["entry", number]) for number in range(10)]
+    for age, key in enumerate(keys):
+        disk_cache.store(key, {"blob": bytes(1000)})
+        os.utime(disk_cache.entry_path(key), (1000 + age, 1000 + age))
+    assert disk_cache.load(keys[0]), "read now: the oldest is the newest"
+    size = disk_cache.entry_path(keys[0]).stat().st_size
+    assert disk_cache.trim(10 * size) == 0
+    assert disk_cache.trim(10 * size - 1) == 2 * size, "9/10 of that is just below 9 entries"
+    assert disk_cache.trim(5 * size) == 4 * size
+    assert [key for key in keys if disk_cache.load(key)] == [keys[0], *keys[7:]]
+
+
+def test_trimming_leaves_what_is_being_written(fresh_home: Path):
+    disk_cache.store(KEY, BLOBS)
+    folder = disk_cache.entry_path(KEY).parent
+    for name, age in ((".writing-now", 0), (".writing-dead", 7200)):
+        (folder / name).write_bytes(b"half")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    disk_cache.trim()
+    assert (folder / ".writing-now").exists()
+    assert not (folder / ".writing-dead").exists()
+
+
+def test_a_process_keeps_the_folder_within_the_limit(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORKBENCH_CACHE_BYTES", "20000")
+    for number in range(2 * disk_cache._LOOK_EVERY):
+        disk_cache.store(disk_cache.content_key(["many", number]), {"blob": bytes(100)})
+    entries = list(disk_cache.cache_folder().glob("*/*.bin"))
+    assert sum(path.stat().st_size for path in entries) < 20000 + 256 * 300
+    assert len(entries) < 2 * disk_cache._LOOK_EVERY
+
+
+def test_a_limit_that_is_no_number_is_refused(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORKBENCH_CACHE_BYTES", "2 GB")
+    with pytest.raises(ArgumentError, match="whole number of bytes"):
+        disk_cache.limit_bytes()
