@@ -1,0 +1,1 @@
+"""Models over the caches and kernels of this package."""

@@ -1,0 +1,325 @@
+"""Hugging Face models over a paged KV cache: an attention function and a `Cache` for transformers (extra ``hf``).
+
+::
+
+    import workbench.models.hf as hf
+
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=hf.NAME)
+    cache = hf.PagedCache(model.config, num_blocks=256)
+    model.generate(**tokenizer(prompts, padding=True, return_tensors="pt"), past_key_values=cache)
+
+Importing the module registers the attention function. Prompts may have unequal lengths: what the attention mask hides
+takes no slot. The new tokens of a prompt attend in plain torch; each later token goes through
+`workbench.ops.paged_attention`, so that ``PagedCache(..., variant="cuda_thread_group")`` runs a kernel of choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from workbench.errors import ArgumentError
+from workbench.kvcache import PagedKVCache
+from workbench.ops import paged_attention
+
+NAME = "workbench_paged"
+"""What to pass as ``attn_implementation``."""
+
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+_REMEDY = 'Use another attn_implementation ("sdpa", "eager") for this model.'
+
+
+class PagedCache(Cache):
+    """A cache for one batch of a decoder-only model, for ``generate(..., past_key_values=)``.
+
+    Row i of the batch is sequence i of ``.paged``, a `PagedKVCache` that all layers share. Blocks behind a sliding
+    window are freed where every layer has the same one.
+
+    Args:
+        config: of the model (its text part, where it has several).
+        num_blocks: blocks of the pool; a batch needs at most ``ceil(tokens / block_size)`` for each row.
+        block_size: tokens per block.
+        dtype: of keys and values; default the model's.
+        layout, device: as in `PagedKVCache`.
+        variant: of `paged_attention`.
+
+    Raises:
+        ArgumentError: a model whose attention is of another kind, or a size that does not fit.
+        OutOfBlocksError: while generating, when the pool is full; the tokens so far stay in the cache.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        dtype: torch.dtype | None = None,
+        layout: str = "nhd",
+        device: torch.device | str = "cpu",
+        variant: str = "auto",
+    ):
+        config = config.get_text_config(decoder=True)
+        windows = _windows(config)
+        self.variant = variant
+        self.paged = PagedKVCache(
+            num_layers=len(windows),
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            head_size=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            dtype=dtype or getattr(config, "dtype", None) or torch.float32,
+            layout=layout,
+            device=device,
+            sliding_window=windows[0] if len(set(windows)) == 1 else None,
+        )
+        self.step = _Step(self.paged)
+        super().__init__(layers=[PagedLayer(self, index, window) for index, window in enumerate(windows)])
+
+    def __repr__(self) -> str:
+        return f"PagedCache({self.paged.memory()})"
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Row i goes on from what row ``beam_idx[i]`` has; blocks are shared, and copied when one of two writes."""
+        self.paged.reorder({row: int(parent) for row, parent in enumerate(beam_idx)})
+
+    def reset(self) -> None:
+        """Give every block back; the cache is ready for another batch."""
+        for row in range(self.step.num_rows):
+            self.paged.free(row)
+        self.step = _Step(self.paged)
+        for layer in self.layers:
+            layer.steps = 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Not supported: assisted generation takes tokens back."""
+        raise _refused("crop", f"{tokens_to_remove} tokens to take back", "a cache that only grows")
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Not supported: let ``generate`` repeat the prompts."""
+        raise _refused("batch_repeat_interleave", repeats, "rows that stay")
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Not supported: rows stay until `reset`."""
+        raise _refused("batch_select_indices", indices, "rows that stay")
+
+
+class PagedLayer(CacheLayerMixin):
+    """One layer's part of a `PagedCache`. Its tensors live in the pool, not here."""
+
+    def __init__(self, cache: PagedCache, index: int, sliding_window: int | None):
+        super().__init__()
+        self.cache, self.index, self.sliding_window = cache, index, sliding_window
+        self.is_sliding = sliding_window is not None
+        self.is_initialized = True
+        self.steps = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to do: the pool exists."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Hand the new keys and values on to the attention function, which knows the mask and writes them."""
+        key_states.paged_layer = self
+        return key_states, value_states
+
+    def get_seq_length(self) -> int:
+        """Columns seen so far, padding included: what transformers counts in."""
+        return self.cache.step.columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns of the mask with ``query_length`` new ones, and the first one's number."""
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_length(self) -> int:
+        """-1: the pool bounds the tokens of all rows together, not of one."""
+        return -1
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, how: Mapping
+    ) -> torch.Tensor:
+        """Store the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
+        paged, step = self.cache.paged, self.cache.step
+        if self.steps == step.number:  # the first layer of a forward pass makes room in all of them
+            step.make_room(mask, num_rows=query.shape[0], num_new=query.shape[2])
+        self.steps = step.number
+        new_keys, new_values = (side.transpose(1, 2).flatten(0, 1) for side in (key, value))
+        paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
+        if query.shape[2] > 1:
+            return self._prompt(query, key, value, how)
+        out = paged_attention(
+            query[:, :, 0].contiguous(),
+            *paged.layers[self.index],
+            step.block_tables,
+            step.seq_lens,
+            layout=paged.layout,
+            sliding_window=self.sliding_window,
+            variant=self.cache.variant,
+            **how,
+        )
+        return out[:, None]
+
+    def _prompt(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping) -> torch.Tensor:
+        """Several new tokens of each row, over what the row has in the cache and over each other."""
+        step = self.cache.step
+        out = query.new_zeros(query.shape).transpose(1, 2).contiguous()
+        for row, new in enumerate(step.real):
+            keys, values = key[row, :, new], value[row, :, new]
+            if step.had[row]:
+                keys, values = (side.transpose(0, 1) for side in self.cache.paged.gather(self.index, row))
+            out[row, new] = causal(query[row, :, new], keys, values, window=self.sliding_window, **how)
+        return out
+
+
+class _Step:
+    """One forward pass: where the new tokens of every row are, the same for all layers."""
+
+    def __init__(self, paged: PagedKVCache):
+        self._paged = paged
+        self.number = self.columns = self.num_rows = 0
+
+    def make_room(self, mask: torch.Tensor | None, *, num_rows: int, num_new: int) -> None:
+        """Take the slots of the columns that the mask ``[num_rows, columns]`` (None: all) shows; all rows or none."""
+        if self.number and num_rows != self.num_rows:
+            raise ArgumentError(
+                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the batch it began with", "Call reset()."
+            )
+        real = torch.ones(num_rows, num_new, dtype=torch.bool) if mask is None else mask[:, -num_new:].bool().cpu()
+        counts = real.sum(1).tolist()
+        if self.number:
+            had = self._paged.seq_lens(range(num_rows)).tolist()
+            slots = self._paged.append_batch({row: count for row, count in enumerate(counts) if count}).slot_mapping
+        else:
+            had, slots = [0] * num_rows, self._allocate(counts)
+        self.slots = torch.full((num_rows * num_new,), -1, dtype=torch.int64, device=self._paged.device)
+        self.slots[real.flatten().to(self._paged.device)] = slots
+        self.real, self.had, self.num_rows = real, had, num_rows
+        self.block_tables = self._paged.block_tables(range(num_rows))
+        self.seq_lens = self._paged.seq_lens(range(num_rows))
+        self.number += 1
+        self.columns += num_new
+
+    def _allocate(self, counts: list[int]) -> torch.Tensor:
+        slots = []
+        try:
+            for row, count in enumerate(counts):
+                slots.append(self._paged.allocate(row, count).slot_mapping)
+        except Exception:
+            for row in range(len(slots)):
+                self._paged.free(row)
+            raise
+        return torch.cat(slots)
+
+
+def causal(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    scale: float,
+    soft_cap: float | None = None,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Attention of the last ``num_new`` tokens of one sequence; softmax in float32, as in transformers' eager path.
+
+    Args:
+        query: ``[num_heads, num_new, head_size]``.
+        key, value: ``[num_kv_heads, num_tokens, head_size]``; of a window's tokens at least those that are seen.
+        scale, soft_cap, window: as in `paged_attention`; window in tokens, the newest included.
+
+    Returns:
+        ``[num_new, num_heads, head_size]``.
+    """
+    group, num_new, num_tokens = query.shape[0] // key.shape[0], query.shape[1], key.shape[1]
+    key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
+    scores = (query @ key.transpose(1, 2)) * scale
+    if soft_cap is not None:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    age = torch.arange(num_tokens - num_new, num_tokens)[:, None] - torch.arange(num_tokens)
+    hidden = (age < 0) if window is None else (age < 0) | (age >= window)
+    scores = scores.masked_fill(hidden.to(scores.device), -torch.inf)
+    return (scores.float().softmax(-1).to(query.dtype) @ value).transpose(0, 1)
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention interface over a `PagedCache`; the mask is 2-D or None, see `padding_mask`.
+
+    Raises:
+        ArgumentError: a model or call that asks for what this cannot do, by name.
+    """
+    layer = getattr(key, "paged_layer", None)
+    if layer is None:
+        raise ArgumentError(
+            "past_key_values",
+            "none, or of another class",
+            "a PagedCache",
+            f"attn_implementation={NAME!r} keeps keys there.",
+        )
+    for name, value_of in (("s_aux", others.get("s_aux")), ("position_bias", others.get("position_bias"))):
+        if value_of is not None:
+            raise _refused(name, f"a tensor in {type(module).__name__}", "attention without it")
+    if dropout:
+        raise ArgumentError("dropout", dropout, "0", "Call model.eval(): there is no backward.")
+    if attention_mask is not None and attention_mask.dim() != 2:
+        shape = tuple(attention_mask.shape)
+        raise ArgumentError("attention_mask", f"shape {shape}", "[num_rows, columns], 1 for a token", _REMEDY)
+    if sliding_window != layer.sliding_window:
+        raise _refused(
+            "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, its config's"
+        )
+    how = {"scale": float(query.shape[-1] ** -0.5 if scaling is None else scaling), "soft_cap": softcap}
+    with torch.no_grad():
+        return layer.attend(query, key, value, attention_mask, how), None
+
+
+def padding_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    *args: Any,
+    attention_mask: torch.Tensor | None = None,
+    **others: Any,
+) -> torch.Tensor | None:
+    """The mask that `attention` wants: which of the ``kv_length`` columns are tokens; None if all are."""
+    if attention_mask is None or attention_mask.all():
+        return None
+    return attention_mask[:, -kv_length:]
+
+
+def _windows(config: Any) -> list[int | None]:
+    """The sliding window of each layer, in tokens."""
+    if getattr(config, "is_encoder_decoder", False):
+        raise _refused("config", f"{config.model_type}, an encoder and a decoder", "a decoder-only model")
+    for name in ("kv_lora_rank", "attention_chunk_size"):
+        if getattr(config, name, None):
+            raise _refused("config", f"{config.model_type} with {name}", "attention over plain keys and values")
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if types is None:
+        return [window] * config.num_hidden_layers
+    unknown = sorted(set(types) - set(_LAYER_TYPES))
+    if unknown:
+        raise _refused("config", f"{config.model_type} with layers of {', '.join(unknown)}", ", ".join(_LAYER_TYPES))
+    return [window if kind == "sliding_attention" else None for kind in types]
+
+
+def _refused(name: str, came: Any, allowed: str) -> ArgumentError:
+    return ArgumentError(name, came, allowed, _REMEDY)
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, padding_mask)
