@@ -6,6 +6,7 @@ explains, `Store` keeps, `predict` turns the simulator's counts into a time, `lo
 
 from workbench.tuning.attempts import Progress
 from workbench.tuning.device_models import DeviceModel, device_model, device_models
+from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
 from workbench.tuning.predict import Prediction, predict
 from workbench.tuning.run import Choice, TuningRun
@@ -26,6 +27,7 @@ __all__ = [
     "DeviceModel",
     "Inputs",
     "Limits",
+    "LiveTuning",
     "Prediction",
     "Progress",
     "Space",

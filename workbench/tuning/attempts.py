@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +34,7 @@ LOOK_AHEAD = 6
 ALIKE = 3
 """When a run's first attempts, this many, crash with the same message, it is not the configurations' fault."""
 
-_POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Progress:
 
 
 @dataclass
-class _Attempt:
+class Attempt:
     variant: object
     config: Mapping
     case: object
@@ -60,6 +61,7 @@ class _Attempt:
 class Attempts:
     """Tries configurations on cases; each result is in the store before the next one is measured.
 
+    When ``stop`` is set, the attempt that is being made is the last one, and `run` raises KeyboardInterrupt.
     ``trials`` holds what came out, by :func:`trial_key`; ``new`` and ``reused`` count what was done here and what came
     from the store.
     """
@@ -76,13 +78,14 @@ class Attempts:
         progress: Callable[[Progress], None] | None = None,
         clock: Clock | None = None,
         total: int | None = None,
+        stop: threading.Event | None = None,
     ):
         self.cases = tuple(cases)
         self.trials: dict[tuple, Trial] = {}
         self.new = self.reused = 0
         self._device, self._model, self._store = device, model, store
         self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
-        self._clock, self._total = clock, total
+        self._clock, self._total, self._stop = clock, total, stop
         self._inputs = {case.name: Inputs(case, device.name) for case in self.cases}
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[object, str] = {}
@@ -103,17 +106,18 @@ class Attempts:
     def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
-        mine: deque[_Attempt] = deque()
-        busy: list[_Attempt] = []
+        mine: deque[Attempt] = deque()
+        busy: list[Attempt] = []
         # Under a deadline nothing is claimed that may not be measured.
         ahead = LOOK_AHEAD if deadline == math.inf else 1
         while waiting or mine or busy:
+            self._heed_stop()
             if time.monotonic() >= deadline and not mine:
                 return False
             batch = [waiting.popleft() for _ in range(min(ahead - len(mine), len(waiting)))]
             if not batch and not mine:
                 # Only what another process works on is left: ask again, until it is done or its process is gone.
-                time.sleep(_POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
                 batch, busy = busy, []
             self._claim(batch, mine, busy)
             if mine:
@@ -124,11 +128,6 @@ class Attempts:
         """What identifies an attempt in the store."""
         if variant not in self._source_hashes:
             self._source_hashes[variant] = variant.source_hash
-        name = self._device.name
-        if name == "cuda":
-            import torch
-
-            name = torch.cuda.get_device_name()
         return Identity(
             op=variant.op,
             variant=variant.name,
@@ -136,7 +135,7 @@ class Attempts:
             case_name=case.name,
             case_json=self._case_json[case.name],
             config=dict(config),
-            device=name,
+            device=device_label(self._device),
             device_description=self._device.description,
             arch=self._device.arch,
             source_hash=self._source_hashes[variant],
@@ -146,10 +145,10 @@ class Attempts:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _attempt(self, variant, config: Mapping, case) -> _Attempt:
-        return _Attempt(variant, config, case, self.identity(variant, config, case))
+    def _attempt(self, variant, config: Mapping, case) -> Attempt:
+        return Attempt(variant, config, case, self.identity(variant, config, case))
 
-    def _claim(self, batch: list[_Attempt], mine: deque, busy: list) -> None:
+    def _claim(self, batch: list[Attempt], mine: deque, busy: list) -> None:
         if not batch:
             return
         claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._retry_failed)
@@ -162,7 +161,7 @@ class Attempts:
                 attempt.compiled = self._compile_ahead(attempt)
                 mine.append(attempt)
 
-    def _compile_ahead(self, attempt: _Attempt) -> Future | None:
+    def _compile_ahead(self, attempt: Attempt) -> Future | None:
         variant, config = attempt.variant, attempt.config
         # On a GPU Triton's JIT runs in this thread, so its compiler must not run in another one.
         if variant.language == "torch" or (variant.language == "triton" and self._device.name == "cuda"):
@@ -176,7 +175,7 @@ class Attempts:
         pool = self._triton_pool if variant.language == "triton" else self._pool
         return pool.submit(compile_configuration, variant, config, problem, self._device.arch)
 
-    def _measure(self, attempt: _Attempt) -> None:
+    def _measure(self, attempt: Attempt) -> None:
         compiled: Compiled | None = attempt.compiled.result() if attempt.compiled else None
         key = attempt.identity.key
         self._store.begin(key)
@@ -195,7 +194,18 @@ class Attempts:
         except DeviceLostError as error:
             self._store.finish(key, replace(error.trial, device=attempt.identity.device))
             raise
-        trial = replace(trial, device=attempt.identity.device)
+        self._finish(attempt, replace(trial, device=attempt.identity.device))
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
+
+    def _heed_stop(self) -> None:
+        if self._stopping:
+            raise KeyboardInterrupt
+
+    def _finish(self, attempt: Attempt, trial: Trial) -> None:
+        key = attempt.identity.key
         self._store.finish(key, trial)
         self.new += 1
         if trial.outcome == "crash" and len(self._crashes) == self.new - 1:
@@ -212,7 +222,7 @@ class Attempts:
                 "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
             )
 
-    def _reuse(self, attempt: _Attempt, trial: Trial) -> None:
+    def _reuse(self, attempt: Attempt, trial: Trial) -> None:
         # Counts are kept, so another device model, or a better version of the prediction, needs no new run.
         current = (trial.predicted_for, trial.prediction.get("version")) == (self._model.key, PREDICTION_VERSION)
         if trial.counts and trial.ok and not current:
@@ -222,13 +232,22 @@ class Attempts:
         # The store spells a configuration with sorted names; here its order is the space's.
         self._keep(attempt, replace(trial, config=dict(attempt.config)))
 
-    def _keep(self, attempt: _Attempt, trial: Trial) -> None:
+    def _keep(self, attempt: Attempt, trial: Trial) -> None:
         self.trials[trial_key(trial)] = trial
         if trial.seconds is not None and (self._best is None or trial.seconds < self._best.seconds):
             self._best = trial
         if self._progress:
             done = self.new + self.reused
             self._progress(Progress(done, self._total, self.new, self.reused, trial, self._best))
+
+
+def device_label(device) -> str:
+    """The name under which results on a device are kept: on a GPU that of its model."""
+    if device.name != "cuda":
+        return device.name
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def trial_key(trial: Trial) -> tuple[str, str, str]:

@@ -7,20 +7,31 @@ import math
 import random
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
 from workbench.tuning import search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
+from workbench.tuning.cluster import ClusterAttempts, check_executor
 from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.tuning.gpu_timing import GpuClock, interleave
+from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Inputs, Limits
 from workbench.tuning.run import TuningRun, table_entries
 from workbench.tuning.space import Space
-from workbench.tuning.store import Store
+from workbench.tuning.store import Store, default_path
 from workbench.tuning.trial import Trial, canonical, geometric_mean
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.op import Op
+    from workbench.ops.variant import Variant
 
 QUICK_CONFIGURATIONS = 16
 """What ``quick`` tries of each variant."""
@@ -45,7 +56,9 @@ def tune(
     retry_failed: bool = False,
     seed: int = 0,
     limits: Limits | None = None,
-) -> TuningRun:
+    executor: Executor | None = None,
+    background: bool = False,
+) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
     Every attempt is checked against the reference before it is timed, and kept in the store with its outcome, whatever
@@ -62,12 +75,16 @@ def tune(
         budget: for each variant, a number of configurations (those from the store count) or a time, "30s".
         store: file or `Store`; default ``$WORKBENCH_HOME/tuning.sqlite``.
         quick: a random sample of 16 configurations of each variant, unless strategy or budget say otherwise.
-        progress: called after each attempt with a `Progress`.
+        progress: called after each attempt with a `Progress`; may raise KeyboardInterrupt to end the search.
         record: put the winners into the tuned table, where the op finds them.
         model: on the simulator, the device model to predict for (default A100), whose architecture is compiled for.
         retry_failed: try again what failed before; otherwise its stored outcome stands.
         seed: of the strategy's random numbers.
         limits: when to stop a kernel on the simulator.
+        executor: any `concurrent.futures.Executor`, whose workers try the configurations while this process keeps the
+            store; see `workbench.tuning.cluster`.
+        background: return at once with a `LiveTuning`, which says how far it is, can be stopped, and whose ``result()``
+            is the TuningRun.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says
@@ -76,7 +93,7 @@ def tune(
         DeviceUnavailableError, MissingToolError: nothing can be run or compiled here.
         DeviceLostError: a kernel broke the GPU's context; its row is kept, and the same call goes on with the others.
     """
-    begun = time.monotonic()
+    check_executor(executor)
     op = _op(op)
     cases = _cases(op, cases)
     if quick and strategy == "exhaustive" and budget is None:
@@ -84,63 +101,121 @@ def tune(
     plan, allowed = search.strategy(strategy), search.budget_of(budget)
     device, model = _device(device, model)
     spaces, notes = _spaces(op, variants, cases, device.arch)
-    own_store = not isinstance(store, Store)
-    opened = Store(store) if own_store else store
-    clock = GpuClock() if device.name == "cuda" else None
-    total = sum(int(min(len(space), allowed.configurations)) for space in spaces.values()) * len(cases)
-    attempts = Attempts(
-        cases,
-        device,
-        model,
-        opened,
-        limits=limits,
-        retry_failed=retry_failed,
-        progress=progress,
-        clock=clock,
-        total=total if math.isinf(allowed.seconds) else None,
-    )
-    interrupted = False
-    try:
-        with attempts:
-            for variant, space in spaces.items():
-                start = variant.default_config(cases[0].problem(arch=device.arch))
-                _search(attempts, variant, space, start if start in space else None, plan, allowed, seed)
-            if clock:
-                _remeasure(attempts, spaces, cases, device, clock, opened)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        path = opened.path
-        if own_store:
-            opened.close()
-        else:
-            opened.release_all()
-    run = TuningRun(
+    if background and isinstance(store, Store):
+        store = store.path  # a connection belongs to the thread that opened it
+    job = _Job(
         op=op,
         cases=cases,
-        variants=tuple(spaces),
         spaces=spaces,
-        device=device,
-        model=model if device.name == "sim" else None,
-        trials=_ordered(attempts, spaces, cases),
-        new=attempts.new,
-        reused=attempts.reused,
-        interrupted=interrupted,
-        store_path=path,
         notes=tuple(notes),
-        seconds=time.monotonic() - begun,
+        device=device,
+        model=model,
+        strategy=plan,
+        budget=allowed,
+        store=store,
+        record=record,
+        retry_failed=retry_failed,
+        seed=seed,
+        limits=limits,
+        executor=executor,
     )
-    if interrupted:
+    if background:
+        return LiveTuning(job, progress)
+    run = job.run(progress)
+    if run.interrupted:
         print(run.how_to_go_on, file=sys.stderr)
-    elif record and run.best is not None:
-        file, taken = table.record(
-            table_entries(run),
-            name=table.name_for(device, model),
-            arch=device.arch,
-            description=model.name if device.name == "sim" else device.description,
-        )
-        run = dataclasses.replace(run, table_path=file, recorded=len(taken))
     return run
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A call of `tune` whose arguments have been understood: what to do, and on what."""
+
+    op: Op
+    cases: tuple
+    spaces: Mapping[Variant, Space]
+    notes: tuple[str, ...]
+    device: Device
+    model: DeviceModel
+    strategy: search.Strategy
+    budget: search.Budget
+    store: str | Path | Store | None
+    record: bool
+    retry_failed: bool
+    seed: int
+    limits: Limits | None
+    executor: Executor | None
+
+    @property
+    def total(self) -> int | None:
+        """Attempts that will be made at most; None where time decides."""
+        if math.isfinite(self.budget.seconds):
+            return None
+        sizes = (int(min(len(space), self.budget.configurations)) for space in self.spaces.values())
+        return sum(sizes) * len(self.cases)
+
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
+        """Search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
+        begun = time.monotonic()
+        own_store = not isinstance(self.store, Store)
+        opened = Store(self.store) if own_store else self.store
+        clock = GpuClock() if self.device.name == "cuda" else None
+        options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress, "clock": clock}
+        options |= {"total": self.total, "stop": stop}
+        if self.executor is None:
+            attempts = Attempts(self.cases, self.device, self.model, opened, **options)
+        else:
+            attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
+        interrupted = False
+        try:
+            with attempts:
+                for variant, space in self.spaces.items():
+                    start = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+                    start = start if start in space else None
+                    _search(attempts, variant, space, start, self.strategy, self.budget, self.seed)
+                if clock:
+                    _remeasure(attempts, self.spaces, self.cases, self.device, clock, opened)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            path = opened.path
+            if own_store:
+                opened.close()
+            else:
+                opened.release_all()
+        run = self.result(
+            attempts.trials.values(),
+            new=attempts.new,
+            reused=attempts.reused,
+            interrupted=interrupted,
+            store_path=path,
+            seconds=time.monotonic() - begun,
+        )
+        if not interrupted and self.record and run.best is not None:
+            file, taken = table.record(
+                table_entries(run),
+                name=table.name_for(self.device, self.model),
+                arch=self.device.arch,
+                description=self.model.name if self.device.name == "sim" else self.device.description,
+            )
+            run = dataclasses.replace(run, table_path=file, recorded=len(taken))
+        return run
+
+    def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
+        """These trials as a run."""
+        if "store_path" not in counts:
+            counts["store_path"] = default_path() if self.store is None else Path(self.store)
+        return TuningRun(
+            op=self.op,
+            cases=self.cases,
+            variants=tuple(self.spaces),
+            spaces=self.spaces,
+            device=self.device,
+            model=self.model if self.device.name == "sim" else None,
+            trials=_ordered(trials, self.spaces, self.cases),
+            notes=self.notes,
+            **counts,
+        )
 
 
 def _search(attempts: Attempts, variant, space: Space, start: Mapping | None, plan, budget, seed: int) -> None:
@@ -193,7 +268,7 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, device, clo
             store.amend(attempts.identity(variant, trial.config, case).key, better)
 
 
-def _ordered(attempts: Attempts, spaces: Mapping, cases: Sequence) -> tuple[Trial, ...]:
+def _ordered(trials: Iterable[Trial], spaces: Mapping, cases: Sequence) -> tuple[Trial, ...]:
     """Trials by variant, place in its space (restricted ones last) and case, whoever finished first."""
     variants = {variant.name: (at, space) for at, (variant, space) in enumerate(spaces.items())}
     names = [case.name for case in cases]
@@ -203,7 +278,7 @@ def _ordered(attempts: Attempts, spaces: Mapping, cases: Sequence) -> tuple[Tria
         inside = trial.config in space
         return at, not inside, space.index(trial.config) if inside else trial.config_text, names.index(trial.case)
 
-    return tuple(sorted(attempts.trials.values(), key=place))
+    return tuple(sorted(trials, key=place))
 
 
 def _op(op):

@@ -1,0 +1,124 @@
+"""A tuning run in the background: the caller goes on working, looks at it, stops it, awaits it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
+
+from workbench.tuning.attempts import Progress
+from workbench.tuning.trial import Trial
+
+if TYPE_CHECKING:
+    from workbench.ops.op import Op
+    from workbench.tuning.run import TuningRun
+
+
+class Job(Protocol):
+    """A call of `tune` whose arguments have been understood."""
+
+    @property
+    def op(self) -> Op: ...
+    @property
+    def total(self) -> int | None: ...
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun: ...
+    def result(self, trials: Iterable[Trial], **counts) -> TuningRun: ...
+
+
+class LiveTuning:
+    """What ``tune(..., background=True)`` returns: a search that a thread of its own works on.
+
+    ``progress`` is the latest `Progress`, None before the first attempt. `result` gives the `TuningRun`, as does
+    ``await``.
+    """
+
+    def __init__(self, job: Job, progress: Callable[[Progress], None] | None = None):
+        self._job = job
+        self._tell = progress
+        self._trials: list[Trial] = []
+        self._stop = threading.Event()
+        self._outcome: Future[TuningRun] = Future()
+        self._listeners: list[Callable[[], None]] = []
+        self.begun = time.monotonic()
+        self.progress: Progress | None = None
+        # A daemon: a notebook's kernel that shuts down does not wait for it, and the store has every finished row.
+        self._thread = threading.Thread(target=self._work, name="tuning", daemon=True)
+        self._thread.start()
+
+    # -- looking at it ------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> str:
+        """"running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
+        if not self._outcome.done():
+            return "stopping" if self._stop.is_set() else "running"
+        if self._outcome.exception():
+            return "failed"
+        return "stopped" if self._outcome.result().interrupted else "done"
+
+    @property
+    def total(self) -> int | None:
+        """Attempts that it will make at most; None where time decides."""
+        return self._job.total
+
+    def error(self) -> BaseException | None:
+        """What ended it, if it failed."""
+        return self._outcome.exception() if self._outcome.done() else None
+
+    def snapshot(self) -> TuningRun:
+        """What has been found so far, as a `TuningRun`; the result itself once there is one."""
+        if self._outcome.done() and not self._outcome.exception():
+            return self._outcome.result()
+        seconds, trials, progress = time.monotonic() - self.begun, tuple(self._trials), self.progress
+        new, reused = (progress.new, progress.reused) if progress else (0, 0)
+        return self._job.result(trials, new=new, reused=reused, interrupted=False, seconds=seconds)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each attempt and at the end, in the thread that tunes."""
+        self._listeners.append(listener)
+
+    # -- ending it ----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End it after the present attempt. What is finished is kept; the same call of `tune` goes on from there."""
+        self._stop.set()
+
+    def result(self, timeout: float | None = None) -> TuningRun:
+        """Wait for the end and return the run; raises what ended it, and TimeoutError after ``timeout`` seconds.
+
+        Ctrl-C while waiting ends the waiting only.
+        """
+        return self._outcome.result(timeout)
+
+    def __await__(self) -> Generator[object, None, TuningRun]:
+        return asyncio.wrap_future(self._outcome).__await__()
+
+    def __repr__(self) -> str:
+        done = len(self._trials)
+        of = "" if self.total is None else f" of at most {self.total}"
+        return f"<tuning of {self._job.op.name}, {self.phase}: {done}{of} attempts>"
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            run = self._job.run(self._on_progress, self._stop)
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        else:
+            self._outcome.set_result(run)
+        self._notify()
+
+    def _on_progress(self, progress: Progress) -> None:
+        self.progress = progress
+        self._trials.append(progress.latest)
+        self._notify()
+        if self._tell:
+            self._tell(progress)
+
+    def _notify(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
