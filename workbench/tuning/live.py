@@ -52,7 +52,7 @@ class LiveTuning:
 
     @property
     def phase(self) -> str:
-        """"running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
+        """ "running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
         if not self._outcome.done():
             return "stopping" if self._stop.is_set() else "running"
         if self._outcome.exception():
