@@ -112,9 +112,41 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         sys.exit(130)
 
 
-@main.group()
-def bench() -> None:
-    """Benchmarks: ratios measured in one run on this machine."""
+@main.group(invoke_without_command=True)
+@_device_option
+@click.option("--peers", is_flag=True, help="Also torch's SDPA, FlexAttention, FlashInfer, xformers, where installed.")
+@click.option("--minutes", default=8.0, show_default=True, help="Stop after so long; the most telling cells go first.")
+@click.option("--out", type=click.Path(dir_okay=False), help="The JSON file; one that is there is gone on with.")
+@click.option("--model", help="Without a GPU: the one to predict for (default: h200).")
+@click.option("--block-size", default=16, show_default=True, help="Tokens per page.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.pass_context
+def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:
+    """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
+
+    Without a GPU the times are predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
+    """
+    if ctx.invoked_subcommand is not None:
+        given = [name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+        if given:
+            raise click.UsageError(f"{given[0]!r} belongs to 'workbench bench' alone, not to {ctx.invoked_subcommand}.")
+        return
+    from workbench.bench.attention import grid, run
+
+    result = run(
+        device=device,
+        peers=peers,
+        minutes=minutes,
+        out=out,
+        model=model,
+        cells=grid(block_size),
+        progress=lambda line: click.echo(line, err=True),
+    )
+    click.echo(result.ledger.to_json() if as_json else str(result))
+    if result.ended == "stopped":
+        sys.exit(130)
+    if not result.all_correct:
+        sys.exit(1)
 
 
 @bench.command("sim")

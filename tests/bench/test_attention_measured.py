@@ -1,0 +1,171 @@
+"""Measuring a cell, on the CPU with a clock that says what it is told: who is timed, who is not, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench import devices
+from workbench.bench.attention import Cell
+from workbench.bench.attention.contender import DeviceLostError, Ours, Prepared
+from workbench.bench.attention.ledger import TIME_IS_UP
+from workbench.bench.attention.measured import Measurer
+from workbench.bench.attention.peers import FlashInfer, TorchSdpa
+from workbench.ops.paged_attention import OP
+from workbench.tuning.gpu_timing import LEAST_SAMPLES
+
+CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)
+GB = 10**9
+
+
+class ToldClock:
+    """Every sample runs the contender and takes as long as its name says; the wall clock goes on with it."""
+
+    method = "told"
+
+    def __init__(self):
+        self.wall, self.seconds, self.order = 0.0, 1e-3, []
+
+    def prepare(self, run):
+        return run
+
+    def sample(self, prepared):
+        prepared()
+        self.order.append(prepared)
+        self.wall += self.seconds
+        return self.seconds
+
+    def now(self):
+        return self.wall
+
+
+class Odd:
+    """SDPA over gathered pages, with something wrong after so many runs."""
+
+    about, is_ours, form, missing = "odd", False, "gathered", ""
+
+    def __init__(self, name, happens, after=0):
+        self.name, self.happens, self.after = name, happens, after
+
+    def refuses(self, cell, arch):
+        return ""
+
+    def prepare(self, inputs, device):
+        right, runs = TorchSdpa(True).prepare(inputs, device), []
+
+        def compute():
+            runs.append(1)
+            out = right.compute()
+            return self.happens(out) if len(runs) > self.after else out
+
+        return Prepared(compute)
+
+
+def spoiled(out):
+    out = out.clone()
+    out[1] = 0
+    return out
+
+
+def raising(out):
+    raise RuntimeError("CUDA error: an illegal memory access\nand more")
+
+
+def measurer(clock=None, **changes):
+    clock = clock or ToldClock()
+    settings = {"deadline": 1e9, "budget": 1e9, "free_bytes": lambda: 80 * GB}
+    return Measurer(devices.get("sim"), "cpu", clock, clock.now, **settings | changes)
+
+
+def test_everyone_is_checked_and_timed_in_turns():
+    clock = ToldClock()
+    contenders = [TorchSdpa(True), TorchSdpa(False), Ours(OP.variant("cuda_partitioned"))]
+    rows = measurer(clock)(CELL, contenders)
+    assert [row.contender for row in rows] == [one.name for one in contenders]
+    for row in rows:
+        assert (row.outcome, row.seconds, row.samples) == ("measured", 1e-3, LEAST_SAMPLES), row
+        assert 0 <= row.max_error <= row.error_bound
+        assert row.minimum_bytes == CELL.minimum_bytes
+    assert rows[2].is_ours
+    assert rows[2].config["PARTITION_SIZE"] == 128
+    assert clock.order[:3] != clock.order[3:6], "each round begins with another"
+
+
+def test_a_wrong_result_has_no_time_whenever_it_shows():
+    contenders = [TorchSdpa(True), Odd("at once", spoiled), Odd("now and then", spoiled, after=5)]
+    right, at_once, now_and_then = measurer()(CELL, contenders)
+    assert right.outcome == "measured"
+    for row in (at_once, now_and_then):
+        assert (row.outcome, row.seconds) == ("wrong", None)
+        assert row.max_error > row.error_bound or "WRONG" in row.note
+    assert "repeated runs" in now_and_then.note
+
+
+def test_what_raises_has_failed_and_the_others_go_on():
+    failed, right = measurer()(CELL, [Odd("raises", raising), TorchSdpa(True)])
+    assert (failed.outcome, failed.note) == ("failed", "RuntimeError: CUDA error: an illegal memory access")
+    assert right.outcome == "measured"
+
+
+def test_a_lost_device_ends_it_with_the_rows_so_far():
+    with pytest.raises(DeviceLostError, match="raises") as caught:
+        measurer(lost=lambda: True)(CELL, [TorchSdpa(True), Odd("raises", raising)])
+    assert [row.outcome for row in caught.value.rows] == ["blank", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("free", "outcomes"),
+    [(80, "mmm"), (5, "mmm"), (4.00001, "bbm"), (3.9, "bbb")],
+    ids=["plenty", "both", "one", "none"],
+)
+def test_what_does_not_fit_stays_blank(free, outcomes):
+    """4 GiB are kept free; the cell takes 0.1 MB, a gathered copy as much again, shared by those that read it."""
+    contenders = [TorchSdpa(True), TorchSdpa(False), Ours(OP.variant("torch"))]
+    free_bytes = (4 << 30) + int((free - 4) * GB) + CELL.kv_bytes
+    rows = measurer(free_bytes=lambda: free_bytes)(CELL, contenders)
+    assert "".join(row.outcome[0] for row in rows) == outcomes
+    assert all("GB too few" in row.note for row in rows if row.outcome == "blank")
+
+
+def test_what_is_not_there_says_so(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", _not_found)
+    (row,) = measurer()(CELL, [FlashInfer()])
+    assert (row.outcome, row.note) == ("blank", "flashinfer-python is not installed")
+
+
+def _not_found(name):
+    import importlib.metadata
+
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def test_a_contender_that_compiles_for_long_sits_out_and_the_time_ends_the_cell():
+    clock = ToldClock()
+    measure = measurer(clock, budget=100.0, deadline=100.0)
+
+    class Slow(Odd):
+        def prepare(self, inputs, device):
+            clock.wall += 30
+            return super().prepare(inputs, device)
+
+    slow = Slow("slow", torch.clone)
+    first = measure(CELL, [slow, TorchSdpa(True)])
+    assert [row.outcome for row in first] == ["measured", "measured"]
+    assert first[0].prepare_seconds == pytest.approx(30)
+    second = measure(CELL, [slow, TorchSdpa(True)])
+    assert [row.outcome for row in second] == ["blank", "measured"]
+    assert "compiling" in second[0].note
+    clock.wall = 101
+    assert [row.note for row in measure(CELL, [TorchSdpa(True)])] == [TIME_IS_UP]
+
+
+def test_a_noisy_cell_stops_at_its_share_of_the_time():
+    class Noisy(ToldClock):
+        def sample(self, prepared):
+            self.seconds = 0.5 + self.wall % 0.3
+            return super().sample(prepared)
+
+    (row,) = measurer(Noisy())(CELL, [TorchSdpa(True)])
+    assert row.outcome == "measured"
+    assert row.samples == LEAST_SAMPLES
+    assert row.spread_seconds > 0

@@ -1,0 +1,117 @@
+"""What takes part in the benchmark: the contract, and the variants of ours under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from workbench.bench.attention.cells import Cell
+from workbench.bench.attention.inputs import Inputs
+from workbench.errors import WorkbenchError
+from workbench.ops.paged_attention import OP
+from workbench.ops.tuned import lookup
+from workbench.ops.variant import Variant
+
+_NEAR = 1.0
+"""Tuned entries of sizes further away (1 is a factor of two in one size) say little about how to split a sequence."""
+
+
+@dataclass
+class Prepared:
+    """One contender, ready for one cell. ``run`` computes the output anew; ``out`` is what the last run left."""
+
+    compute: Callable[[], torch.Tensor]
+    """() -> ``[num_seqs, num_heads, head_size]``, up to dimensions of size 1."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    out: torch.Tensor | None = None
+
+    def run(self) -> None:
+        self.out = self.compute()
+
+
+class Contender(Protocol):
+    """One way to compute a cell."""
+
+    name: str
+    about: str
+    """What exactly is timed, in a few words."""
+    is_ours: bool
+    form: str
+    """The form of the cache that it reads (see `Inputs.caches`); any but "nhd" is a copy that must fit."""
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot run on this machine at all; empty if it can."""
+        ...
+
+    def refuses(self, cell: Cell, arch: str) -> str:
+        """Why it cannot compute this cell; empty if it can."""
+        ...
+
+    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Compile and allocate what is needed; ``device`` is the workbench's device, "cuda" or "sim"."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A variant of the op, with its tuned configuration for this GPU where there is one, else its default."""
+
+    variant: Variant
+    is_ours = True
+    missing = ""
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+    @property
+    def about(self) -> str:
+        return self.variant.idea
+
+    @property
+    def form(self) -> str:
+        return "nhd" if "nhd" in self.variant.layouts else self.variant.layouts[0]
+
+    def refuses(self, cell: Cell, arch: str) -> str:
+        return "; ".join(rule.rule for rule in self.variant.unsupported(cell.problem(self.form, arch)))
+
+    def config(self, cell: Cell, arch: str, table: str) -> dict[str, Any]:
+        """What the tuned table of that name has for a cell of about this size, else the untuned rule."""
+        problem = cell.problem(self.form, arch)
+        found = lookup(OP, self.variant, problem, table)
+        if found is not None and found.entry is not None and found.distance <= _NEAR:
+            return dict(found.config)
+        return self.variant.default_config(problem)
+
+    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Raises ConfigurationError where not even the default configuration is legal."""
+        problem = inputs.cell.problem(self.form, device.arch)
+        config = self.config(inputs.cell, device.arch, device.name)
+        self.variant.check(config, problem)
+        tensors = inputs.tensors(self.form)
+
+        def compute() -> torch.Tensor:
+            self.variant.run(config, problem, tensors, device)
+            return tensors.out
+
+        return Prepared(compute, config)
+
+
+def ours() -> tuple[Ours, ...]:
+    """Every variant that has a kernel. The torch variant gathers in float32; the peers have a faster form of it."""
+    return tuple(Ours(variant) for variant in OP.variants if variant.language != "torch")
+
+
+class DeviceLostError(WorkbenchError):
+    """A contender left the GPU's context unusable: nothing more can be measured in this process. ``rows``: its cell."""
+
+    def __init__(self, contender: str, rows: tuple):
+        self.rows = rows
+        super().__init__(
+            f"the CUDA context was lost while measuring {contender}. What was found is kept, and its row says so; "
+            "start the same command with the same --out again to go on with the others."
+        )

@@ -1,0 +1,159 @@
+"""The benchmark's rows as a table and as a picture."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.bench.attention.cells import CACHES, HEADS
+from workbench.bench.attention.ledger import Ledger, Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NONE = "–"
+
+UNKNOWN = (
+    "A prediction cannot know how close to its published bandwidth the memory gets, how often neighbouring blocks find "
+    "in L2 what another has just read, clocks under load, what ptxas makes of the code for this architecture, or the "
+    "order in which blocks end. It ranks variants and says what binds them."
+)
+
+
+def heading(head: Mapping[str, Any]) -> str:
+    """Where the figures come from, and what 100 % is."""
+    ceiling, machine = head["ceiling"], head["machine"]
+    speed = f"{ceiling['bytes_per_second'] / 1e9:,.0f} GB/s"
+    if head["basis"] == "predicted":
+        return (
+            f"Paged attention, PREDICTED for {machine['model']} from counts of the PTX machine, not measured; "
+            f"% of its published bandwidth, {speed}"
+        )
+    config = " ".join(f"{name}={value}" for name, value in ceiling["config"].items())
+    return (
+        f"Paged attention, measured on {machine['gpu']}; % of {speed}, at which a streaming kernel reads "
+        f"{ceiling['bytes_read'] / 1e9:.1f} GB on it ({config}, noise {ceiling['spread']:.1%})"
+    )
+
+
+def share(row: Row, head: Mapping[str, Any]) -> float | None:
+    """The row's bytes per second as a share of the ceiling."""
+    speed = row.bytes_per_second
+    return None if speed is None else speed / head["ceiling"]["bytes_per_second"]
+
+
+def text(ledger: Ledger) -> str:
+    """A table of cells by contenders, and below it why places are blank."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(row.contender for row in ledger.rows))
+    shown = [
+        name for name in names if any(row.seconds or row.outcome in ("wrong", "failed") for row in _of(ledger, name))
+    ]
+    table = Table(title=heading(ledger.head), title_justify="left")
+    table.add_column("heads x size, cache, batch x context", no_wrap=True)
+    table.add_column("GB", justify="right")
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right", min_width=11)
+    by_cell: dict = {}
+    for row in ledger.rows:
+        by_cell.setdefault(row.cell, {})[row.contender] = row
+    for cell, rows in by_cell.items():
+        best = min((row.seconds for row in rows.values() if row.seconds), default=None)
+        cells = [_place(rows.get(name), ledger.head, best) for name in shown]
+        table.add_row(cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)
+    console = Console(width=52 + 14 * max(len(shown), 5), file=io.StringIO(), color_system=None)
+    console.print(table)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
+    if ledger.head["basis"] == "predicted":
+        lines.append(UNKNOWN)
+    return "\n".join(lines + notes(ledger))
+
+
+def notes(ledger: Ledger) -> list[str]:
+    """Why places are blank, wrong or failed: one line per contender and reason, with how many cells it concerns."""
+    reasons: dict[tuple[str, str, str], int] = {}
+    for row in ledger.rows:
+        if row.seconds is None:
+            key = (row.contender, row.outcome, row.note)
+            reasons[key] = reasons.get(key, 0) + 1
+    return [
+        f"{name}: {outcome} in {count} of {len(_of(ledger, name))} cells: {note}"
+        for (name, outcome, note), count in reasons.items()
+    ]
+
+
+def _of(ledger: Ledger, name: str) -> list[Row]:
+    return [row for row in ledger.rows if row.contender == name]
+
+
+def _place(row: Row | None, head: Mapping[str, Any], best: float | None) -> str:
+    if row is None or row.seconds is None:
+        return _NONE if row is None or row.outcome == "blank" else row.outcome.upper()
+    mark = "*" if row.seconds == best else " "
+    return f"{row.bytes_per_second / 1e9:,.0f} {share(row, head):4.0%}{mark}"
+
+
+def plot(ledger: Ledger, path: Path | None = None):
+    """Share of the ceiling over the bytes of a cell's cache: a panel per geometry and cache type, a line per contender.
+
+    A line joins, per number of bytes, the best of the contender's cells. Saved to ``path`` if there is one. Returns the
+    matplotlib Figure. Raises ModuleNotFoundError without matplotlib (extra ``lab``).
+    """
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in ledger.rows if row.seconds]
+    names = list(dict.fromkeys(row.contender for row in rows))
+    heads = [pair for pair in HEADS if any(_heads(row) == pair for row in rows)]
+    caches = [cache for cache in CACHES if any(row.cell.cache == cache for row in rows)]
+    figure, axes = plt.subplots(
+        max(len(heads), 1), max(len(caches), 1), squeeze=False, sharex=True, sharey=True,
+        figsize=(1.5 + 4.2 * max(len(caches), 1), 1.4 + 2.7 * max(len(heads), 1)),
+    )  # fmt: skip
+    for pair, line in zip(heads, axes, strict=False):
+        for cache, ax in zip(caches, line, strict=False):
+            here = [row for row in rows if _heads(row) == pair and row.cell.cache == cache]
+            ax.set_title(f"{pair[0]} query heads, {pair[1]} KV heads, {cache}", fontsize=9)
+            ax.set_visible(bool(here))
+            _panel(ax, here, names, ledger.head)
+    for column in axes.T:
+        lowest = [ax for ax in column if ax.get_visible()][-1:]
+        for ax in lowest:
+            ax.set_xlabel("keys and values (MB)")
+            ax.tick_params(labelbottom=True)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("% of the ceiling")
+    handles = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=4, frameon=False, fontsize=9)
+    title = heading(ledger.head)
+    figure.suptitle(title.replace("; ", "\n"), fontsize=10)
+    figure.tight_layout(rect=(0, 0.04 + 0.1 / len(axes), 1, 1))
+    if path is not None:
+        figure.savefig(path, dpi=120)
+    return figure
+
+
+def _panel(ax, rows: Sequence[Row], names: Sequence[str], head: Mapping[str, Any]) -> None:
+    from workbench.ui.line_plots import marked_lines
+
+    for style, name in enumerate(names):
+        best: dict[float, float] = {}
+        for row in rows:
+            if row.contender == name:
+                size = row.cell.kv_bytes / 1e6
+                best[size] = max(best.get(size, 0.0), 100 * share(row, head))
+        if best:
+            sizes = sorted(best)
+            marked_lines(
+                sizes, {name: [best[size] for size in sizes]}, xlabel="", ylabel="", xscale="log",
+                first_style=style, legend=False, ax=ax,
+            )  # fmt: skip
+    ax.axhline(100, color="black", linewidth=0.8)
+    ax.set_ylim(0, 110)
+
+
+def _heads(row: Row) -> tuple[int, int]:
+    return row.cell.num_heads, row.cell.num_kv_heads

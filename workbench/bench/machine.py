@@ -1,0 +1,87 @@
+"""What a result was measured on: the GPU, its driver, and whether it ran at full clocks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from workbench.tuning.versions import versions
+
+_STATE = {
+    "sm_clock_mhz": "clocks.sm",
+    "memory_clock_mhz": "clocks.mem",
+    "temperature_c": "temperature.gpu",
+    "power_w": "power.draw",
+    "throttled_by": "clocks_event_reasons.active",
+}
+_IDLE = 0x1
+# NVML's bits of what holds clocks down: nvmlClocksEventReasons of its API reference.
+_REASONS = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Name, architecture, multiprocessors, memory, L2 and driver of torch's current GPU."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "gpu": properties.name,
+        "arch": f"sm_{properties.major}{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "cuda": torch.version.cuda,
+        "driver": _query(["driver_version"]).get("driver_version"),
+    }
+
+
+def gpu_state() -> dict[str, Any]:
+    """Clocks, temperature, power and what holds the clocks down, as ``nvidia-smi`` says now; {} where it does not."""
+    found = _query(list(_STATE.values()))
+    state: dict[str, Any] = {}
+    for name, query in _STATE.items():
+        text = found.get(query, "")
+        if name == "throttled_by":
+            state[name] = throttle_reasons(text)
+        elif text.replace(".", "", 1).isdigit():
+            state[name] = float(text)
+    return state if found else {}
+
+
+def throttle_reasons(bits: str) -> list[str] | None:
+    """What a mask such as ``0x0000000000000004`` names; None for a text that is no mask."""
+    try:
+        mask = int(bits, 16) & ~_IDLE
+    except ValueError:
+        return None
+    return [reason for bit, reason in _REASONS.items() if mask & bit]
+
+
+def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """`workbench.tuning.versions` and those of further packages where installed."""
+    found = dict(versions())
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _query(fields: list[str]) -> dict[str, str]:
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
+    return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
