@@ -45,7 +45,7 @@ def test_extrapolated_counts_are_those_of_the_full_cell(predictor, variant, conf
             assert guess[name] == pytest.approx(right[name], rel=0.02), name
         # Heads beside each other share a sector of partial results, and there are two KV heads.
         assert guess["unique_bytes_read"] == pytest.approx(right["unique_bytes_read"], rel=0.03, abs=512)
-    # The reduction's loop is unrolled, so that its chain is no straight line; it weighs most in a cell as small as this.
+    # The reduction's loop is unrolled, so that its chain is no straight line; that weighs most in a small cell.
     right, guess = (predict_counts(counts, predictor.model).seconds for counts in (expected, found))
     assert guess == pytest.approx(right, rel=0.12 if "parts" in expected else 0.01)
 
