@@ -41,6 +41,10 @@ class CompileError(WorkbenchError):
         super().__init__(f"{message}\n{log}".rstrip())
 
 
+class CompileTimeout(CompileError):
+    """A compiler ran past its limit and was stopped."""
+
+
 class MissingToolError(WorkbenchError):
     """A compiler, library or package that is needed and not installed; says how to get it."""
 

@@ -1,7 +1,7 @@
 """CUDA C++ to PTX and machine code with NVRTC, NVIDIA's compiler as a library: no driver, no CUDA installation.
 
-ctypes releases the interpreter's lock while NVRTC compiles, and each call works on a program of its own, so several
-threads may compile at once.
+Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_server`); several threads may
+compile at once. This process loads the library only to ask what it is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.toolchain import tools
+from workbench.toolchain import nvrtc_client, tools
+from workbench.toolchain.nvrtc_server import SUCCESS, Library
 from workbench.toolchain.source import Source
 
 _INVALID_OPTION = 5
-_COMPILATION = 6
 
 
 @dataclass(frozen=True)
@@ -32,40 +32,14 @@ class Output:
     entries: dict[str, str] = field(default_factory=dict)
 
 
-class _Library:
-    """The functions of libnvrtc that we call, with their errors turned into exceptions."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        # NVRTC opens its builtins by name only; loading them first makes that succeed from any folder.
-        for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):
-            ctypes.CDLL(str(builtins))
-        self.functions = ctypes.CDLL(str(path))
-        self.functions.nvrtcGetErrorString.restype = ctypes.c_char_p
-
-    def call(self, name: str, *arguments: object) -> None:
-        code = getattr(self.functions, name)(*arguments)
-        if code:
-            text = self.functions.nvrtcGetErrorString(code).decode()
-            raise CompileError(f"{name} failed: {text}")
-
-    def read(self, what: str, program: ctypes.c_void_p) -> bytes:
-        """The bytes behind one of the pairs ``nvrtcGet<what>Size`` and ``nvrtcGet<what>``."""
-        size = ctypes.c_size_t()
-        self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
-        buffer = ctypes.create_string_buffer(size.value)
-        self.call(f"nvrtcGet{what}", program, buffer)
-        return buffer.raw[: size.value]
-
-
 @functools.cache
-def library() -> _Library:
+def library() -> Library:
     """libnvrtc, loaded once. Raises MissingToolError where there is none or it cannot be loaded."""
     path = tools.find_library(r"libnvrtc\.so\.\d[\d.]*")
     if path is None:
         raise MissingToolError(f"NVRTC, NVIDIA's CUDA compiler library, was not found. {tools.HEADERS_REMEDY}")
     try:
-        return _Library(path)
+        return Library(str(path))
     except OSError as error:
         raise MissingToolError(f"{path} cannot be loaded: {error}. {tools.HEADERS_REMEDY}") from error
 
@@ -73,7 +47,7 @@ def library() -> _Library:
 @functools.cache
 def version() -> str:
     """The release of NVRTC, such as ``"13.0.88"``."""
-    path = library().path
+    path = Path(library().path)
     if any(folder in path.parents for folder in tools.pip_folders()):
         for package in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
             try:
@@ -114,38 +88,25 @@ def compile(
 ) -> Output:
     """Compile ``source`` for ``arch``; ``names`` are name expressions whose kernels are wanted.
 
-    Raises CompileError with the compiler's lines.
+    Raises CompileError with the compiler's lines, or with the signal that ended it; CompileTimeout at the limit of
+    :func:`workbench.toolchain.nvrtc_client.compile_limit`.
     """
     check_architecture(arch)
-    nvrtc = library()
-    program = ctypes.c_void_p()
-    nvrtc.call("nvrtcCreateProgram", ctypes.byref(program), source.text.encode(), source.name.encode(), 0, None, None)
-    try:
-        for name in names:
-            nvrtc.call("nvrtcAddNameExpression", program, name.encode())
-        # --ptxas-options=-v makes the log tell registers, spills and shared memory of each kernel.
-        flags = [f"--gpu-architecture={arch}", "-lineinfo", "--ptxas-options=-v"]
-        flags += [f"--include-path={folder}" for folder in [*include_dirs, *toolkit_dirs()]]
-        flags += options
-        code = nvrtc.functions.nvrtcCompileProgram(
-            program, len(flags), (ctypes.c_char_p * len(flags))(*[flag.encode() for flag in flags])
+    # --ptxas-options=-v makes the log tell registers, spills and shared memory of each kernel.
+    flags = [f"--gpu-architecture={arch}", "-lineinfo", "--ptxas-options=-v"]
+    flags += [f"--include-path={folder}" for folder in [*include_dirs, *toolkit_dirs()]]
+    flags += options
+    request = {"text": source.text, "name": source.name, "names": list(names), "flags": flags}
+    answer = nvrtc_client.compile_program(library().path, request, source.label)
+    code, log = answer["code"], answer["log"]
+    if code == _INVALID_OPTION:
+        raise ArgumentError("options", " ".join(options), "options of NVRTC", log.strip())
+    if code != SUCCESS:
+        log = _own_errors(log).replace(source.name, source.label)
+        raise CompileError(
+            f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", _with_advice(log)
         )
-        log = nvrtc.read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-        if code == _INVALID_OPTION:
-            raise ArgumentError("options", " ".join(options), "options of NVRTC", log.strip())
-        if code:
-            text = nvrtc.functions.nvrtcGetErrorString(code).decode()
-            log = _own_errors(log).replace(source.name, source.label)
-            raise CompileError(f"NVRTC {version()} refused {source.label} ({text}):", _with_advice(log))
-        entries = {}
-        for name in names:
-            lowered = ctypes.c_char_p()
-            nvrtc.call("nvrtcGetLoweredName", program, name.encode(), ctypes.byref(lowered))
-            entries[name] = (lowered.value or b"").decode()
-        ptx = nvrtc.read("PTX", program).rstrip(b"\0").decode()
-        return Output(ptx, nvrtc.read("CUBIN", program), log, entries)
-    finally:
-        nvrtc.functions.nvrtcDestroyProgram(ctypes.byref(program))
+    return Output(answer["ptx"], answer["cubin"], log, answer["entries"])
 
 
 def _own_errors(log: str) -> str:
