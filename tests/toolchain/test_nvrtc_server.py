@@ -1,4 +1,4 @@
-"""Compiles in processes of their own: always a first one, in parallel, and whatever happens to one costs only that one."""
+"""A process for each compile: it is always a first one, several run at once, and what happens to one costs only that."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def compile_limit(seconds: float) -> Iterator[None]:
 def compile_program(library: str, request: dict, label: str) -> dict:
     """What ``nvrtc_server.Library.compile(**request)`` returns, from a process that has compiled nothing before.
 
-    ``label`` names the program in messages. Raises CompileTimeout at the limit; CompileError if the compiler crashes, or
-    refuses to work for a reason that is not the program's; MissingToolError if the server cannot be started.
+    ``label`` names the program in messages. Raises CompileTimeout at the limit; CompileError if the compiler crashes,
+    or refuses to work for a reason that is not the program's; MissingToolError if the server cannot be started.
     """
     seconds = _limit.get()
     request = {**request, "folder": _folder()}

@@ -1,12 +1,12 @@
-"""The process that NVRTC compiles in: it loads the library, compiles nothing itself, and forks a child for each program.
+"""The process that NVRTC compiles in: it loads the library, compiles nothing itself, and forks a child per program.
 
 What NVRTC (13.0.88) makes of a source depends now and then on what the process compiled before: a load more or less, in
 a few of a hundred later compiles. The first compile of a process is always the same, and a fork of a process that never
 compiled makes every compile a first one. It also keeps a compiler that hangs or crashes away from the caller.
 
 Run as a program by :mod:`workbench.toolchain.nvrtc_client`, with the library's path and the number of an inherited
-socket. It imports the standard library only, so that it starts in a few hundredths of a second and so that nothing of the
-caller's (its folder, its ``PYTHONPATH``) changes what it does.
+socket. It imports the standard library only: so it starts in a few hundredths of a second, and nothing of the caller's
+(its folder, its ``PYTHONPATH``) changes what it does.
 
 Over that socket come file descriptors, one for each compile: the server's end of a connection of its own. On it the
 child reads one framed request and writes one framed answer; when the child is gone the server adds its wait status (4
