@@ -1,4 +1,4 @@
-"""A process for each compile: it is always a first one, several run at once, and what happens to one costs only that."""
+"""A process for each compile: always a first one, several at once, and what happens to one costs only that one."""
 
 from __future__ import annotations
 
