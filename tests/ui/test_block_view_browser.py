@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import pytest
+from jupyter_lab import TOKEN, chromium_page, jupyter_lab
 
-CHROMIUM = Path("/usr/bin/chromium")
-TOKEN = "block-view-test"
 CELLS = (
     "from workbench.kvcache import BlockManager\n"
     "from workbench.ui.block_view import BlockView\n"
@@ -31,7 +21,6 @@ CELLS = (
 @pytest.fixture
 def lab(tmp_path):
     """The address of a JupyterLab of its own, with a notebook of `CELLS`."""
-    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: pip install 'kernel-workbench[lab]'")
     folder = tmp_path / "notebooks"
     folder.mkdir()
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -41,58 +30,14 @@ def lab(tmp_path):
     ]
     notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     (folder / "view.ipynb").write_text(json.dumps(notebook))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    own = {
-        name: str(tmp_path / name.lower())
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "HOME")
-    }
-    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
-    options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
-    options += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    log = tmp_path / "lab.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
-            cwd=folder, env=os.environ | own, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(240):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/api", timeout=5):
-                break
-            if process.poll() is not None:
-                pytest.fail(f"JupyterLab ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-            time.sleep(0.25)
-        else:
-            pytest.fail(f"JupyterLab did not answer:\n{log.read_text()[-3000:]}")
+    with jupyter_lab(folder, tmp_path) as address:
         yield address
-    finally:
-        process.send_signal(signal.SIGTERM)  # ends its kernels too
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def page():
-    """A page of headless Chromium that can reach nothing but this machine."""
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
-    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options, timeout=60_000)
-        found = browser.new_page(viewport={"width": 1200, "height": 1400})
-        found.route("**/*", lambda route: route.continue_() if "//127.0.0.1" in route.request.url else route.abort())
-        found.set_default_timeout(60_000)
+    with chromium_page() as found:
         yield found
-        browser.close()
 
 
 def test_clicks_reach_the_manager_and_its_answer_is_displayed(page, lab):

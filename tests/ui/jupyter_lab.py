@@ -1,0 +1,84 @@
+"""A JupyterLab of a test's own, and a page of headless Chromium that reaches nothing but this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+TOKEN = "a-test"
+_OWN = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "HOME")
+
+
+@contextlib.contextmanager
+def jupyter_lab(folder: Path, scratch: Path) -> Iterator[str]:
+    """The address of a JupyterLab over ``folder``, as somebody new to it has it: without settings of their own."""
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: pip install 'kernel-workbench[lab]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = {name: str(scratch / name.lower()) for name in _OWN}
+    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
+    options += ["--LabApp.expose_app_in_browser=True"]
+    log = scratch / "lab.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options],
+            cwd=folder, env=os.environ | own, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/api", timeout=5):
+                break
+            if process.poll() is not None:
+                pytest.fail(f"JupyterLab ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+            time.sleep(0.25)
+        else:
+            pytest.fail(f"JupyterLab did not answer:\n{log.read_text()[-3000:]}")
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)  # ends its kernels too
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def chromium_page(refused: list[str] | None = None, **viewport: int) -> Iterator:
+    """A page; requests to other hosts fail, and their addresses are added to ``refused``."""
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+    def answer(route) -> None:
+        if "//127.0.0.1" in route.request.url:
+            route.continue_()
+            return
+        if refused is not None:
+            refused.append(route.request.url)
+        route.abort()
+
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options, timeout=60_000)
+        page = browser.new_page(viewport={"width": 1200, "height": 1400} | viewport)
+        page.route("**/*", answer)
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()

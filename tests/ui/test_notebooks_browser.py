@@ -1,0 +1,98 @@
+"""The notebooks as a reader meets them: JupyterLab in a real browser, every cell run from top to bottom.
+
+``WORKBENCH_SCREENSHOTS=FOLDER`` keeps a picture of each, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from jupyter_lab import TOKEN, chromium_page, jupyter_lab
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+SECONDS = 150
+"""How long a notebook may take on a busy machine."""
+
+# What a notebook holds when it has run: errors, and cells that did not run.
+STATE = """() => {
+    const cells = jupyterapp.shell.currentWidget.content.widgets.map(widget => widget.model);
+    const code = cells.filter(model => model.type === "code" && model.sharedModel.getSource().trim());
+    const outputs = code.flatMap(model => model.outputs.toJSON());
+    return {
+        cells: code.length,
+        left: code.filter(model => !model.executionCount).length,
+        errors: outputs.filter(output => output.output_type === "error").map(error => error.ename + error.evalue),
+    };
+}"""
+
+CONNECTED = """() => {
+    const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    return session?.isReady && session.session?.kernel?.connectionStatus === "connected";
+}"""
+
+SCROLL = "node => { const before = node.scrollTop; node.scrollBy(0, 1400); return node.scrollTop > before; }"
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a JupyterLab over a copy of the notebooks, without their outputs' help: they are cleared there."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(NOTEBOOKS[0].parent, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    with jupyter_lab(folder / "notebooks", folder) as address:
+        yield address
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_cell_runs(lab, notebook):
+    requests = []
+    with chromium_page(requests, height=1600) as page:
+        failures = []
+        page.on("pageerror", lambda error: failures.append(str(error)))
+        page.goto(f"{lab}/doc/tree/{notebook.name}?token={TOKEN}&reset", wait_until="domcontentloaded")
+        page.locator(".jp-Notebook").wait_for()
+        page.wait_for_function(CONNECTED)
+        page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+        page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
+        state = when_run(page)
+        assert state["errors"] == []
+        assert state["cells"] > 5
+        assert state["left"] == 0
+
+        widgets = page.locator(".jp-OutputArea-output:has-text('Error displaying widget')")
+        assert widgets.count() == 0
+        assert failures == [], "errors of scripts in the page"
+        assert page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts() == [], "nothing in the reader's way"
+        assert requests == [], "nothing is fetched from another host"
+        if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
+            keep_pictures(page, Path(folder), notebook.stem)
+
+
+def when_run(page) -> dict:
+    """`STATE` once every cell has run, or one has failed."""
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        page.wait_for_timeout(500)
+        state = page.evaluate(STATE)
+        if state["errors"] or not state["left"]:
+            break
+    return state
+
+
+def keep_pictures(page, folder: Path, name: str) -> None:
+    """One picture per screen of the notebook."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scroller = page.locator(".jp-WindowedPanel-outer").first
+    scroller.evaluate("node => node.scrollTo(0, 0)")
+    for number in range(40):
+        page.wait_for_timeout(400)
+        page.screenshot(path=folder / f"{name}-{number:02}.png")
+        if not scroller.evaluate(
+            "node => { const at = node.scrollTop; node.scrollBy(0, 1400); return node.scrollTop > at; }"
+        ):
+            return
