@@ -29,6 +29,9 @@ def main() -> None:
 
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
 _device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
+_replay_option = click.option(
+    "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
+)
 
 
 @main.command()
@@ -77,13 +80,19 @@ def trace(op: str, case: str | None, variant: str) -> None:
 @click.argument("op")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Tune for these cases (repeatable).")
 @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
-@_device_option
-@click.option("--strategy", default="exhaustive", show_default=True, help="exhaustive, random or greedy.")
+@_replay_option
+@click.option(
+    "--strategy",
+    default="exhaustive",
+    show_default=True,
+    help="exhaustive, random, greedy, predicted, bayesian or kernel_tuner:NAME.",
+)
 @click.option("--budget", default=None, help="At most this many configurations (24) or seconds (30s) per variant.")
 @click.option("--store", default=None, type=click.Path(dir_okay=False), help="Where results are kept (SQLite).")
 @click.option("--quick", is_flag=True, help="A small case and a few configurations of each variant.")
 @click.option("--retry-failed", is_flag=True, help="Try configurations again that failed before.")
-def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed) -> None:
+@click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
+def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, save) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -108,8 +117,24 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(summary_table(result))
     console.print(str(result))
+    if save:
+        from workbench.tuning.sweep import sweep_of
+
+        console.print(f"sweep written to {sweep_of(result).save(save)}")
     if result.interrupted:
         sys.exit(130)
+
+
+@main.command()
+@click.argument("sweep")
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--format", "kind", type=click.Choice(("sweep", "kernel-tuner", "t4", "t4-metadata")), default="sweep")
+def export(sweep: str, path: str, kind: str) -> None:
+    """Write SWEEP (a file, a Kernel Tuner cache, or the name of a shipped sweep) to PATH in another format."""
+    from workbench.tuning.kernel_tuner_files import export as run
+    from workbench.tuning.sweep import load
+
+    click.echo(f"written to {run(load(sweep), path, kind)}")
 
 
 @main.group(invoke_without_command=True)
@@ -169,6 +194,20 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
     from workbench.bench.kvcache import run
 
     result = run(rounds=rounds)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@bench.command("tune")
+@click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
+@click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
+@click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed: bool, as_json: bool) -> None:
+    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs."""
+    from workbench.bench.tune import run
+
+    result = run(list(sweeps) or None, seeds=seeds, peers=not skip_peers, speed=not skip_speed)
     click.echo(result.to_json() if as_json else str(result))
 
 

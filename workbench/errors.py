@@ -71,3 +71,7 @@ class WrongResultError(WorkbenchError):
 
 class StoreError(WorkbenchError):
     """A tuning store or a tuned table that cannot be read or written."""
+
+
+class StaleTuningWarning(UserWarning):
+    """A tuned configuration is used whose variant has changed since it was tuned; tune again."""

@@ -22,12 +22,14 @@ import json
 import math
 import os
 import re
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import StoreError
+from workbench.errors import StaleTuningWarning, StoreError
 from workbench.home import home
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ SIM_TABLE = "sim-a100-sxm-80gb"
 
 SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "tuned"
 """Tables that come with the package."""
+
+LOOK_SECONDS = 0.05
+"""How long a table that another process writes may go unnoticed: to look at the folder costs more than the lookup."""
 
 # More problems than a serving process meets between two tunings; past it the memory starts anew.
 _REMEMBERED = 4096
@@ -94,7 +99,7 @@ class Tuned:
     distance: float = 0.0
     """How far the entry's sizes are from the problem's: 1 is a factor of two in one size."""
     stale: bool = False
-    """The variant's source has changed since: legal still, but perhaps no longer the best."""
+    """The variant's source has changed since: legal still, but perhaps no longer the best. A lookup warns of it."""
     considered: tuple[str, ...] = ()
 
     @property
@@ -137,6 +142,9 @@ def lookup(
         device: "sim", "cuda", a device, or a table's name.
         explain: also say why each other entry was not taken.
 
+    Warns:
+        StaleTuningWarning: the answer was tuned for an older source of the variant; once for each problem.
+
     Returns:
         None where not even a default configuration is legal.
 
@@ -154,6 +162,10 @@ def lookup(
             if len(tables.answers) >= _REMEMBERED:
                 tables.answers.clear()
             tables.answers[key] = found
+            if found is not None and found.stale:
+                remedy = f"it may no longer be the best. Tune again: workbench tune {name}"
+                what = f"{name}: {found.variant} {dict(found.config)} was tuned for an older source of the variant"
+                warnings.warn(f"{what}; {remedy}", StaleTuningWarning, stacklevel=2)
     return found
 
 
@@ -225,25 +237,37 @@ class _Tables:
     hashes: dict[Any, str] = field(default_factory=dict)
 
 
-_state: tuple[tuple, _Tables] | None = None
-_user_folders: dict[str | None, str] = {}
+@dataclass
+class _State:
+    """The tables of the user's folder as it was when it was last looked at."""
+
+    variable: str | None
+    folder: Path
+    changed: int | None
+    looked: float
+    tables: _Tables
+
+
+_state: _State | None = None
 
 
 def _tables_now() -> _Tables:
     """The tables, read again when the user's folder has changed. A table is replaced by renaming, which shows there."""
     global _state
     variable = os.environ.get("WORKBENCH_HOME")
-    if variable not in _user_folders:
-        _user_folders[variable] = str(user_folder())
-    folder = _user_folders[variable]
+    now = time.monotonic()
+    state = _state
+    if state is not None and state.variable == variable and now - state.looked < LOOK_SECONDS:
+        return state.tables
+    same = state is not None and state.variable == variable
+    folder = state.folder if same else user_folder()
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
         changed = None
-    stamp = (folder, changed)
-    if _state is None or _state[0] != stamp:
-        _state = (stamp, _Tables(_read_all(Path(folder))))
-    return _state[1]
+    tables = state.tables if same and state.changed == changed else _Tables(_read_all(folder))
+    _state = _State(variable, folder, changed, now, tables)
+    return tables
 
 
 def forget() -> None:

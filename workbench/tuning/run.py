@@ -146,7 +146,9 @@ class TuningRun:
 
     @property
     def time_label(self) -> str:
-        """What the times are: measured on which GPU, or predicted for which."""
+        """What the times are: measured on which GPU, or predicted for which; in a replay, recorded where and when."""
+        if hasattr(self.device, "time_label"):
+            return self.device.time_label
         if self.model is None:
             return f"measured on {self.device.description}"
         return f"predicted for {self.model} from the simulator's counts"

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.tuning import kernel_tuner_strategies
+from workbench.tuning.bayesian import bayesian
 from workbench.tuning.space import Space
 
 Batches = Generator[list[dict], list[float], None]
@@ -57,17 +59,43 @@ def greedy(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
         here = next((config for config in restarts if _key(config) not in known), None)
 
 
-STRATEGIES: dict[str, Strategy] = {"exhaustive": exhaustive, "random": sampled, "greedy": greedy}
+def predicted(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+    """The untuned rule's configuration, then the others by predicted time (``space.estimate``), unknown ones last.
+
+    Raises ArgumentError where nothing was predicted for this space.
+    """
+    if space.estimate is None:
+        raise ArgumentError(
+            "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
+        )
+    first = [dict(start)] if start is not None else []
+    rest = [config for config in space.sample(len(space), rng) if config != start]
+    order = first + sorted(rest, key=space.estimate)
+    for at in range(0, len(order), SAMPLE_BATCH):
+        yield order[at : at + SAMPLE_BATCH]
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "exhaustive": exhaustive,
+    "random": sampled,
+    "greedy": greedy,
+    "predicted": predicted,
+    "bayesian": bayesian,
+}
 
 
 def strategy(name: str | Strategy) -> Strategy:
-    """A strategy by name, or one's own. Raises UnknownNameError listing those that exist."""
+    """A strategy by name, ``"kernel_tuner:NAME"`` for one of Kernel Tuner's, or one's own.
+
+    Raises UnknownNameError listing those that exist; MissingToolError where Kernel Tuner is not installed.
+    """
     if callable(name):
         return name
+    if name.startswith(kernel_tuner_strategies.PREFIX):
+        return kernel_tuner_strategies.strategy(name.removeprefix(kernel_tuner_strategies.PREFIX))
     if name not in STRATEGIES:
-        raise UnknownNameError(
-            "strategy", repr(name), ", ".join(STRATEGIES), "Name one of these, or pass a generator function."
-        )
+        known = ", ".join([*STRATEGIES, f"{kernel_tuner_strategies.PREFIX}NAME"])
+        raise UnknownNameError("strategy", repr(name), known, "Name one of these, or pass a generator function.")
     return STRATEGIES[name]
 
 
@@ -103,8 +131,3 @@ def budget_of(value: int | str | Budget | None) -> Budget:
 
 def _key(config: Mapping) -> tuple:
     return tuple(config.values())
-
-
-def scores_of(configs: Sequence[Mapping], score: Callable[[Mapping], float | None]) -> list[float]:
-    """Scores in the order of ``configs``, with infinity where there is none."""
-    return [math.inf if (value := score(config)) is None else value for config in configs]

@@ -113,6 +113,8 @@ class Space:
         self._broken = broken or (
             lambda config, problem: [r for r in self.restrictions if not r.holds(config, problem)]
         )
+        self.estimate: Callable[[Mapping], float] | None = None
+        """Seconds that a configuration is expected to take, infinity where that is not known; for searches to use."""
         self._names = tuple(self.parameters)
         self._indices: np.ndarray | None = None
         self._positions: dict[tuple, int] | None = None
@@ -148,6 +150,11 @@ class Space:
         """For each rule by name, how many points that the rules before it let through it takes away."""
         self._enumerate()
         return dict(self._rejected)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """``[len(self), number of parameters]`` int32: each legal configuration as indices into the values."""
+        return self._enumerate()
 
     def __len__(self) -> int:
         return len(self._enumerate())
@@ -243,9 +250,6 @@ class Space:
         self._indices = np.concatenate(parts) if parts else np.zeros((0, len(shape)), dtype=np.int32)
         self._rejected = {rule.name: rejected[rule.name] for rule in self.restrictions}
         return self._indices
-
-    def _broken_rules(self, config: Mapping, problem) -> list:
-        return [rule for rule in self.restrictions if not rule.holds(config, problem)]
 
     def _holds(self, rule, config: Mapping) -> bool:
         return bool(rule.holds(config, self._problem_of(config)))

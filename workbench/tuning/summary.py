@@ -137,7 +137,7 @@ def text_of(run: TuningRun) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
         f"{run.op.name} on {', '.join(case.name for case in run.cases)}: {len(run.trials)} trials ({outcomes}); "
-        f"{run.new} new, {run.reused} from the store {run.store_path}",
+        f"{run.new} new, {run.reused} from {run.store_path}",
         f"times are {run.time_label}",
     ]
     lines += [f"  {outcome}: {OUTCOME_MEANING[outcome]}" for outcome in run.outcomes if outcome != "ok"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.tuning import search, table
+from workbench.tuning import replay, search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts, check_executor
 from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
@@ -24,6 +24,7 @@ from workbench.tuning.gpu_timing import GpuClock, interleave
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Inputs, Limits
 from workbench.tuning.run import TuningRun, table_entries
+from workbench.tuning.scouting import scout
 from workbench.tuning.space import Space
 from workbench.tuning.store import Store, default_path
 from workbench.tuning.trial import Trial, canonical, geometric_mean
@@ -70,8 +71,9 @@ def tune(
         op: name or `Op`.
         cases: name or `Case`, or several; default the op's first (quick) one.
         variants: names or values; default every variant that has something to tune.
-        device: "auto", "sim", "cuda" or a device.
-        strategy: "exhaustive", "random", "greedy", or a generator as in `workbench.tuning.search`.
+        device: "auto", "sim", "cuda" or a device; "replay:FILE" for a recorded sweep that answers instead of one.
+        strategy: "exhaustive", "random", "greedy", "predicted", "bayesian", "kernel_tuner:NAME", or a generator as in
+            `workbench.tuning.search`.
         budget: for each variant, a number of configurations (those from the store count) or a time, "30s".
         store: file or `Store`; default ``$WORKBENCH_HOME/tuning.sqlite``.
         quick: a random sample of 16 configurations of each variant, unless strategy or budget say otherwise.
@@ -94,31 +96,36 @@ def tune(
         DeviceLostError: a kernel broke the GPU's context; its row is kept, and the same call goes on with the others.
     """
     check_executor(executor)
-    op = _op(op)
-    cases = _cases(op, cases)
     if quick and strategy == "exhaustive" and budget is None:
         strategy, budget = "random", QUICK_CONFIGURATIONS
     plan, allowed = search.strategy(strategy), search.budget_of(budget)
-    device, model = _device(device, model)
-    spaces, notes = _spaces(op, variants, cases, device.arch)
-    if background and isinstance(store, Store):
-        store = store.path  # a connection belongs to the thread that opened it
-    job = _Job(
-        op=op,
-        cases=cases,
-        spaces=spaces,
-        notes=tuple(notes),
-        device=device,
-        model=model,
-        strategy=plan,
-        budget=allowed,
-        store=store,
-        record=record,
-        retry_failed=retry_failed,
-        seed=seed,
-        limits=limits,
-        executor=executor,
-    )
+    if isinstance(device, str) and device.startswith(replay.PREFIX):
+        job = replay.ReplayJob(replay.open_replay(device, op, cases, variants, model), plan, allowed, seed)
+    else:
+        op = _op(op)
+        cases = _cases(op, cases)
+        device, model = _device(device, model)
+        spaces, notes = _spaces(op, variants, cases, device.arch)
+        if plan is search.predicted:
+            notes += scout(op, cases, spaces, device, model, store=store, progress=progress, limits=limits)
+        if background and isinstance(store, Store):
+            store = store.path  # a connection belongs to the thread that opened it
+        job = _Job(
+            op=op,
+            cases=cases,
+            spaces=spaces,
+            notes=tuple(notes),
+            device=device,
+            model=model,
+            strategy=plan,
+            budget=allowed,
+            store=store,
+            record=record,
+            retry_failed=retry_failed,
+            seed=seed,
+            limits=limits,
+            executor=executor,
+        )
     if background:
         return LiveTuning(job, progress)
     run = job.run(progress)

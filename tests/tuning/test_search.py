@@ -1,0 +1,149 @@
+"""Strategies look at little of a space, at nothing twice, and at all of it if they may."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import toy
+from toy import tune_steps
+
+from workbench.bench import tune as tune_bench
+from workbench.errors import ArgumentError
+from workbench.ops.op import Op
+from workbench.ops.variant import Restriction
+from workbench.tuning import Space, Store, search
+from workbench.tuning.bayesian import bayesian
+from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
+
+SPACE = {"A": (1, 2, 4, 8, 16, 32), "B": (1, 2, 4, 8), "C": (1, 2, 3, 4, 5), "D": ("row", "column", "tile")}
+
+
+@pytest.fixture
+def space():
+    return Space(SPACE, [Restriction("area", "A * B <= 64", lambda c, p: c["A"] * c["B"] <= 64)])
+
+
+def cost(config) -> float:
+    """A valley across two parameters, a cliff, and a parameter that does next to nothing."""
+    valley = (math.log2(config["A"] * config["B"]) - 4) ** 2 + 0.3 * (math.log2(config["A"]) - 3) ** 2
+    return 1 + valley + (2 if config["D"] == "column" else 0) + 0.01 * config["C"]
+
+
+def asked_by(plan, space, score=cost, start=None, seed=0, count=10**9) -> list[dict]:
+    """What a strategy asks for, in order."""
+    asked: list[dict] = []
+    batches = plan(space, start, random.Random(seed))
+    try:
+        batch = next(batches)
+        while len(asked) < count:
+            asked += batch
+            batch = batches.send([score(config) for config in batch])
+    except StopIteration:
+        pass
+    return asked[: min(count, len(asked))]
+
+
+def evaluations(plan, space, seed, score=cost) -> int:
+    seconds = {tuple(config.values()): score(config) for config in space}
+    return tune_bench.evaluations(space, seconds, plan, None, random.Random(seed))
+
+
+@pytest.mark.parametrize("plan", [search.exhaustive, search.sampled, search.greedy, bayesian])
+def test_everything_once_starting_from_the_start(plan, space):
+    small = Space({name: values[:3] for name, values in SPACE.items()}, space.restrictions)
+    start = small[7]
+    asked = asked_by(plan, small, start=start)
+    assert asked[0] == start
+    assert sorted(map(str, asked)) == sorted(map(str, small))
+    assert asked_by(plan, small) != [] or not len(small)
+    assert asked_by(plan, Space({"A": (1,)}, [Restriction("no", "never", lambda c, p: False)])) in ([], [[]])
+
+
+def test_bayesian_looks_at_a_tenth_and_random_at_more(space):
+    ours = sorted(evaluations(bayesian, space, seed) for seed in range(9))
+    others = sorted(evaluations(search.sampled, space, seed) for seed in range(9))
+    assert ours[4] <= len(space) / 10
+    assert ours[4] < others[4]
+
+
+def test_bayesian_repeats_itself_and_depends_on_the_seed(space):
+    assert asked_by(bayesian, space, count=20) == asked_by(bayesian, space, count=20)
+    assert asked_by(bayesian, space, count=20) != asked_by(bayesian, space, seed=1, count=20)
+
+
+def test_bayesian_keeps_away_from_what_fails(space):
+    def failing(config):
+        return math.inf if config["D"] == "tile" else cost(config)
+
+    later = asked_by(bayesian, space, failing, count=60)[15:]
+    assert sum(config["D"] == "tile" for config in later) < len(later) / 4, "of a third of the space"
+    assert len(asked_by(bayesian, space, lambda config: math.inf, count=30)) == 30, "even if everything does"
+
+
+def test_bayesian_in_a_space_larger_than_it_looks_at(monkeypatch, space):
+    monkeypatch.setattr("workbench.tuning.bayesian._CANDIDATES", 20)
+    asked = asked_by(bayesian, space, count=40)
+    assert len({str(config) for config in asked}) == 40
+    assert min(map(cost, asked)) <= 1.1 * min(map(cost, space))
+
+
+def test_coordinates_are_places_and_names_are_all_as_far():
+    rows = np.array(list(itertools.product(range(2), range(3), range(1))))
+    points = coordinates({"A": (8, 2), "B": ("x", "y", "z"), "C": (1,)}, rows)
+    assert points.shape == (6, 4)
+    assert points[0, 0] == 1, "8 is the larger"
+    between = [np.linalg.norm(points[a] - points[b]) for a, b in itertools.combinations(range(3), 2)]
+    assert between == pytest.approx([1, 1, 1])
+
+
+def test_the_process_learns_which_parameter_matters():
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 6, (40, 2)).astype(float)
+    process = GaussianProcess(2)
+    process.fit(points, np.sin(points[:, 0]), rounds=4)
+    assert process.scales[1] > 3 * process.scales[0]
+    mean, deviation = process.predict(points)
+    assert mean == pytest.approx(np.sin(points[:, 0]), abs=1e-2)
+    assert deviation.max() < 0.1
+    assert process.predict(np.array([[50.0, 0.0]]))[1][0] > 0.4, "far away it knows nothing"
+
+
+def test_expected_improvement_is_the_integral():
+    mean, deviation, best = 1.0, 0.5, 0.8
+    drawn = np.random.default_rng(0).normal(mean, deviation, 200_000)
+    expected = np.maximum(best - drawn, 0).mean()
+    assert expected_improvement(np.array([mean]), np.array([deviation]), best)[0] == pytest.approx(expected, rel=0.02)
+
+
+# -- predicted --------------------------------------------------------------------------------------------------
+
+
+def test_predicted_order_goes_by_a_smaller_case(tmp_path):
+    log = tmp_path / "log"
+    variant = toy.steps_variant(values=(3, 1, 4, 2), log=log)
+    large = toy.ToyCase("large", 65536)
+    op = Op("steps", (variant,), {"small": toy.ToyCase(count=64), "large": large}, function=lambda: None)
+    from workbench.tuning import tune
+
+    run = tune(op, "large", device="sim", strategy="predicted", budget=3, record=False)
+    assert {trial.config["STEPS"] for trial in run.trials} == {2, 1, 3}, "the default, then what promises most"
+    assert any("on small" in note for note in run.notes)
+    with Store() as store:
+        assert len(store.trials(case="small")) == 4, "scouting is kept"
+    with pytest.raises(ArgumentError, match="bayesian"):
+        tune(op, "small", device="sim", strategy="predicted")
+
+
+def test_predicted_needs_a_prediction(space):
+    with pytest.raises(ArgumentError, match="predicts"):
+        asked_by(search.predicted, space)
+    space.estimate = lambda config: math.inf if config["D"] == "tile" else cost(config)
+    order = asked_by(search.predicted, space, start=space[3])
+    assert order[0] == space[3]
+    times = [space.estimate(config) for config in order[1:]]
+    assert times == sorted(times)
+    assert tune_steps(strategy="bayesian", budget=5).best.config["STEPS"] <= 12

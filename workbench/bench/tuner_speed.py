@@ -1,0 +1,227 @@
+"""What the tuner itself costs: enumerating, compiling, storing, looking up. Part of ``workbench bench tune``.
+
+Each figure stands beside its aim. Wall-clock seconds on a computer that does nothing else; CPU seconds are given where
+other work on it would mislead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from workbench import ops
+from workbench.ops.op import Op
+from workbench.ops.tuned import lookup
+from workbench.ops.variant import Check, Restriction, TorchVariant
+from workbench.tuning.space import Space
+from workbench.tuning.store import Store
+from workbench.tuning.tune import tune
+
+KERNELS = 200
+ROWS = 1_000_000
+_MEASURED = 200
+_LOOKUPS = 20_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured cost in ``unit``; ``aim`` is what it should stay below."""
+
+    what: str
+    value: float
+    unit: str
+    aim: float
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.value <= self.aim
+
+    def __str__(self) -> str:
+        verdict = "" if self.ok else "   MISSED"
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.what:62}{self.value:>9.2f} {self.unit:2} (aim {self.aim:g} {self.unit}{note}){verdict}"
+
+
+def run(*, kernels: int = KERNELS, rows: int = ROWS) -> tuple[Figure, ...]:
+    """Measure every cost, in a home of its own that is removed afterwards.
+
+    Args:
+        kernels: how many are compiled.
+        rows: how many the store holds.
+    """
+    with tempfile.TemporaryDirectory() as folder, _home(folder):
+        return (enumeration(), *compilation(kernels), overhead(), *store(Path(folder), rows), call_path())
+
+
+def enumeration(values: int = 10) -> Figure:
+    """The legal points among ``values ** 6`` under three rules."""
+    parameters = {name: tuple(range(1, values + 1)) for name in "ABCDEF"}
+    rules = (
+        Restriction("divides", "A % B == 0", lambda c, p: c["A"] % c["B"] == 0),
+        Restriction("product", "C * D <= 12", lambda c, p: c["C"] * c["D"] <= 12),
+        Restriction("sum", "D + E + F == 12", lambda c, p: c["D"] + c["E"] + c["F"] == 12),
+    )
+    seconds = min(_seconds(lambda: len(Space(parameters, rules))) for _ in range(5))
+    return Figure(f"enumerate a constrained space of {values**6:,} points", seconds * 1e3, "ms", 50)
+
+
+def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
+    """Distinct configurations of the CUDA paged-attention kernel on two threads, and again from the cache."""
+    op = ops.get("paged_attention")
+    variant, case = op.variant("cuda_thread_group"), op.case("llama-3-8b")
+    chosen: dict[tuple, tuple] = {}
+    space = Space.of(variant, case)
+    for config in space.sample(len(space), random.Random(0)):
+        problem = case.problem(config)
+        chosen.setdefault(variant.code_key(config, problem), (config, problem))
+    work = list(chosen.values())[:count]
+
+    def compile_all() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda pair: variant.kernels(*pair, "sm_80"), work))
+
+    cpu = time.process_time()
+    first = _seconds(compile_all)
+    cpu = time.process_time() - cpu
+    again = _seconds(compile_all)
+    what = f"{len(work)} configurations of cuda_thread_group"
+    return (
+        Figure(f"compile {what} on 2 threads", first, "s", 40, f"{cpu:.1f} s of CPU time"),
+        Figure(f"the same {len(work)} from the cache", again, "s", 1),
+    )
+
+
+def overhead(count: int = _MEASURED) -> Figure:
+    """What a configuration costs that takes no time itself: claimed, checked, committed to disk twice."""
+    took = 0.0
+
+    def compute(problem, tensors) -> None:
+        nonlocal took
+        begun = time.perf_counter()
+        tensors.out.zero_()
+        took += time.perf_counter() - begun
+
+    op = _idle_op(compute, count)
+    seconds = _seconds(lambda: tune(op, device="sim", record=False)) - took
+    return Figure("the tuner's own part of one measured configuration", seconds / count * 1e3, "ms", 5)
+
+
+def store(folder: Path, rows: int = ROWS) -> tuple[Figure]:
+    """Opening a store of so many rows and asking it for one."""
+    path = folder / "large.sqlite"
+    key = _fill(path, rows)
+
+    def open_and_ask() -> None:
+        with Store(path) as opened:
+            assert opened.get(key) is not None
+
+    seconds = min(_seconds(open_and_ask) for _ in range(5))
+    return (Figure(f"open a store of {rows:,} rows and look one up", seconds * 1e3, "ms", 50),)
+
+
+def call_path(count: int = _LOOKUPS) -> Figure:
+    """The lookup of a tuned configuration that an op's call makes."""
+    op = ops.get("paged_attention")
+    problem = op.case("llama-3-8b").problem({"BLOCK_SIZE": 16})
+
+    def look() -> None:
+        for _ in range(count):
+            lookup("paged_attention", "cuda_thread_group", problem, "sim")
+
+    look()
+    seconds = min(_seconds(look) for _ in range(7))
+    return Figure("look up a tuned configuration on an op's call path", seconds / count * 1e6, "µs", 3)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def _home(folder: str) -> Iterator[None]:
+    before = os.environ.get("WORKBENCH_HOME")
+    os.environ["WORKBENCH_HOME"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["WORKBENCH_HOME"]
+        else:
+            os.environ["WORKBENCH_HOME"] = before
+
+
+@dataclass(frozen=True)
+class _IdleProblem:
+    dtype: str = "float32"
+    layout: str = "flat"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+
+class _IdleCase:
+    """Sixty-four zeros."""
+
+    name = label = "idle"
+
+    def problem(self, config=None, arch: str = "sm_80") -> _IdleProblem:
+        return _IdleProblem(arch=arch)
+
+    def inputs(self, problem, device: str = "cpu") -> SimpleNamespace:
+        return SimpleNamespace(out=torch.empty(64, device=device))
+
+    def check(self, out) -> Check:
+        error = float(out.abs().max())
+        return Check(error, 0.0, error == 0.0)
+
+    def to_dict(self) -> dict:
+        return {"name": self.name}
+
+
+def _idle_op(compute: Callable, count: int) -> Op:
+    variant = TorchVariant(
+        op="idle",
+        name="torch_zeros",
+        idea="does nothing",
+        space={"NUMBER": tuple(range(count))},
+        restrictions=(),
+        layouts=("flat",),
+        dtypes=("float32",),
+        source=Path(__file__),
+        defaults=lambda problem: {"NUMBER": 0},
+        compute=compute,
+    )
+    return Op("idle", (variant,), {"idle": _IdleCase()}, function=compute)
+
+
+def _fill(path: Path, rows: int) -> str:
+    """Rows like those of a real run, written past the store for speed; returns the key of one of them."""
+    import sqlite3
+
+    with Store(path) as small:
+        tune(_idle_op(lambda problem, tensors: tensors.out.zero_(), 1), device="sim", store=small, record=False)
+    db = sqlite3.connect(path)
+    names = [row[1] for row in db.execute("PRAGMA table_info(trials)")]
+    others = ", ".join(name for name in names if name not in ("key", "config"))
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute(
+        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows - 1}) "
+        f"INSERT INTO trials (key, config, {others}) "
+        f"SELECT lower(hex(randomblob(16))), '{{\"NUMBER\":' || i || '}}', {others} FROM trials, n"
+    )
+    db.commit()
+    (key,) = db.execute("SELECT key FROM trials LIMIT 1 OFFSET ?", (rows // 2,)).fetchone()
+    db.close()
+    return key

@@ -1,0 +1,189 @@
+"""Kernel Tuner's cache files and the T4 results and metadata of the auto-tuning community, read and written.
+
+A cache is JSON with the tunable parameters and one object per configuration, times in milliseconds; Kernel Tuner
+replays it with ``kernel_tuner.tune_cache``. While a run is going on the file lacks its closing brackets.
+T4: https://github.com/odgaard/TuningSchema; Kernel Tuner ships the schemas of version 1.0.0.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.tuning.sweep import Sweep
+from workbench.tuning.trial import Trial
+
+T4_VERSION = "1.0.0"
+
+# What a cache has no place for and a sweep needs; Kernel Tuner does not look at it.
+_OURS = ("op", "language", "case", "case_name", "case_label", "machine", "arch", "basis", "predicted_for")
+_OURS += ("source_hash", "versions", "recorded", "default_config")
+
+# Kernel Tuner knows three ways to fail; T4 five.
+_ERRORS = {"restricted": "InvalidConfig", "compile_error": "CompilationFailedConfig"}
+_OUTCOMES = {
+    "InvalidConfig": "restricted",
+    "CompilationFailedConfig": "compile_error",
+    "RuntimeFailedConfig": "launch_error",
+    "ErrorConfig": "crash",
+}
+_INVALIDITY = {
+    "ok": "correct",
+    "restricted": "constraints",
+    "compile_error": "compile",
+    "launch_error": "runtime",
+    "crash": "runtime",
+    "wrong_result": "correctness",
+    "timeout": "timeout",
+}
+
+
+def is_cache(text: str) -> bool:
+    """Whether a file's text is that of a Kernel Tuner cache."""
+    return '"tune_params_keys"' in text
+
+
+def to_cache(sweep: Sweep) -> dict:
+    """A sweep as the content of a Kernel Tuner cache. Where times are predicted, ``device_name`` says so."""
+    device = sweep.device if sweep.basis == "measured" else f"predicted for {sweep.predicted_for}"
+    names = list(sweep.parameters)
+    return {
+        "device_name": device,
+        "kernel_name": sweep.variant,
+        "problem_size": [1],  # Kernel Tuner wants one; the case says what was solved
+        "tune_params_keys": names,
+        "tune_params": {name: list(values) for name, values in sweep.parameters.items()},
+        "objective": "time",
+        "workbench": {"label": sweep.label} | {name: getattr(sweep, name) for name in _OURS},
+        "cache": {",".join(str(value) for value in trial.config.values()): _cached(trial) for trial in sweep.trials},
+    }
+
+
+def _cached(trial: Trial) -> dict:
+    row = dict(trial.config)
+    if trial.seconds is None:
+        row["__error__"] = _ERRORS.get(trial.outcome, "RuntimeFailedConfig")
+    else:
+        row["time"] = _ms(trial.seconds)
+        row["times"] = [_ms(sample) for sample in trial.samples] or [_ms(trial.seconds)]
+    times = {"compile_time": _ms(trial.compile_seconds or 0.0), "benchmark_time": _ms(sum(trial.samples))}
+    # Kernel Tuner adds these up, so they must be there; what is not known is no time.
+    times |= {"verification_time": 0.0, "strategy_time": 0.0, "framework_time": 0.0}
+    return row | times | {"timestamp": _stamp(trial.finished)}
+
+
+def from_cache(text: str) -> Sweep:
+    """The sweep in a Kernel Tuner cache, finished or not. Raises ValueError for one that is damaged."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        # Of a run that goes on, or was ended: the last comma and the closing brackets are missing.
+        record = json.loads(text.rstrip().removesuffix(",") + "}}")
+    names, kernel = record["tune_params_keys"], record["kernel_name"]
+    size = "problem size " + " x ".join(map(str, _listed(record["problem_size"])))
+    stamps = sorted(row["timestamp"] for row in record["cache"].values() if row.get("timestamp"))
+    foreign = {"op": kernel, "language": "", "case": {"problem_size": record["problem_size"]}, "case_name": size}
+    foreign |= {"case_label": size, "machine": record["device_name"], "arch": "", "basis": "measured"}
+    foreign |= {"predicted_for": None, "source_hash": "", "versions": {}, "default_config": None}
+    foreign |= {"recorded": stamps[-1][:10] if stamps else "", "origin": "Kernel Tuner"}
+    ours = record.get("workbench", {})
+    header = foreign | {name: ours[name] for name in _OURS if name in ours}
+    header |= {"variant": kernel, "device": "sim" if header["basis"] == "predicted" else record["device_name"]}
+    common = {name: header[name] for name in ("op", "variant", "language", "device", "arch", "predicted_for")}
+    common |= {"case": header["case_name"], "reused": True}
+    objective = _listed(record.get("objective", "time"))[0]
+    seconds = "predicted_seconds" if header["basis"] == "predicted" else "measured_seconds"
+    return Sweep(
+        **header,
+        parameters={name: tuple(record["tune_params"][name]) for name in names},
+        trials=tuple(_trial(row, names, objective, seconds, common) for row in record["cache"].values()),
+    )
+
+
+def _trial(row: Mapping, names: list[str], objective: str, seconds: str, common: Mapping) -> Trial:
+    config = {name: row[name] for name in names}
+    value = row.get(objective)
+    # Files of older versions have the error in the place of the time.
+    error = row.get("__error__") or (value if isinstance(value, str) else None)
+    if error is not None:
+        return Trial(config=config, outcome=_OUTCOMES.get(error, "crash"), message=error, **common)
+    if objective != "time":
+        raise ValueError(f"its objective is {objective!r}; only times can be replayed")
+    samples = tuple(sample / 1e3 for sample in row.get("times", ())) if seconds == "measured_seconds" else ()
+    return Trial(config=config, outcome="ok", samples=samples, **{seconds: value / 1e3}, **common)
+
+
+def to_t4_results(sweep: Sweep) -> dict:
+    """A sweep as T4 results; every time in it is in milliseconds."""
+    return {
+        "schema_version": T4_VERSION,
+        "metadata": {"timeunit": "milliseconds", "label": sweep.label},
+        "results": [_t4(trial) for trial in sweep.trials],
+    }
+
+
+def _t4(trial: Trial) -> dict:
+    measurements = []
+    if trial.seconds is not None:
+        name = "time" if trial.basis == "measured" else "predicted_time"
+        measurements.append({"name": name, "value": _ms(trial.seconds), "unit": "ms"})
+    units = {"registers": "", "spill_bytes": "B", "shared_bytes": "B", "occupancy": ""}
+    measurements += [
+        {"name": name, "value": trial.resources[name], "unit": unit}
+        for name, unit in units.items()
+        if name in trial.resources
+    ]
+    return {
+        "timestamp": _stamp(trial.finished),
+        "configuration": dict(trial.config),
+        "objectives": [measurements[0]["name"]] if trial.seconds is not None else [],
+        "times": {
+            "compilation_time": _ms(trial.compile_seconds or 0.0),
+            "runtimes": [_ms(sample) for sample in trial.samples],
+        },
+        "invalidity": _INVALIDITY[trial.outcome],
+        "correctness": float(trial.ok),
+        "measurements": measurements,
+    }
+
+
+def to_t4_metadata(sweep: Sweep) -> dict:
+    """The T4 metadata of a sweep: the machine and the versions."""
+    machine = {"device": sweep.device, "description": sweep.machine, "arch": sweep.arch, "label": sweep.label}
+    return {
+        "schema_version": T4_VERSION,
+        "metadata": {
+            "hardware": {"hardware_description": [machine], "operating_system": platform.system()},
+            "environment": {
+                "device_query": {},
+                "requirements": [f"{name}=={version}" for name, version in sweep.versions.items()],
+            },
+        },
+    }
+
+
+def export(sweep: Sweep, path: str | Path, kind: str) -> Path:
+    """Write a sweep as "kernel-tuner" (a cache), "t4" (results), "t4-metadata" or "sweep" (our own format)."""
+    if kind == "sweep":
+        return sweep.save(path)
+    content = {"kernel-tuner": to_cache, "t4": to_t4_results, "t4-metadata": to_t4_metadata}[kind](sweep)
+    # Kernel Tuner tells a finished cache by its last three characters.
+    text = json.dumps(content, indent=None if kind == "kernel-tuner" else 1)
+    path = Path(path)
+    path.write_text(text)
+    return path
+
+
+def _ms(seconds: float) -> float:
+    return seconds * 1e3
+
+
+def _stamp(seconds: float | None) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(seconds)) if seconds else ""
+
+
+def _listed(value) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]

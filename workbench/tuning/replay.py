@@ -1,0 +1,239 @@
+"""Replay: a recorded sweep answers instead of a device.
+
+Everything above the measurement is the real thing (space, strategy, ranking, tables, pictures); nothing is compiled,
+run or stored, and every label names the machine that the times are from.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.variant import Restriction
+from workbench.tuning.attempts import Progress, trial_key
+from workbench.tuning.device_models import DeviceModel, device_models
+from workbench.tuning.run import TuningRun
+from workbench.tuning.search import Budget, Strategy
+from workbench.tuning.space import Space
+from workbench.tuning.sweep import Sweep, load
+from workbench.tuning.trial import Trial, canonical
+
+PREFIX = "replay:"
+
+
+@dataclass(frozen=True)
+class ReplayedCase:
+    """A case by name: what it held is in ``record``."""
+
+    name: str
+    label: str
+    record: Mapping[str, Any] = field(hash=False)
+
+    def problem(self, config: Mapping | None = None, arch: str = "") -> None:
+        """Nothing: a replay solves no problem."""
+
+    def to_dict(self) -> dict:
+        return dict(self.record)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedVariant:
+    """The variant of a sweep, as it was then; the present one of that name may be another."""
+
+    op: str
+    name: str
+    language: str
+    space: Mapping[str, tuple]
+    source_hash: str
+    start: Mapping[str, Any]
+
+    def default_config(self, problem: Any) -> dict:
+        """The untuned rule's choice when the sweep was recorded; empty where it is not known."""
+        return dict(self.start)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedOp:
+    """The op of a sweep: its one variant on its one case."""
+
+    name: str
+    variants: tuple[ReplayedVariant, ...]
+    cases: Mapping[str, ReplayedCase]
+
+
+class ReplayedDevice:
+    """Stands where a device stands; ``op`` and ``model`` are those of the sweep."""
+
+    name = "replay"
+
+    def __init__(self, sweep: Sweep):
+        self.sweep = sweep
+        self.arch = sweep.arch
+        self.description = f"replay of {sweep.name}"
+        self.time_label = f"replayed: {sweep.label}"
+        start = sweep.default_config or {}
+        variant = ReplayedVariant(
+            sweep.op, sweep.variant, sweep.language, dict(sweep.parameters), sweep.source_hash, start
+        )
+        case = ReplayedCase(sweep.case_name, sweep.case_label, sweep.case)
+        self.op = ReplayedOp(sweep.op, (variant,), {case.name: case})
+
+    @property
+    def model(self) -> DeviceModel | None:
+        """The device model that the times were predicted for; None for measured ones."""
+        return device_models().get(self.sweep.predicted_for)
+
+    @property
+    def store_path(self) -> Path:
+        """Where the trials are from."""
+        return self.sweep.path or Path(self.sweep.name)
+
+    def trial(self, config: Mapping) -> Trial:
+        """The recorded trial, or one that says that there is none."""
+        found = self.sweep.by_config.get(canonical(dict(config)))
+        if found is not None:
+            return found
+        return Trial(
+            op=self.sweep.op,
+            variant=self.sweep.variant,
+            language=self.sweep.language,
+            case=self.sweep.case_name,
+            config=dict(config),
+            device=self.sweep.device,
+            arch=self.sweep.arch,
+            outcome="restricted",
+            message=f"not in the recorded sweep {self.store_path}",
+        )
+
+
+def space_of(sweep: Sweep) -> Space:
+    """The recorded configurations as a space: of all points of the parameters those that the sweep holds."""
+    held = {tuple(trial.config.values()) for trial in sweep.trials}
+    names = tuple(sweep.parameters)
+    recorded = Restriction(
+        "recorded",
+        "the sweep holds this configuration",
+        lambda config, problem: tuple(config[name] for name in names) in held,
+    )
+    return Space(sweep.parameters, [recorded])
+
+
+def open_replay(device: str, op, cases, variants, model) -> ReplayedDevice:
+    """The device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
+
+    FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
+    name what the sweep does not hold, UnknownNameError or StoreError where there is no such sweep.
+    """
+    replayed = ReplayedDevice(load(device.removeprefix(PREFIX)))
+    sweep = replayed.sweep
+    asked = {"op": (op, sweep.op), "cases": (cases, sweep.case_name), "variants": (variants, sweep.variant)}
+    for what, (given, held) in asked.items():
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        names = [getattr(one, "name", one) for one in (given if several else [given]) if one is not None]
+        if any(name != held for name in names):
+            remedy = f"It holds {sweep.op}/{sweep.variant} on {sweep.case_name}; record another sweep for others."
+            raise ArgumentError(what, ", ".join(map(str, names)), f"{held!r}, which {sweep.name} holds", remedy)
+    if model is not None:
+        raise ArgumentError("model", model, "None in a replay", "Its times were recorded; they are not predicted anew.")
+    return replayed
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    """A call of `tune` on a recorded sweep, its arguments understood."""
+
+    device: ReplayedDevice
+    strategy: Strategy
+    budget: Budget
+    seed: int
+
+    @property
+    def op(self) -> ReplayedOp:
+        return self.device.op
+
+    @property
+    def total(self) -> int | None:
+        """Configurations that will be looked up at most; None where time decides."""
+        return None if math.isfinite(self.budget.seconds) else int(min(len(self._space), self.budget.configurations))
+
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
+        """Search. Ends as by Ctrl-C when ``stop`` is set."""
+        from workbench.tuning.tune import _search
+
+        begun = time.monotonic()
+        attempts = _Answers(self.device, progress, self.total, stop)
+        (variant,) = self.op.variants
+        start = variant.default_config(None)
+        interrupted = False
+        try:
+            _search(
+                attempts,
+                variant,
+                self._space,
+                start if start in self._space else None,
+                self.strategy,
+                self.budget,
+                self.seed,
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+        return self.result(
+            attempts.trials.values(),
+            new=0,
+            reused=len(attempts.trials),
+            interrupted=interrupted,
+            seconds=time.monotonic() - begun,
+        )
+
+    def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
+        """These trials as a run, in the order of the space; what the sweep lacks comes last."""
+        space = self._space
+        last = len(space)
+        ordered = sorted(trials, key=lambda trial: space.index(trial.config) if trial.config in space else last)
+        return TuningRun(
+            op=self.op,
+            cases=tuple(self.op.cases.values()),
+            variants=self.op.variants,
+            spaces={self.op.variants[0]: space},
+            device=self.device,
+            model=self.device.model,
+            trials=tuple(ordered),
+            **({"store_path": self.device.store_path} | counts),
+        )
+
+    @cached_property
+    def _space(self) -> Space:
+        return space_of(self.device.sweep)
+
+
+class _Answers:
+    """What `Attempts` is to a device: each configuration is looked up in the sweep."""
+
+    def __init__(self, device: ReplayedDevice, progress, total: int | None, stop: threading.Event | None):
+        self.cases = tuple(device.op.cases.values())
+        self.trials: dict[tuple, Trial] = {}
+        self._device, self._progress, self._total, self._stop = device, progress, total, stop
+        self._best: Trial | None = None
+
+    def run(self, variant: ReplayedVariant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+        """Look configurations up; False if ``deadline`` (time.monotonic) came before all were done."""
+        for config in configs:
+            if self._stop is not None and self._stop.is_set():
+                raise KeyboardInterrupt
+            if time.monotonic() >= deadline:
+                return False
+            trial = self._device.trial(config)
+            self.trials[trial_key(trial)] = trial
+            if trial.seconds is not None and (self._best is None or trial.seconds < self._best.seconds):
+                self._best = trial
+            if self._progress:
+                done = len(self.trials)
+                self._progress(Progress(done, self._total, 0, done, trial, self._best))
+        return True
