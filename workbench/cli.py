@@ -99,9 +99,10 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
     """
     from rich.console import Console
 
-    from workbench.tuning import print_progress, summary_table
+    from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
 
+    bar = ProgressBar()
     result = run(
         op,
         list(cases) or None,
@@ -112,8 +113,9 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         store=store,
         quick=quick,
         retry_failed=retry_failed,
-        progress=print_progress,
+        progress=bar,
     )
+    bar.close()
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(summary_table(result))
     console.print(str(result))

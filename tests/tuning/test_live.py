@@ -96,5 +96,5 @@ def test_what_ends_a_foreground_run_ends_this_one_and_arguments_are_refused_at_o
     with pytest.raises(MissingToolError, match="no compiler"):
         live.result(60)
     assert live.phase == "failed"
-    assert isinstance(live.error(), MissingToolError)
+    assert isinstance(live.error, MissingToolError)
     assert live.snapshot().best is None

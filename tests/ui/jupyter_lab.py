@@ -21,13 +21,16 @@ _OWN = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHO
 
 
 @contextlib.contextmanager
-def jupyter_lab(folder: Path, scratch: Path) -> Iterator[str]:
-    """The address of a JupyterLab over ``folder``, as somebody new to it has it: without settings of their own."""
+def jupyter_lab(folder: Path, scratch: Path, **environment: str) -> Iterator[str]:
+    """The address of a JupyterLab over ``folder``, as somebody new to it has it: without settings of their own.
+
+    Its files go to ``scratch``; ``environment`` is added to that of its kernels.
+    """
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: pip install 'kernel-workbench[lab]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {name: str(scratch / name.lower()) for name in _OWN}
+    own = {name: str(scratch / name.lower()) for name in _OWN} | environment
     options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
     options += ["--LabApp.expose_app_in_browser=True"]

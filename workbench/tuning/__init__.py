@@ -13,8 +13,9 @@ from workbench.tuning.run import Choice, TuningRun
 from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space
 from workbench.tuning.store import Store
-from workbench.tuning.summary import print_progress, summary_table
+from workbench.tuning.summary import summary_table
 from workbench.tuning.table import lookup
+from workbench.tuning.terminal import ProgressBar
 from workbench.tuning.trial import OUTCOMES, Trial
 from workbench.tuning.tune import tune
 
@@ -30,6 +31,7 @@ __all__ = [
     "LiveTuning",
     "Prediction",
     "Progress",
+    "ProgressBar",
     "Space",
     "Store",
     "Trial",
@@ -39,7 +41,6 @@ __all__ = [
     "evaluate",
     "lookup",
     "predict",
-    "print_progress",
     "summary_table",
     "tune",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -15,6 +16,7 @@ from workbench.tuning.trial import Trial
 if TYPE_CHECKING:
     from workbench.ops.op import Op
     from workbench.tuning.run import TuningRun
+    from workbench.ui.tuning_view import TuningView
 
 
 class Job(Protocol):
@@ -40,9 +42,11 @@ class LiveTuning:
         self._tell = progress
         self._trials: list[Trial] = []
         self._stop = threading.Event()
+        self._run: TuningRun | None = None
+        self._error: BaseException | None = None
         self._outcome: Future[TuningRun] = Future()
         self._listeners: list[Callable[[], None]] = []
-        self.begun = time.monotonic()
+        self._begun, self._ended = time.monotonic(), 0.0
         self.progress: Progress | None = None
         # A daemon: a notebook's kernel that shuts down does not wait for it, and the store has every finished row.
         self._thread = threading.Thread(target=self._work, name="tuning", daemon=True)
@@ -53,28 +57,50 @@ class LiveTuning:
     @property
     def phase(self) -> str:
         """ "running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
-        if not self._outcome.done():
-            return "stopping" if self._stop.is_set() else "running"
-        if self._outcome.exception():
+        if self._error is not None:
             return "failed"
-        return "stopped" if self._outcome.result().interrupted else "done"
+        if self._run is not None:
+            return "stopped" if self._run.interrupted else "done"
+        return "stopping" if self._stop.is_set() else "running"
 
     @property
     def total(self) -> int | None:
         """Attempts that it will make at most; None where time decides."""
         return self._job.total
 
+    @property
     def error(self) -> BaseException | None:
         """What ended it, if it failed."""
-        return self._outcome.exception() if self._outcome.done() else None
+        return self._error
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """What has been finished, in that order."""
+        return tuple(self._trials)
+
+    @property
+    def outline(self) -> TuningRun:
+        """The run without its trials: op, cases, variants, spaces, device."""
+        return self._job.result((), new=0, reused=0, interrupted=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running, or ran."""
+        return (self._ended or time.monotonic()) - self._begun
 
     def snapshot(self) -> TuningRun:
         """What has been found so far, as a `TuningRun`; the result itself once there is one."""
-        if self._outcome.done() and not self._outcome.exception():
-            return self._outcome.result()
-        seconds, trials, progress = time.monotonic() - self.begun, tuple(self._trials), self.progress
+        if self._run is not None:
+            return self._run
+        trials, progress = self.trials, self.progress
         new, reused = (progress.new, progress.reused) if progress else (0, 0)
-        return self._job.result(trials, new=new, reused=reused, interrupted=False, seconds=seconds)
+        return self._job.result(trials, new=new, reused=reused, interrupted=False, seconds=self.seconds)
+
+    def widget(self) -> TuningView:
+        """A view that follows it, with a Stop button; put it last in a notebook cell. Needs anywidget (``[lab]``)."""
+        from workbench.ui.tuning_view import TuningView
+
+        return TuningView(self)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each attempt and at the end, in the thread that tunes."""
@@ -105,12 +131,16 @@ class LiveTuning:
 
     def _work(self) -> None:
         try:
-            run = self._job.run(self._on_progress, self._stop)
+            self._run = self._job.run(self._on_progress, self._stop)
         except BaseException as error:
-            self._outcome.set_exception(error)
-        else:
-            self._outcome.set_result(run)
+            self._error = error
+        self._ended = time.monotonic()
+        # Who listens knows before who waits goes on.
         self._notify()
+        if self._error is not None:
+            self._outcome.set_exception(self._error)
+        else:
+            self._outcome.set_result(self._run)
 
     def _on_progress(self, progress: Progress) -> None:
         self.progress = progress
@@ -121,4 +151,9 @@ class LiveTuning:
 
     def _notify(self) -> None:
         for listener in tuple(self._listeners):
-            listener()
+            try:
+                listener()
+            except Exception:
+                # A view whose browser has gone must not end the search.
+                logging.getLogger(__name__).exception("a listener of %r failed, and is not called any more", self)
+                self._listeners.remove(listener)

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.ops.tuned import Entry, problem_record
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import median_error
 from workbench.tuning.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.versions import versions
+
+if TYPE_CHECKING:
+    from workbench.ui.tuning_view import TuningView
 
 PREDICTED_TIE = 0.01
 """Predicted times within this share of each other count as tied: the model does not tell them apart."""
@@ -179,6 +183,18 @@ class TuningRun:
         from workbench.tuning.summary import plot
 
         return plot(self, ax)
+
+    def heat_map(self, x: str, y: str, variant: str | None = None, case: str | None = None, ax=None):
+        """The best time for every two values of the parameters ``x`` and ``y`` of a variant. Needs matplotlib."""
+        from workbench.tuning.landscape import heat_map
+
+        return heat_map(self, x, y, variant, case, ax)
+
+    def widget(self) -> TuningView:
+        """Its attempts and its landscape with controls. Needs anywidget (``[lab]``)."""
+        from workbench.ui.tuning_view import TuningView
+
+        return TuningView(self)
 
     def __str__(self) -> str:
         from workbench.tuning.summary import text_of

@@ -213,6 +213,14 @@ class Space:
                 found.extend(itertools.islice(legal, 1) if adjacent else legal)
         return found
 
+    def legal_counts(self, *names: str) -> np.ndarray:
+        """How many legal configurations have each combination of values of these parameters: one axis for each."""
+        axes = [self._names.index(name) for name in names]
+        counts = np.zeros([len(self.parameters[name]) for name in names], dtype=np.int64)
+        rows = self._enumerate()
+        np.add.at(counts, tuple(rows[:, axis] for axis in axes), 1)
+        return counts
+
     def sample(self, count: int, rng) -> list[dict]:
         """``count`` different legal configurations (all, if there are fewer), drawn by ``rng`` (a random.Random)."""
         chosen = rng.sample(range(len(self)), min(count, len(self)))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html
-import sys
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
-    from workbench.tuning.attempts import Progress
     from workbench.tuning.run import TuningRun
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
@@ -220,18 +218,6 @@ def plot(run: TuningRun, ax=None):
     if run.ranking:
         ax.legend()
     return ax
-
-
-def print_progress(progress: Progress) -> None:
-    """One line on a terminal that is overwritten after each attempt; nothing where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        return
-    total = "" if progress.total is None else f" of {progress.total}"
-    best = "" if progress.best is None else f", best {_micro(progress.best.seconds):.2f} µs {progress.best.basis}"
-    latest = f"{progress.latest.variant} {progress.latest.config_text}: {progress.latest.outcome}"
-    line = f"{progress.done}{total} ({progress.reused} from the store{best}) {latest}"
-    end = "\n" if progress.done == progress.total else ""
-    print(f"\r\033[K{line[:150]}", end=end, file=sys.stderr, flush=True)
 
 
 def _winning(run: TuningRun) -> set[int]:

@@ -85,8 +85,8 @@ def tune(
         limits: when to stop a kernel on the simulator.
         executor: any `concurrent.futures.Executor`, whose workers try the configurations while this process keeps the
             store; see `workbench.tuning.cluster`.
-        background: return at once with a `LiveTuning`, which says how far it is, can be stopped, and whose ``result()``
-            is the TuningRun.
+        background: return at once with a `LiveTuning`: its ``widget()`` shows how far it is and can stop it, its
+            ``result()`` is the TuningRun.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says

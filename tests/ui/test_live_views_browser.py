@@ -1,0 +1,161 @@
+"""The live views in a real browser: JupyterLab, a kernel, and headless Chromium that clicks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jupyter_lab import TOKEN, chromium_page, jupyter_lab
+
+BLOCKS = (
+    "from workbench.kvcache import BlockManager\n"
+    "from workbench.ui.block_view import BlockView\n"
+    "manager = BlockManager(6, 4, num_host_blocks=2)\n"
+    "view = BlockView(manager)\n"
+    "view.allocate(6)\n"
+    "view",
+    "print('tables', {seq: manager.block_table(seq) for seq in manager.sequences}, manager.num_tokens('B'))",
+)
+TUNING = (
+    # A slow kernel without a clock: half of the configurations wait until the gate is opened.
+    f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1] / 'tuning')!r})\n"
+    "import threading\nimport toy\ngate = threading.Event()\n"
+    "def behaviour(config):\n"
+    "    if config['STEPS'] == 14 and config['PAGE'] == 8:\n"
+    "        assert gate.wait(120)\n"
+    "    toy.fail_by_value(config)\n"
+    "variant = toy.steps_variant((1, 2, 3, 13, 14, 15, 16), pages=(8, 16), behaviour=behaviour)\n"
+    "live = toy.tune_steps(variant, background=True)\n"
+    "live.widget()",
+    "print('the kernel answers;', live.phase)",
+    "gate.set()\nrun = live.result(60)\nprint(len(run.trials), 'kept', run.outcomes, live.phase)",
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a JupyterLab of its own, with a notebook for each view."""
+    tmp_path = tmp_path_factory.mktemp("lab")
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    for name, texts in (("blocks", BLOCKS), ("tuning", TUNING)):
+        blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+        cells = [blank | {"id": f"cell{i}", "source": text} for i, text in enumerate(texts)]
+        notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+        (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
+    with jupyter_lab(folder, tmp_path, WORKBENCH_HOME=str(tmp_path / "home of its own")) as address:
+        yield address
+
+
+@pytest.fixture
+def page():
+    with chromium_page() as found:
+        yield found
+
+
+def test_clicks_reach_the_manager_and_its_answer_is_displayed(page, lab):
+    expect = open_notebook(page, lab, "blocks")
+    run(page, 0)
+
+    view = page.locator(".bv-root")
+    expect(view.locator("[data-seq=A] .bv-logical")).to_have_text(["0 → 0", "1 → 1"])
+    expect(view.locator("[data-seq=B]")).to_have_count(0)
+
+    view.locator("[data-seq=A] [data-action=fork]").click()
+    expect(view.locator("[data-seq=B] .bv-logical")).to_have_text(["0 → 0", "1 → 1"])
+    expect(view.locator("[data-block='1'] .bv-refs").first).to_have_text("A, B (2 refs)")
+
+    # By keyboard: rows are drawn anew, and yet the button keeps the focus; JupyterLab takes no key for itself.
+    append = view.locator("[data-seq=B] [data-action=append]")
+    append.focus()
+    page.keyboard.press("Enter")
+    expect(view.locator(".bv-message")).to_contain_text("copy block 1 to block 2 (copy-on-write)")
+    expect(view.locator("[data-seq=B] .bv-logical")).to_have_text(["0 → 0", "1 → 2"])
+    expect(append).to_be_focused()
+    page.keyboard.press("Space")
+    expect(view.locator("[data-seq=B] .bv-length")).to_have_text("8 tokens")
+    expect(append).to_be_focused()
+
+    view.locator(".bv-tokens").fill("100")
+    view.locator("[data-action=allocate]").click()
+    expect(view.locator(".bv-message.bv-refused")).to_contain_text("25 device blocks needed; available: 3 free")
+
+    view.locator("[data-seq=A] [data-action=swap_out]").click()
+    expect(view.locator("[data-seq=A] .bv-length")).to_have_text("6 tokens, on the host")
+    expect(view.locator("[data-seq=A] .bv-logical")).to_have_text(["0 → host 0", "1 → host 1"])
+    expect(view.locator(".bv-message.bv-refused")).to_have_count(0)
+    view.locator("[data-seq=A] [data-action=free]").focus()
+    page.keyboard.press("Enter")
+    expect(view.locator("[data-seq=A]")).to_have_count(0)
+    expect(view.locator("[data-seq=B] [data-action=free]")).to_be_focused()
+
+    run(page, 1)
+    printed = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output")
+    expect(printed).to_contain_text("tables {'B': [0, 2]} 8")
+
+
+def test_a_tuning_run_is_watched_and_stopped_while_the_kernel_answers(page, lab):
+    expect = open_notebook(page, lab, "tuning")
+    run(page, 0)
+    view = page.locator(".tv-root")
+    # 1 8 and 1 16, 2 8 ..., 13 16 have ended, 14 8 waits.
+    expect(view.locator(".tv-headline")).to_contain_text("9 of 14 attempts")
+    expect(view.locator(".tv-headline")).to_contain_text("left")
+    expect(view.locator(".tv-best")).to_contain_text("STEPS=1 PAGE=8")
+    expect(view.locator(".tv-point")).to_have_count(9)
+    expect(view.locator(".tv-legend .tv-entry")).to_have_text(
+        ["6 ok", "2 compile error", "1 crash", "best so far"], use_inner_text=True
+    )
+    expect(view.locator(".tv-cell[data-outcome=ok]")).to_have_count(6)
+    expect(view.locator(".tv-cell[data-outcome=untried]")).to_have_count(5)
+
+    run(page, 1)
+    printed = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output")
+    expect(printed).to_contain_text("the kernel answers; running")
+
+    # By keyboard: JupyterLab takes no arrow key for itself.
+    view.locator(".tv-scatter").focus()
+    page.keyboard.press("End")
+    expect(view.locator(".tv-detail")).to_contain_text("9. steps STEPS=13 PAGE=16: compile_error: planted")
+    page.keyboard.press("Home")
+    expect(view.locator(".tv-detail")).to_contain_text("1. steps")
+    view.locator("[data-name=x]").select_option("PAGE")
+    expect(view.locator(".tv-corner")).to_have_text("STEPS ↓  PAGE →")
+
+    view.locator(".tv-stop").click()
+    expect(view.locator(".tv-headline")).to_contain_text("stopping after the present attempt")
+    expect(view.locator(".tv-stop")).to_be_disabled()
+    run(page, 2)
+    printed = page.locator(".jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
+    expect(printed).to_contain_text("10 kept")
+    expect(printed).to_contain_text("stopped")
+    expect(view.locator(".tv-headline")).to_contain_text("everything finished is kept")
+    expect(view.locator(".tv-stop")).to_be_hidden()
+    expect(view.locator(".tv-point")).to_have_count(10)
+
+
+def open_notebook(page, lab: str, name: str):
+    """Show a notebook, wait for its kernel, and return Playwright's ``expect``."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)
+    page.goto(f"{lab}/doc/tree/{name}.ipynb?token={TOKEN}&reset", wait_until="domcontentloaded")
+    page.locator(".jp-Notebook").wait_for()
+    expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").first).to_be_attached()
+    return expect
+
+
+def run(page, number: int) -> None:
+    """Run one cell of the notebook; again if the page was still loading and did not take the key."""
+    cell = page.locator(".jp-CodeCell").nth(number)
+    prompt = cell.locator(".jp-InputArea-prompt")
+    for _ in range(20):
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        for _ in range(30):
+            if prompt.inner_text().strip() != "[ ]:":
+                return
+            page.wait_for_timeout(100)
+    pytest.fail(f"cell {number} did not run")

@@ -1,0 +1,170 @@
+"""The landscape of a space: the best time for every two parameters' values, and how the search went, as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.errors import ArgumentError, MissingToolError
+from workbench.tuning.space import Space
+from workbench.tuning.trial import OUTCOMES, Trial
+
+if TYPE_CHECKING:
+    from workbench.tuning.run import TuningRun
+
+# Okabe and Ito's palette; what failed differs from what is right in shape, too.
+OUTCOME_STYLES = {
+    "ok": ("#0072B2", "o"),
+    "restricted": ("#999999", "_"),
+    "compile_error": ("#E69F00", "^"),
+    "launch_error": ("#D55E00", "s"),
+    "wrong_result": ("#CC79A7", "D"),
+    "timeout": ("#56B4E9", "v"),
+    "crash": ("#000000", "X"),
+}
+UNTRIED, RESTRICTED = "untried", "restricted"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All configurations that share two values. ``seconds`` is the best of their times, None if none has one.
+
+    ``outcome`` is "ok"; without a time the outcome that most of them came to, "restricted" if no configuration is
+    legal, or "untried".
+    """
+
+    seconds: float | None
+    outcome: str
+    tried: int
+    legal: int
+
+
+def cells(trials: Iterable[Trial], space: Space, x: str, y: str) -> list[list[Cell]]:
+    """``[values of y][values of x]`` cells of trials of one variant on one case.
+
+    Raises ArgumentError unless ``x`` and ``y`` are two different parameters of the space.
+    """
+    for name, value in (("x", x), ("y", y)):
+        if value not in space.parameters or x == y:
+            raise ArgumentError(
+                name, repr(value), f"two different ones of {', '.join(space.parameters)}", "Name two parameters."
+            )
+    found: dict[tuple, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault((trial.config.get(x), trial.config.get(y)), []).append(trial)
+    legal = space.legal_counts(y, x)
+    return [
+        [
+            _cell(found.get((x_value, y_value), []), int(legal[row, column]))
+            for column, x_value in enumerate(space.parameters[x])
+        ]
+        for row, y_value in enumerate(space.parameters[y])
+    ]
+
+
+def _cell(trials: Sequence[Trial], legal: int) -> Cell:
+    times = [trial.seconds for trial in trials if trial.seconds is not None]
+    if times:
+        return Cell(min(times), "ok", len(trials), legal)
+    outcomes = [trial.outcome for trial in trials]
+    none = UNTRIED if legal else RESTRICTED
+    return Cell(None, max(OUTCOMES, key=outcomes.count) if outcomes else none, len(trials), legal)
+
+
+def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None = None) -> tuple[list[Trial], Space]:
+    """The trials and the space of one variant (default the best one's) on one case (default the first).
+
+    Raises ArgumentError for a name that the run does not have.
+    """
+    names = [each.name for each in run.variants]
+    variant = variant or (run.best.variant if run.best else names[0])
+    cases = [each.name for each in run.cases]
+    case = case or cases[0]
+    for what, name, known in (("variant", variant, names), ("case", case, cases)):
+        if name not in known:
+            raise ArgumentError(what, repr(name), ", ".join(known), "Name one that was tuned.")
+    space = next(space for each, space in run.spaces.items() if each.name == variant)
+    return [trial for trial in run.trials if (trial.variant, trial.case) == (variant, case)], space
+
+
+def heat_map(run: TuningRun, x: str, y: str, variant: str | None = None, case: str | None = None, ax=None):
+    """Draw the best time for every two values of ``x`` and ``y``, over all values of the others; returns the axes."""
+    trials, space = chosen_trials(run, variant, case)
+    basis = "measured" if run.model is None else "predicted"
+    return draw_cells(cells(trials, space, x, y), space, x, y, f"{basis} [µs]", ax)
+
+
+def draw_cells(grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, label: str, ax=None):
+    """Draw `cells`: the darker the faster, the best one framed; what has no time says why not."""
+    pyplot = _pyplot()
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+
+    xs, ys = space.parameters[x], space.parameters[y]
+    if ax is None:
+        _, ax = pyplot.subplots(figsize=(1.6 + 0.75 * len(xs), 1.2 + 0.5 * len(ys)), layout="constrained")
+    times = [cell.seconds for row in grid for cell in row if cell.seconds is not None]
+    best, worst = (min(times), max(times)) if times else (1.0, 1.0)
+    norm = LogNorm(best, max(worst, 1.001 * best))
+    palette = pyplot.get_cmap("cividis")
+    for row, of_row in enumerate(grid):
+        for column, cell in enumerate(of_row):
+            place = {"xy": (column - 0.5, row - 0.5), "width": 1, "height": 1}
+            text = {"x": column, "y": row, "ha": "center", "va": "center", "fontsize": 8}
+            if cell.seconds is not None:
+                shade = norm(cell.seconds)
+                ax.add_patch(Rectangle(**place, facecolor=palette(shade), edgecolor="white"))
+                ax.text(**text, s=_figure(cell.seconds * 1e6), color="white" if shade < 0.5 else "black")
+            elif cell.outcome == RESTRICTED:
+                ax.add_patch(Rectangle(**place, facecolor="#eeeeee", edgecolor="#bbbbbb", hatch="///", linewidth=0))
+            else:
+                colour = OUTCOME_STYLES.get(cell.outcome, ("#666666", ""))[0]
+                ax.text(**text, s="·" if cell.outcome == UNTRIED else cell.outcome.replace("_", "\n"), color=colour)
+            if cell.seconds is not None and cell.seconds == best:
+                ax.add_patch(Rectangle(**place, fill=False, edgecolor="#D55E00", linewidth=3, zorder=3))
+    ax.set_xticks(range(len(xs)), [str(value) for value in xs])
+    ax.set_yticks(range(len(ys)), [str(value) for value in ys])
+    ax.set(xlim=(-0.5, len(xs) - 0.5), ylim=(len(ys) - 0.5, -0.5), xlabel=x, ylabel=y, title=f"best {label}")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def draw_history(trials: Sequence[Trial], label: str, ax=None):
+    """Draw the time of each trial in the order given, what failed above them, and the best so far; returns the axes."""
+    pyplot = _pyplot()
+    if ax is None:
+        _, ax = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    times = [trial.seconds * 1e6 for trial in trials if trial.seconds is not None]
+    lowest, highest = (min(times), max(times)) if times else (1.0, 1.0)
+    above = highest * max(1.15, (highest / lowest) ** 0.15)
+    for outcome, (colour, marker) in OUTCOME_STYLES.items():
+        here = [(at, t.seconds) for at, t in enumerate(trials, 1) if t.outcome == outcome]
+        if here:
+            heights = [above if seconds is None else seconds * 1e6 for _, seconds in here]
+            ax.plot([at for at, _ in here], heights, marker, color=colour, markersize=5, label=f"{len(here)} {outcome}")
+    best, steps = float("inf"), []
+    for at, trial in enumerate(trials, 1):
+        if trial.seconds is not None:
+            best = min(best, trial.seconds * 1e6)
+            steps.append((at, best))
+    if steps:
+        ax.step(*zip(*steps, (len(trials), best), strict=True), where="post", color="#009E73", label="best so far")
+    ax.set(xlabel="attempt", ylabel=label, yscale="log")
+    ax.spines[["top", "right"]].set_visible(False)
+    if trials:
+        ax.legend(fontsize=8)
+    return ax
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _pyplot():
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingToolError('a picture needs matplotlib: python -m pip install -e ".[lab]"') from error
+    return pyplot

@@ -1,0 +1,35 @@
+"""How far a tuning run is, in a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from tqdm import tqdm
+
+from workbench.tuning.attempts import Progress
+
+
+class ProgressBar:
+    """A tqdm bar that is called with each `Progress`: attempts, time left, the best so far. `close` it at the end.
+
+    It stays silent where ``stderr`` is no terminal.
+    """
+
+    def __init__(self, file=None):
+        file = file or sys.stderr
+        self._bar = tqdm(unit=" attempts", file=file, disable=not file.isatty(), dynamic_ncols=True)
+
+    def __call__(self, progress: Progress) -> None:
+        if self._bar.disable:
+            return
+        self._bar.total = progress.total
+        best = progress.best
+        said = [f"{progress.reused} from the store"] if progress.reused else []
+        if best is not None:
+            said.append(f"best {best.seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}")
+        self._bar.set_postfix_str(", ".join(said), refresh=False)
+        self._bar.update(progress.done - self._bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.close()

@@ -1,0 +1,300 @@
+"""A view of a tuning run, live or finished: how far it is, every attempt, and the landscape of two parameters.
+
+All that is shown is made here and reaches the browser as traits; nothing is fetched at run time. Where no JavaScript
+runs, the pictures of `workbench.tuning.landscape` stand instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anywidget
+import traitlets
+
+from workbench.errors import ArgumentError
+from workbench.tuning.landscape import OUTCOME_STYLES, cells, draw_cells, draw_history
+from workbench.tuning.live import LiveTuning
+from workbench.tuning.run import TuningRun
+from workbench.tuning.trial import Trial
+
+_STATIC = Path(__file__).parent / "static"
+
+LEAST_INTERVAL = 0.2
+"""Seconds between two updates while it runs; each sends every point of the picture, so many points come less often."""
+_SECONDS_PER_POINT = 1e-4
+
+
+class TuningView(anywidget.AnyWidget):
+    """Progress, best so far, a scatter of the attempts and a heat map; of a live run also a Stop button.
+
+    Put it last in a notebook cell: `LiveTuning.widget` and `TuningRun.widget` make it. ``variant``, ``case``, ``x``,
+    ``y`` and ``selected`` may be set, by controls or by code. While it runs, the view follows the variant that is being
+    tuned, until one is chosen.
+
+    Raises:
+        ArgumentError: when set, a variant, case or parameter that the run does not have.
+    """
+
+    _esm = (_STATIC / "tuning_view.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "tuning_view.css").read_text(encoding="utf-8")
+
+    title = traitlets.Unicode(help="What is tuned, and what its times are.").tag(sync=True)
+    phase = traitlets.Unicode(help="running, stopping, stopped, done or failed.").tag(sync=True)
+    done = traitlets.Int(help="Attempts that have ended.").tag(sync=True)
+    total = traitlets.Int(None, allow_none=True, help="Attempts at most; None where time decides.").tag(sync=True)
+    headline = traitlets.Unicode(help="How far it is, in words, with the time left.").tag(sync=True)
+    best = traitlets.Unicode(help="The fastest configuration on the case so far.").tag(sync=True)
+    variants = traitlets.Dict(help="Variant -> its parameters -> their values.").tag(sync=True)
+    cases = traitlets.List(traitlets.Unicode(), help="The cases tuned for.").tag(sync=True)
+    styles = traitlets.Dict(help="Outcome -> colour.").tag(sync=True)
+    unit = traitlets.Unicode(help="measured µs, or predicted µs.").tag(sync=True)
+
+    variant = traitlets.Unicode(help="The variant whose attempts are shown.").tag(sync=True)
+    case = traitlets.Unicode(help="The case whose attempts are shown.").tag(sync=True)
+    x = traitlets.Unicode(help="The heat map's columns: a parameter.").tag(sync=True)
+    y = traitlets.Unicode(help="Its rows: another one.").tag(sync=True)
+    selected = traitlets.Int(0, help="The number of a point, counted from 1; 0 for none.").tag(sync=True)
+
+    points = traitlets.List(help="Per attempt: [number, µs or None, outcome, values].").tag(sync=True)
+    heat = traitlets.List(help="Rows of [µs or None, outcome, tried, legal].").tag(sync=True)
+    detail = traitlets.Unicode(help="The selected attempt in words.").tag(sync=True)
+
+    def __init__(self, source: LiveTuning | TuningRun, *, interval: float = LEAST_INTERVAL, clock=time.monotonic):
+        self.source = source
+        live = isinstance(source, LiveTuning)
+        self._run = source.outline if live else source
+        self._spaces = {variant.name: space for variant, space in self._run.spaces.items()}
+        self._lock, self._thread = threading.RLock(), None
+        self._following = live
+        self._shown: list[Trial] = []
+        super().__init__()
+        self.title = f"{self._run.op.name}, times {self._run.time_label}"
+        self.unit = f"{'measured' if self._run.model is None else 'predicted'} µs"
+        self.styles = {outcome: colour for outcome, (colour, _) in OUTCOME_STYLES.items()}
+        self.variants = {name: space.parameters for name, space in self._spaces.items()}
+        self.cases = [case.name for case in self._run.cases]
+        self.case = self.cases[0]
+        self._show(next(iter(self._spaces)) if live or not source.best else source.best.variant)
+        self.observe(self._on_choice, ["variant", "case", "x", "y", "selected"])
+        self.on_msg(self._on_message)
+        self._throttle = _Throttle(self.refresh, lambda: max(interval, _SECONDS_PER_POINT * len(self.points)), clock)
+        if live:
+            source.listen(self._on_news)
+        self.refresh()
+
+    def stop(self) -> None:
+        """End a live run after the present attempt; everything that is finished is kept."""
+        if isinstance(self.source, LiveTuning):
+            self.source.stop()
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Show what there is now. It is called by itself while the run goes on."""
+        with self._changing(), self.hold_sync():
+            trials = self._trials()
+            if self._following and trials and trials[-1].variant != self.variant:
+                self._show(trials[-1].variant)
+            self.phase = self.source.phase if isinstance(self.source, LiveTuning) else _phase_of(self.source)
+            self.done, self.total = len(trials), self._total()
+            self.headline = self._headline(trials)
+            self._shown = [t for t in trials if (t.variant, t.case) == (self.variant, self.case)]
+            self.best = self._best([t for t in trials if t.case == self.case])
+            self.points = [
+                [at, _micro(trial), trial.outcome, list(trial.config.values())]
+                for at, trial in enumerate(self._shown, 1)
+            ]
+            grid = cells(self._shown, self._spaces[self.variant], self.x, self.y) if self.y else []
+            self.heat = [
+                [[cell.seconds and round(cell.seconds * 1e6, 4), cell.outcome, cell.tried, cell.legal] for cell in row]
+                for row in grid
+            ]
+            self.detail = self._detail()
+
+    def set_state(self, sync_data: dict) -> None:
+        """What the browser chose, in turns with the thread that tunes."""
+        with self._lock:
+            super().set_state(sync_data)
+
+    @property
+    def selected_trial(self) -> Trial | None:
+        """The trial of the selected point."""
+        return self._shown[self.selected - 1] if 1 <= self.selected <= len(self._shown) else None
+
+    # -- how it looks without a browser -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        counts = Counter(trial.outcome for trial in self._trials())
+        outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOME_STYLES if counts[outcome])
+        return f"<tuning of {self._run.op.name}, {self.phase}: {outcomes or 'no attempt yet'}; {self.best}>"
+
+    def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict] | None:
+        import matplotlib.pyplot as plt
+
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        with self._lock:
+            figure, axes = plt.subplots(1, 2 if self.y else 1, figsize=(11, 3.8), layout="constrained", squeeze=False)
+            draw_history(self._shown, self.unit.replace("µs", "[µs]"), axes[0, 0])
+            if self.y:
+                space = self._spaces[self.variant]
+                grid = cells(self._shown, space, self.x, self.y)
+                draw_cells(grid, space, self.x, self.y, self.unit.replace("µs", "[µs]"), axes[0, 1])
+        png = io.BytesIO()
+        figure.savefig(png, format="png", bbox_inches="tight", dpi=90)
+        plt.close(figure)
+        data, metadata = bundle
+        return data | {"text/plain": repr(self), "image/png": png.getvalue()}, metadata
+
+    # -- choices ------------------------------------------------------------------------------------------------
+
+    @traitlets.validate("variant", "case", "x", "y")
+    def _check(self, proposal) -> str:
+        name = proposal.trait.name
+        known = {"variant": list(self._spaces), "case": [case.name for case in self._run.cases]}.get(name)
+        if known is None:
+            known = ["", *(name for space in self._spaces.values() for name in space.parameters)]
+        if proposal.value not in known:
+            raise ArgumentError(name, repr(proposal.value), ", ".join(filter(None, known)), "Name one of these.")
+        return proposal.value
+
+    def _show(self, variant: str) -> None:
+        """Another variant, and two of its parameters: those shown before if it has them."""
+        names = list(self._spaces[variant].parameters)
+        several = sorted(names, key=lambda name: len(self._spaces[variant].parameters[name]) < 2)
+        self.selected = 0
+        self.variant = variant
+        if self.x not in names or self.y not in names or self.x == self.y:
+            self.x, self.y = (*several, "", "")[:2]
+
+    def _on_choice(self, change) -> None:
+        if self._thread == threading.get_ident():  # not a choice, but what follows from one
+            return
+        with self._changing():
+            if change.name == "variant":
+                self._following = False
+                self._show(change.new)
+            elif change.name == "case":
+                self.selected = 0
+            elif change.name in "xy" and self.x == self.y:
+                # The two change places rather than show one against itself.
+                setattr(self, "y" if change.name == "x" else "x", change.old)
+            self.refresh()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            outer, self._thread = self._thread, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._thread = outer
+
+    def _on_message(self, _widget, content: dict, _buffers) -> None:
+        if content.get("action") == "stop":
+            self.stop()
+
+    def _on_news(self) -> None:
+        if self.source.phase in ("running", "stopping"):
+            self._throttle()
+        else:
+            self._throttle.end()
+
+    # -- words --------------------------------------------------------------------------------------------------
+
+    def _trials(self) -> list[Trial]:
+        if isinstance(self.source, LiveTuning):
+            return list(self.source.trials)
+        return sorted(self.source.trials, key=lambda trial: trial.finished or 0.0)
+
+    def _total(self) -> int | None:
+        return self.source.total if isinstance(self.source, LiveTuning) else len(self.source.trials)
+
+    def _headline(self, trials: list[Trial]) -> str:
+        of = "" if self.total is None else f" of {self.total}"
+        words = [f"{len(trials)}{of} attempts"]
+        progress = self.source.progress if isinstance(self.source, LiveTuning) else None
+        reused = progress.reused if progress else self._run.reused
+        if reused:
+            words.append(f"{reused} from the store")
+        if self.phase == "running" and progress and self.total:
+            # What came from the store took no time, and says nothing about the rest.
+            each = self.source.seconds / (progress.new or progress.done)
+            words.append(f"about {_duration(each * (self.total - progress.done))} left")
+        said = {
+            "stopping": "stopping after the present attempt",
+            "stopped": "stopped; everything finished is kept, and the same call goes on from there",
+            "failed": f"failed: {self.source.error}" if self.phase == "failed" else "",
+        }
+        return "; ".join([", ".join(words), *filter(None, [said.get(self.phase)])])
+
+    def _best(self, trials: list[Trial]) -> str:
+        best = min((t for t in trials if t.seconds is not None), key=lambda t: t.seconds, default=None)
+        if best is None:
+            return "nothing correct yet" if self.phase in ("running", "stopping") else "nothing correct"
+        return f"best {best.seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}"
+
+    def _detail(self) -> str:
+        trial = self.selected_trial
+        if trial is None:
+            return ""
+        time_ = "" if trial.seconds is None else f" {trial.seconds * 1e6:.2f} µs {trial.basis}"
+        why = f": {trial.message}" if trial.message else ""
+        return f"{self.selected}. {trial.variant} {trial.config_text}: {trial.outcome}{time_}{why}"
+
+
+class _Throttle:
+    """Calls ``action`` at once, and then at most once in ``interval()`` seconds; the last call is made up for."""
+
+    def __init__(self, action: Callable[[], None], interval: Callable[[], float], clock: Callable[[], float]):
+        self._action, self._interval, self._clock = action, interval, clock
+        self._next = -float("inf")
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            left = self._next - self._clock()
+            if self._timer is not None:
+                return
+            if left > 0:
+                self._timer = threading.Timer(left, self._later)
+                self._timer.daemon = True
+                self._timer.start()
+                return
+            self._next = self._clock() + self._interval()
+        self._action()
+
+    def end(self) -> None:
+        """Call it now, for the last time."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        self._action()
+
+    def _later(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._next = self._clock() + self._interval()
+        self._action()
+
+
+def _phase_of(run: TuningRun) -> str:
+    return "stopped" if run.interrupted else "done"
+
+
+def _micro(trial: Trial) -> float | None:
+    return None if trial.seconds is None else round(trial.seconds * 1e6, 4)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
