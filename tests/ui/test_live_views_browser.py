@@ -33,6 +33,9 @@ TUNING = (
 )
 
 
+pytestmark = pytest.mark.browser
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The address of a JupyterLab of its own, with a notebook for each view."""

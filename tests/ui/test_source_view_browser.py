@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from jupyter_lab import chromium_page
 from view_kernels import line_of, transpose
 
 from workbench import ui
 
-CHROMIUM = Path("/usr/bin/chromium")
 TRAITS = ("fact", "selected_line", "selected_file", "state", "detail")
 PAGE = """<html><body style="width:900px"><style>%(css)s</style><div id="view"></div><script type="module">
 const data = %(data)s, listeners = {};
@@ -28,21 +27,13 @@ window.done = module.default.render({ model: window.model, el: document.getEleme
 window.left = () => Object.values(listeners).flat().length;
 </script></body></html>"""
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture
 def page():
-    """A page of headless Chromium that can reach nothing."""
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
-    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options, timeout=60_000)
-        found = browser.new_page(viewport={"width": 1000, "height": 1000})
-        found.route("**/*", lambda route: route.abort())
-        found.set_default_timeout(60_000)
+    with chromium_page(width=1000, height=1000) as found:
         yield found
-        browser.close()
 
 
 def test_the_gutter_and_the_selection_in_a_browser(page):
