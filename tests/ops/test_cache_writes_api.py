@@ -204,6 +204,20 @@ def test_opcheck_write(variant):
     torch.library.opcheck(_reshape_and_cache, tuple(given.values()), {"variant": variant})
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("int8", torch.int8), ("fp8_e4m3", torch.float8_e4m3fn), ("fp8_e5m2", torch.float8_e5m2)]
+)
+def test_opcheck_quantized_write(kind, dtype):
+    key, value = torch.randn(2, 5, 2, 16)
+    caches = [torch.zeros(3, 16, 2, 16, dtype=torch.uint8).view(dtype) for _ in range(2)]
+    options = {"kv_cache_dtype": kind, "k_scale": torch.ones(2), "v_scale": torch.ones(3, 16, 2), "layout": "nhd"}
+    checks = ["test_autograd_registration", "test_faketensor"]
+    if kind == "int8":  # the other two compare tensors by arithmetic, which torch has none of for float8
+        checks += ["test_schema", "test_aot_dispatch_dynamic"]
+    given = (key, value, *caches, torch.tensor([3, -1, 40, 7, 0]))
+    torch.library.opcheck(_reshape_and_cache, given, options | {"variant": "cuda_tiled"}, test_utils=checks)
+
+
 @pytest.mark.parametrize("variant", ["torch", "cuda_vectors"])
 def test_opcheck_copy(variant):
     keys = [torch.randn(6, 4, 16) for _ in range(2)]

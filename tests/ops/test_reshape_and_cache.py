@@ -139,67 +139,6 @@ def test_nothing_to_write(variant):
     assert torch.equal(t.out, before)
 
 
-class TestQuantized:
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    @pytest.mark.parametrize("kind", ["int8", "fp8_e4m3", "fp8_e5m2"])
-    @pytest.mark.parametrize("how", ["default", "number", "tensor", "head", "token"])
-    def test_round_trip(self, kind, how, layout):
-        from workbench.kvcache.layouts import canonical_keys, canonical_values
-        from workbench.ops.paged_attention.problem import CACHE_DTYPES
-
-        dtype = CACHE_DTYPES[kind]
-        key, value = torch.randn(2, 9, 2, 32, generator=torch.Generator().manual_seed(0)).clamp(-3, 3)
-        slots = torch.tensor([5, 3, -1, 0, 1, 2, 15, 8, 4])
-        geometry = PagedGeometry(layout, 4, 4, 2, 32)
-        caches = [
-            torch.zeros(shape, dtype=torch.uint8).view(dtype)
-            for shape in (geometry.key_shape(dtype), geometry.value_shape())
-        ]
-        scales = {
-            "default": None,
-            "number": 0.05,
-            "tensor": torch.tensor([0.05]),
-            "head": torch.tensor([0.05, 0.03]),
-            "token": 0.03 + 0.02 * torch.rand(4, 4, 2),
-        }[how]
-        reshape_and_cache(
-            key, value, *caches, slots, kv_cache_dtype=kind, k_scale=scales, v_scale=scales, layout=layout
-        )
-        kept = slots >= 0
-        per_slot = torch.ones(16, 2, 1)
-        if scales is not None:
-            per_slot = per_slot * (scales.view(16, 2, 1) if how == "token" else torch.as_tensor(scales).view(-1, 1))
-        for cache, canonical, tokens in zip(caches, (canonical_keys, canonical_values), (key, value), strict=True):
-            found = canonical(cache.view(torch.uint8), layout).reshape(16, 2, 32).view(dtype).float()
-            expected = tokens[kept] / per_slot[slots[kept]]
-            step = {"int8": 0.5 + 1e-3, "fp8_e4m3": 0.0, "fp8_e5m2": 0.0}[kind]
-            relative = {"int8": 0.0, "fp8_e4m3": 2**-4, "fp8_e5m2": 2**-3}[kind]
-            error = (found[slots[kept]] - expected).abs()
-            assert (error <= step + relative * expected.abs() + 2**-10).all()
-            unwritten = torch.ones(16, dtype=torch.bool)
-            unwritten[slots[kept]] = False
-            assert (found[unwritten] == 0).all()
-
-    def test_saturation(self):
-        key = torch.tensor([1e6, -1e6, 1.0, 0.0]).view(1, 1, 4)
-        for kind, dtype in (("int8", torch.int8), ("fp8_e4m3", torch.float8_e4m3fn)):
-            caches = [torch.zeros(1, 16, 1, 4, dtype=torch.uint8).view(dtype) for _ in range(2)]
-            reshape_and_cache(
-                key, key, *caches, torch.tensor([2]), kv_cache_dtype=kind, layout="nhd", k_scale=0.5, v_scale=1.0
-            )
-            limit = 127.0 if kind == "int8" else 448.0
-            assert caches[0].float()[0, 2, 0].tolist() == [limit, -limit, 2.0, 0.0]
-            assert caches[1].float()[0, 2, 0].tolist() == [limit, -limit, 1.0, 0.0]
-
-    def test_kernels_refuse_and_name_what_is_possible(self):
-        caches = [torch.zeros(1, 16, 1, 16, dtype=torch.int8) for _ in range(2)]
-        key = torch.zeros(1, 1, 16)
-        with pytest.raises(workbench.WorkbenchError, match=r"int8.*allowed: torch"):
-            reshape_and_cache(
-                key, key, *caches, torch.tensor([2]), kv_cache_dtype="int8", layout="nhd", variant="cuda_tiled"
-            )
-
-
 @pytest.fixture(scope="module")
 def report_of(sim):
     def run(variant, one, **changes):
@@ -306,8 +245,9 @@ def test_compare_and_tune_need_nothing_else(tmp_path, monkeypatch):
     assert ops.get("reshape_and_cache").restore_case(record) == case("small")
 
 
+CODES = "common/quantize.cuh"
 CUDA_MUTANTS = (
-    Mutant("slot off by one", "slot % BLOCK_SIZE * X", "(slot + 1) % BLOCK_SIZE * X"),
+    Mutant("slot off by one", "+ slot % BLOCK_SIZE) * X", "+ (slot + 1) % BLOCK_SIZE) * X"),
     Mutant("wrong head", "key += first * key_stride + head * HEAD_SIZE;", "key += first * key_stride;"),
     Mutant("wrong head of V", "value += first * value_stride + head * HEAD_SIZE;", "value += first * value_stride;"),
     Mutant("wrong head of the cache", "key_cache += (long long)head * HEAD_STRIDE;", ""),
@@ -324,8 +264,18 @@ CUDA_MUTANTS = (
     Mutant("each thread its own loose", "loose = __syncthreads_or(loose);", "__syncthreads();"),
     Mutant("first barrier removed", "__syncthreads();", ""),
     Mutant("second barrier removed", "loose = __syncthreads_or(loose);", "loose = true;"),
-    Mutant("last vectors dropped", "i < TILE_TOKENS * VECS", "i < TILE_TOKENS * (VECS - 1)"),
-)
+    Mutant("last steps dropped", "i < TILE_TOKENS * STEPS", "i < TILE_TOKENS * (STEPS - 1)"),
+    Mutant("scale, not its reciprocal", "1.f / k_scale[", "k_scale["),
+    Mutant("scale of the first head", "v_slot_stride + head * v_head_stride", "v_slot_stride"),
+    Mutant("scale of the token's number", "k_scale[slot * k_slot", "k_scale[(first + i) * k_slot"),
+    Mutant("scale of K for V", "stored(v, value_factors[token])", "stored(v, key_factors[token])", count=2, nth=0),
+    Mutant("scale of K for V in x", "stored(v, value_factors[token])", "stored(v, key_factors[token])", count=2, nth=1),
+    Mutant("code truncated", "__float2int_rn", "__float2int_rz", header=CODES),
+    Mutant("-128 stored", "max(-127, min", "max(-128, min", header=CODES),
+    Mutant("codes exchanged", "make_float2(first, second)", "make_float2(second, first)", header=CODES),
+    Mutant("not saturated", "__NV_SATFINITE, KIND", "__NV_NOSAT, KIND", header=CODES),
+    Mutant("scale not applied", "to_float(elements.at[i]) * factor", "to_float(elements.at[i])", header=CODES),
+)  # fmt: skip
 TRITON_MUTANTS = (
     Mutant("slot off by one", "slot % BLOCK_SIZE\n", "(slot + 1) % BLOCK_SIZE\n"),
     Mutant(
@@ -341,9 +291,14 @@ TRITON_MUTANTS = (
         "tl.store(turned, tl.reshape(v, HEAD_PADDED, TILE_TOKENS), mask",
     ),
     Mutant("padding written", "inside = elements < HEAD_SIZE", "inside = elements < HEAD_PADDED"),
+    Mutant("scale of the first head", "k_slot_stride + head * k_head_stride", "k_slot_stride"),
+    Mutant("scale of the first slot", "v_scale + slot * v_slot_stride", "v_scale + page * v_slot_stride"),
+    Mutant("scale, not its reciprocal", "tl.div_rn(1.0, tl.load(v_scale", "(tl.load(v_scale"),
+    Mutant("scale of K for V", "tl.load(v_scale", "tl.load(k_scale"),
+    Mutant("rough reciprocal", "tl.div_rn(1.0, tl.load(k_scale + slot", "(0.9999 / tl.load(k_scale + slot"),
 )
 # 83 and 46 tokens do not fill their last tile; the head of 80 does not fill a power of two.
-RUNS = (case("small"), case("nhd"))
+RUNS = (case("small"), case("nhd"), case("int8"), case("fp8"))
 
 
 class TestMutants:

@@ -10,6 +10,7 @@ from workbench.ops.arguments import check_devices
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.validate import check_values, problem_of
+from workbench.ops.scales import as_scale
 
 
 def paged_attention(
@@ -66,7 +67,7 @@ def paged_attention(
             are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    k_scale, v_scale = _as_scale(k_scale, query), _as_scale(v_scale, query)
+    k_scale, v_scale = as_scale(k_scale, query), as_scale(v_scale, query)
     check_devices(
         "query",
         query,
@@ -101,12 +102,6 @@ def paged_attention(
         config_text(config),
     )
     return result
-
-
-def _as_scale(scale: torch.Tensor | float | None, query: torch.Tensor) -> torch.Tensor | None:
-    if scale is None or isinstance(scale, torch.Tensor):
-        return scale
-    return torch.full((1,), float(scale), dtype=torch.float32, device=query.device)
 
 
 @torch.library.custom_op("workbench::paged_attention", mutates_args=("out",))

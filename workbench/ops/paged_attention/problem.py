@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from workbench.kvcache.quantization import CACHE_DTYPES
+
+__all__ = ["CACHE_DTYPES", "DEFAULT_BLOCK_SIZE", "DTYPES", "Problem", "Tensors"]
+
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """The dtypes of query and output by name."""
-
-CACHE_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
-"""The quantized cache element types by name; ``"auto"`` means the query's own dtype."""
 
 DEFAULT_BLOCK_SIZE = 16
 

@@ -13,6 +13,7 @@ from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
 from workbench.ops.arguments import ALIGNMENT, check_dtype, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.ops.scales import check_scale
 
 
 def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
@@ -178,23 +179,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
     if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
         raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
     for name in ("k_scale", "v_scale"):
-        scale = getattr(t, name)
-        if scale is None:
-            continue
-        if kv_cache_dtype == "auto":
-            raise ArgumentError(
-                name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well."
-            )
-        check_dtype(name, scale, [torch.float32])
-        shapes = (
-            (1,),
-            (geometry.num_kv_heads,),
-            (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
-        )
-        if tuple(scale.shape) not in ((), *shapes):
-            raise ArgumentError(
-                name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."
-            )
+        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
 
 
 def _check_out(t: Tensors) -> None:

@@ -10,6 +10,7 @@ from workbench.ops.arguments import check_devices
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
 from workbench.ops.reshape_and_cache.problem import Tensors
 from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
+from workbench.ops.scales import as_scale
 
 
 def reshape_and_cache(
@@ -36,10 +37,11 @@ def reshape_and_cache(
             fused projection.
         key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
         slot_mapping: ``[num_tokens] int64``, no slot twice.
-        kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8"; only the torch variant quantizes.
-        k_scale, v_scale: dequantization scales of a quantized cache: elements are divided by them, rounded and
-            saturated. A number, or float32 per tensor ``[1]``, per KV head ``[num_kv_heads]`` or per token and head
-            ``[num_blocks, block_size, num_kv_heads]``; default 1.
+        kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8".
+        k_scale, v_scale: dequantization scales of a quantized cache: elements are multiplied by their reciprocals,
+            rounded and saturated, as `workbench.kvcache.quantization` says. A number, or float32 per tensor ``[1]``,
+            per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``, of which
+            those of the slots that are written are read; default 1.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
@@ -50,7 +52,7 @@ def reshape_and_cache(
             with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    k_scale, v_scale = _as_scale(k_scale, key), _as_scale(v_scale, key)
+    k_scale, v_scale = as_scale(k_scale, key), as_scale(v_scale, key)
     check_devices(
         "key",
         key,
@@ -74,12 +76,6 @@ def reshape_and_cache(
         variant,
         config_text(config),
     )
-
-
-def _as_scale(scale: torch.Tensor | float | None, key: torch.Tensor) -> torch.Tensor | None:
-    if scale is None or isinstance(scale, torch.Tensor):
-        return scale
-    return torch.full((1,), float(scale), dtype=torch.float32, device=key.device)
 
 
 @torch.library.custom_op("workbench::reshape_and_cache", mutates_args=("key_cache", "value_cache"))

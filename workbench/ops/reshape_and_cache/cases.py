@@ -4,6 +4,7 @@
 * each *run* is a number of tokens that follow each other in one sequence, from some offset in a page on: a long one is
   a prefill, runs of one are a decode step. Pages are shuffled over the cache, with free pages in between;
 * some tokens in between are skipped (slot -1), as the padding of a batch is;
+* a quantized cache gets scales at which a few elements in a thousand saturate;
 * both caches hold NaN before. ``Tensors.out`` is the bytes of both caches, and the answer is exact: every written
   element bit for bit, every other byte untouched.
 """
@@ -19,6 +20,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
+from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, quantize
 from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import Check
@@ -26,11 +28,16 @@ from workbench.ops.variant import Check
 _FREE_PAGES = 3
 _UNWRITTEN = 0xFF
 """Every byte of an empty cache: all ones is NaN in every floating-point type."""
+SCALES = ("none", "tensor", "head", "token")
+"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
+    """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot.
+
+    ``scales`` is one of `SCALES` and says what a cache that ``kv_cache_dtype`` quantizes is scaled by.
+    """
 
     name: str
     num_kv_heads: int
@@ -41,10 +48,17 @@ class Case:
     layout: str = "x"
     block_size: int = 16
     seed: int = 0
+    kv_cache_dtype: str = "auto"
+    scales: str = "head"
 
     def __post_init__(self):
         object.__setattr__(self, "runs", tuple(self.runs))
-        for name, allowed in (("dtype", tuple(DTYPES)), ("layout", LAYOUTS)):
+        for name, allowed in (
+            ("dtype", DTYPES),
+            ("layout", LAYOUTS),
+            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
+            ("scales", SCALES),
+        ):
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
 
@@ -56,7 +70,8 @@ class Case:
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``prefill 346 tokens float16 x/16``."""
-        return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.layout}/{self.block_size}"
+        kind = "" if self.kv_cache_dtype == "auto" else f" {self.kv_cache_dtype} per {self.scales}"
+        return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.layout}/{self.block_size}{kind}"
 
     def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
         """The case with fields changed; ``context`` tokens in each of ``num_seqs`` runs.
@@ -81,27 +96,33 @@ class Case:
             dtype=self.dtype,
             layout=self.layout,
             block_size=self.block_size,
+            kv_cache_dtype=self.kv_cache_dtype,
+            features=() if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,),
             alignment=_row_alignment(self.num_kv_heads, self.head_size, DTYPES[self.dtype].itemsize),
             arch=arch,
         )
 
     def minimum_bytes(self, problem: Problem) -> int:
-        """Bytes that must cross memory once: written tokens read and stored, K and V, and every slot."""
-        token = self.num_kv_heads * self.head_size * DTYPES[self.dtype].itemsize
-        return 4 * sum(self.runs) * token + 8 * self.num_tokens
+        """Bytes that must cross memory once: written tokens read and stored, K and V, their scales, and every slot."""
+        token = self.num_kv_heads * self.head_size * (DTYPES[self.dtype].itemsize + problem.cache_dtype.itemsize)
+        if self.kv_cache_dtype != "auto" and self.scales == "token":
+            token += 4 * self.num_kv_heads
+        return 2 * sum(self.runs) * token + 8 * self.num_tokens
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
-        key, value, slots, num_blocks = _content(self)
-        geometry = PagedGeometry(self.layout, num_blocks, self.block_size, self.num_kv_heads, self.head_size)
+        content, dtype = _content(self), problem.cache_dtype
+        geometry = PagedGeometry(self.layout, content.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
         out = torch.full_like(_answer(self), _UNWRITTEN, device=device)
-        key_cache, value_cache = out.view(DTYPES[self.dtype]).chunk(2)
+        key_cache, value_cache = out.view(dtype).chunk(2)
         return Tensors(
-            key=key.to(device, copy=True),
-            value=value.to(device, copy=True),
-            key_cache=key_cache.view(geometry.key_shape(DTYPES[self.dtype])),
+            key=content.key.to(device, copy=True),
+            value=content.value.to(device, copy=True),
+            key_cache=key_cache.view(geometry.key_shape(dtype)),
             value_cache=value_cache.view(geometry.value_shape()),
-            slot_mapping=slots.to(device, copy=True),
+            slot_mapping=content.slots.to(device, copy=True),
+            k_scale=None if content.k_scale is None else content.k_scale.to(device, copy=True),
+            v_scale=None if content.v_scale is None else content.v_scale.to(device, copy=True),
             out=out,
         )
 
@@ -119,7 +140,7 @@ class Case:
         got = out.detach().cpu()
         if torch.equal(got, expected):
             return Check(0.0, 0.0, True)
-        got, expected = (side.view(DTYPES[self.dtype]).double() for side in (got, expected))
+        got, expected = (side.view(self.problem().cache_dtype).double() for side in (got, expected))
         error = (got - expected).abs().nan_to_num(torch.inf)
         error[got.isnan() & expected.isnan()] = 0.0
         return Check(float(error.max()), 0.0, False)
@@ -140,9 +161,20 @@ def _row_alignment(num_kv_heads: int, head_size: int, itemsize: int) -> int:
     return bits & -bits
 
 
+@dataclass(frozen=True)
+class _Content:
+    """key, value ``[num_tokens, num_kv_heads, head_size]``; slots ``[num_tokens] int64``; scales like the op's."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+    slots: torch.Tensor
+    num_blocks: int
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
+
+
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
-    """key, value ``[num_tokens, num_kv_heads, head_size]``, slots ``[num_tokens] int64``, num_blocks."""
+def _content(case: Case) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
     shape = (2, case.num_tokens, case.num_kv_heads, case.head_size)
     key, value = torch.randn(shape, generator=generator).to(DTYPES[case.dtype])
@@ -161,20 +193,37 @@ def _content(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
     if case.skipped:  # somewhere in between, but no run is torn into single tokens
         at = torch.randint(case.num_tokens - case.skipped + 1, (1,), generator=generator)
         slots = slots.roll(int(at))
-    return key, value, slots, num_blocks
+    k_scale, v_scale = _scales(case, num_blocks, generator)
+    return _Content(key, value, slots, num_blocks, k_scale, v_scale)
+
+
+def _scales(case: Case, num_blocks: int, generator: torch.Generator) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    if case.kv_cache_dtype == "auto" or case.scales == "none":
+        return None, None
+    shape = {
+        "tensor": (1,),
+        "head": (case.num_kv_heads,),
+        "token": (num_blocks, case.block_size, case.num_kv_heads),
+    }[case.scales]
+    # Elements beyond 2.5 to 3.5 standard deviations saturate. Any fp32 number: its reciprocal is rounded.
+    return (2.5 + torch.rand((2, *shape), generator=generator)).div(LARGEST[case.kv_cache_dtype]).unbind(0)
 
 
 @functools.lru_cache(maxsize=8)
 def _answer(case: Case) -> torch.Tensor:
-    key, value, slots, num_blocks = _content(case)
-    sides = []
-    for tokens in (key, value):
-        empty = torch.full((tokens.element_size() * num_blocks * case.block_size * tokens[0].numel(),), _UNWRITTEN)
-        cache = empty.to(torch.uint8).view(tokens.dtype).view(num_blocks * case.block_size, *tokens.shape[1:])
-        for token, slot in zip(tokens, slots.tolist(), strict=True):
-            if slot >= 0:
-                cache[slot] = token
-        sides.append(cache.unflatten(0, (num_blocks, case.block_size)))
+    content, dtype, sides = _content(case), case.problem().cache_dtype, []
+    num_slots = content.num_blocks * case.block_size
+    for tokens, scale in ((content.key, content.k_scale), (content.value, content.v_scale)):
+        empty = torch.full((dtype.itemsize * num_slots * case.num_kv_heads * case.head_size,), _UNWRITTEN)
+        cache = empty.to(torch.uint8).view(dtype).view(num_slots, case.num_kv_heads, case.head_size)
+        for token, slot in zip(tokens, content.slots.tolist(), strict=True):
+            if slot < 0:
+                continue
+            if case.kv_cache_dtype != "auto":
+                own = 1.0 if scale is None else scale.flatten(0, 1)[slot] if case.scales == "token" else scale
+                token = quantize(token, own, case.kv_cache_dtype)
+            cache[slot] = token
+        sides.append(cache.unflatten(0, (content.num_blocks, case.block_size)))
     return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(*sides, case.layout)])
 
 
@@ -186,6 +235,8 @@ CASES = {
         Case("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
         Case("nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"),
         Case("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
+        Case("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
+        Case("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
     )
 }
 

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
+from workbench.ops.paged_attention.cuda_types import CPP_NAMES
+from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.reshape_and_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
 _STATIC_SHARED = 48 * 1024
@@ -18,11 +21,12 @@ _STATIC_SHARED = 48 * 1024
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    """Shared memory: the slots, and in layout "x" both tiles and the starts of runs."""
+    """Shared memory: slots and scales, and in layout "x" both tiles and the starts of runs."""
     tokens = config["TILE_TOKENS"]
     if problem.layout != "x":
-        return 8 * tokens
-    return tokens * (8 + 2 * (problem.head_size * problem.itemsize + 16)) + 8 * tokens // config["V_VEC_SIZE"]
+        return 16 * tokens
+    row = problem.head_size * problem.cache_dtype.itemsize + 16
+    return tokens * (16 + 2 * row) + 8 * tokens // config["V_VEC_SIZE"]
 
 
 RESTRICTIONS = (
@@ -38,8 +42,8 @@ RESTRICTIONS = (
     ),
     Restriction(
         "16-byte value stores",
-        "V_VEC_SIZE * sizeof(element) <= 16",
-        lambda c, p: c["V_VEC_SIZE"] * p.itemsize <= 16,
+        "V_VEC_SIZE * sizeof(cache element) <= 16",
+        lambda c, p: c["V_VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
     ),
     Restriction(
         "a run of tokens stays in its page",
@@ -59,7 +63,7 @@ RESTRICTIONS = (
     ),
     Restriction(
         "shared memory",
-        "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(element) + 16) + slots) <= 48 KiB",
+        "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots) <= 48 KiB",
         lambda c, p: _tile_bytes(c, p) <= _STATIC_SHARED,
     ),
     GRID,
@@ -73,8 +77,8 @@ def default_config(problem: Problem) -> dict:
         vec //= 2
     tile, wide = 4, 1
     if problem.layout == "x":
-        tile = 16 if problem.head_size * problem.itemsize <= 1024 else 4
-        wide = min(16 // problem.itemsize, tile)
+        tile = 16 if problem.head_size * problem.cache_dtype.itemsize <= 1024 else 4
+        wide = min(problem.x, tile)
         while problem.block_size % wide:
             wide //= 2
     return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
@@ -83,8 +87,14 @@ def default_config(problem: Problem) -> dict:
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     size, page = problem.head_size, problem.block_size
     head, token = (size, problem.num_kv_heads * size) if problem.layout == "nhd" else (page * size, size)
+    if problem.kv_cache_dtype == "auto":  # words of that size: the same code for float16 and bfloat16
+        scalar = cache = {2: "unsigned short", 4: "unsigned int"}[problem.itemsize]
+    else:
+        scalar, cache = CPP_NAMES[DTYPES[problem.dtype]], CPP_NAMES[problem.cache_dtype]
     return {
-        "ELEMENT_BYTES": problem.itemsize,
+        "SCALAR": scalar,
+        "CACHE": cache,
+        **({} if problem.kv_cache_dtype == "auto" else {"QUANTIZED": 1}),
         "HEAD_SIZE": size,
         "BLOCK_SIZE": page,
         "LAYOUT_X": int(problem.layout == "x"),
@@ -105,6 +115,10 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.key_cache,
             t.value_cache,
             t.slot_mapping,
+            t.k_scale,
+            t.v_scale,
+            *scale_strides(t.k_scale),
+            *scale_strides(t.v_scale),
             problem.num_tokens,
             t.key.stride(0),
             t.value.stride(0),
@@ -124,11 +138,12 @@ VARIANT = CudaVariant(
         "NUM_THREADS": (32, 64, 128, 256),
         "TILE_TOKENS": (1, 4, 8, 16, 32),
         "VEC_SIZE": (1, 2, 4, 8),
-        "V_VEC_SIZE": (1, 2, 4, 8),
+        "V_VEC_SIZE": (1, 2, 4, 8, 16),
     },
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
+    features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_config,
     macros=_macros,
     resources=lambda config, problem: (config["NUM_THREADS"], 0),

@@ -1,9 +1,4 @@
-"""Writing tokens to their slots by one indexed assignment per cache: the default on a CPU, and the only variant that
-quantizes.
-
-A stored element is ``round(element / scale)`` in the cache's dtype, saturated: the scale is the one to multiply by
-when reading (`k_scale`, `v_scale`; "kv_quant_orig_scale" in TensorRT-LLM).
-"""
+"""Writing tokens to their slots by one indexed assignment per cache: the default on a CPU."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ from pathlib import Path
 import torch
 
 from workbench.kvcache.layouts import LAYOUTS, canonical_values
+from workbench.kvcache.quantization import quantize
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
@@ -43,16 +39,9 @@ def _stored(tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tenso
     """Tokens ``[n, num_kv_heads, head_size]`` as cache elements, by their bits where those are bytes."""
     if problem.kv_cache_dtype == "auto":
         return tokens
-    scaled = tokens.float()
-    if scale is not None:
-        # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].
-        per_token = scale.dim() == 3
-        scaled = scaled / (scale.flatten(0, 1)[slots][..., None] if per_token else scale.view(-1, 1))
-    dtype = problem.cache_dtype
-    if dtype == torch.int8:
-        return _bits(scaled.round().clamp(-127, 127).to(dtype))
-    limit = torch.finfo(dtype).max
-    return _bits(scaled.clamp(-limit, limit).to(dtype))
+    if scale is not None and scale.dim() == 3:  # [num_blocks, block_size, num_kv_heads]
+        scale = scale.flatten(0, 1)[slots]
+    return _bits(quantize(tokens, 1.0 if scale is None else scale, problem.kv_cache_dtype))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.reshape_and_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.reshape_and_cache.triton_codes import quantize
+from workbench.ops.scales import scale_or_one, scale_strides
 from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
 
 
@@ -25,6 +28,12 @@ def reshape_and_cache_tiled(
     key_cache,  # any layout: its strides inside a page are constexprs
     value_cache,
     slot_mapping,  # [num_tokens], below 0 to skip the token
+    k_scale,  # that of (slot, head) stands at slot * slot_stride + head * head_stride
+    v_scale,
+    k_slot_stride,
+    k_head_stride,
+    v_slot_stride,
+    v_head_stride,
     num_tokens,
     key_stride,
     value_stride,
@@ -41,6 +50,7 @@ def reshape_and_cache_tiled(
     VALUE_ELEMENT: tl.constexpr,
     TILE_TOKENS: tl.constexpr,
     TURN_VALUES: tl.constexpr,
+    KIND: tl.constexpr,  # of a quantized cache: "int8", "fp8_e4m3" or "fp8_e5m2"; else "auto"
 ):
     head = tl.program_id(1)
     elements = tl.arange(0, HEAD_PADDED)
@@ -56,6 +66,11 @@ def reshape_and_cache_tiled(
     token = token.to(tl.int64)[:, None]
     k = tl.load(key + token * key_stride + head * HEAD_SIZE + elements[None, :], mask=mask)
     v = tl.load(value + token * value_stride + head * HEAD_SIZE + elements[None, :], mask=mask)
+    if KIND != "auto":
+        factor = tl.div_rn(1.0, tl.load(k_scale + slot * k_slot_stride + head * k_head_stride, slot >= 0, other=1.0))
+        k = quantize(k.to(tl.float32) * factor[:, None], KIND)
+        factor = tl.div_rn(1.0, tl.load(v_scale + slot * v_slot_stride + head * v_head_stride, slot >= 0, other=1.0))
+        v = quantize(v.to(tl.float32) * factor[:, None], KIND)
 
     # 3. Store the keys.
     place = page * key_page_stride + head * HEAD_STRIDE + offset * KEY_TOKEN
@@ -75,18 +90,25 @@ _TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 def _signature(problem: Problem) -> Mapping[str, str]:
     kind = _TYPES[problem.dtype]
-    row = problem.alignment // problem.itemsize
+    cache = kind if problem.kv_cache_dtype == "auto" else "u8"
+    row, page = problem.alignment // problem.itemsize, problem.x
     return {
         "key": f"*{kind}:{problem.alignment}",
         "value": f"*{kind}:{problem.alignment}",
-        "key_cache": f"*{kind}",
-        "value_cache": f"*{kind}",
+        "key_cache": f"*{cache}",
+        "value_cache": f"*{cache}",
         "slot_mapping": "*i64:8",
+        "k_scale": "*fp32:1",
+        "v_scale": "*fp32:1",
+        "k_slot_stride": "i32",
+        "k_head_stride": "i32",
+        "v_slot_stride": "i32",
+        "v_head_stride": "i32",
         "num_tokens": "i32",
         "key_stride": f"i64:{row}",
         "value_stride": f"i64:{row}",
-        "key_page_stride": f"i64:{16 // problem.itemsize}",
-        "value_page_stride": f"i64:{16 // problem.itemsize}",
+        "key_page_stride": f"i64:{page}",
+        "value_page_stride": f"i64:{page}",
     }
 
 
@@ -108,6 +130,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         **strides,
         "TILE_TOKENS": config["TILE_TOKENS"],
         "TURN_VALUES": config["TURN_VALUES"],
+        "KIND": problem.kv_cache_dtype,
     }
 
 
@@ -121,15 +144,21 @@ def default_config(problem: Problem) -> dict:
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
+    caches, scales = (t.key_cache, t.value_cache), (t.slot_mapping, t.slot_mapping)  # no scales: nothing is read there
+    if problem.kv_cache_dtype != "auto":
+        caches = (t.key_cache.view(torch.uint8), t.value_cache.view(torch.uint8))
+        scales = (scale_or_one(t.k_scale, t.key), scale_or_one(t.v_scale, t.key))
     return Launch(
         grid=(-(-problem.num_tokens // config["TILE_TOKENS"]), problem.num_kv_heads),
         block=(32 * config["num_warps"],),
         arguments=(
             t.key,
             t.value,
-            t.key_cache,
-            t.value_cache,
+            *caches,
             t.slot_mapping,
+            *scales,
+            *scale_strides(t.k_scale),
+            *scale_strides(t.v_scale),
             problem.num_tokens,
             t.key.stride(0),
             t.value.stride(0),
@@ -174,6 +203,7 @@ VARIANT = TritonVariant(
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
+    features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_config,
     signature=_signature,
     constexprs=_constexprs,

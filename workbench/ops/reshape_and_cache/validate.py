@@ -9,6 +9,7 @@ from workbench.kvcache.layouts import PagedGeometry, detect
 from workbench.ops.arguments import alignment_of, check_dtype, check_pages, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.scales import check_scale
 
 
 def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
@@ -19,7 +20,8 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
     """
     _check_tokens(t)
     geometry = _check_caches(t, layout, kv_cache_dtype)
-    _check_scales(t, geometry, kv_cache_dtype)
+    for name in ("k_scale", "v_scale"):
+        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
     return Problem(
         num_tokens=t.key.shape[0],
         num_kv_heads=geometry.num_kv_heads,
@@ -116,28 +118,3 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
     for name in ("key_cache", "value_cache"):
         check_pages(name, getattr(t, name))
     return geometry
-
-
-def _check_scales(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
-    shapes = (
-        (1,),
-        (geometry.num_kv_heads,),
-        (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
-    )
-    for name in ("k_scale", "v_scale"):
-        scale = getattr(t, name)
-        if scale is None:
-            continue
-        if kv_cache_dtype == "auto":
-            raise ArgumentError(
-                name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well."
-            )
-        check_dtype(name, scale, [torch.float32])
-        if tuple(scale.shape) not in ((), *shapes):
-            raise ArgumentError(
-                name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."
-            )
-        if look_at_values(scale) and not bool((scale > 0).all() & scale.isfinite().all()):
-            raise ArgumentError(
-                name, "a value that is not above 0", "positive finite scales", "Elements are divided by it."
-            )
