@@ -11,7 +11,8 @@
 //   key_cache     [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]    pages key_page_stride apart
 //   value_cache   [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]           pages value_page_stride apart
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
-//   k_scale, v_scale [num_kv_heads] or [1] (scale_stride 0), alibi_slopes, sinks [num_heads]: null where not used
+//   k_scale, v_scale of a quantized cache: that of (slot, KV head) stands at slot * slot_stride + head * head_stride,
+//                slot being page * BLOCK_SIZE + offset; alibi_slopes, sinks [num_heads]; null where not used
 //
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block. Idea: vLLM's v2 kernel
 // and Flash-Decoding (Dao et al., 2023) for the split, Milakov and Gimelshein (2018) for the online softmax.
@@ -26,6 +27,7 @@
 #define HEAD_SIZE 128
 #define BLOCK_SIZE 16
 #define PARTITION_SIZE 512
+#define TOKEN_SCALES 0  // whether slot_stride of K or V may be other than 0
 #define NUM_THREADS 128
 #endif
 
@@ -57,8 +59,9 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
                           const SCALAR* __restrict__ query, const Cache* __restrict__ key_cache,
                           const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
                           const int* __restrict__ seq_lens, const float* __restrict__ k_scale,
-                          const float* __restrict__ alibi_slopes, float scale, float soft_cap, int sliding_window,
-                          int scale_stride, int num_kv_heads, int table_stride, long long query_stride,
+                          const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes, float scale,
+                          float soft_cap, int sliding_window, int k_slot_stride, int k_head_stride, int v_slot_stride,
+                          int v_head_stride, int num_kv_heads, int table_stride, long long query_stride,
                           long long key_page_stride, long long value_page_stride) {
   const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
   const int kv_head = head / (num_heads / num_kv_heads);
@@ -75,10 +78,10 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
   __shared__ float warp_max[NUM_WARPS], warp_sum[NUM_WARPS];
   __shared__ float warp_out[NUM_WARPS][HEAD_SIZE];
 
-  // 1. Load the query once, in fp32, with every factor of a score folded in: the softmax scale, the scale of a
-  //    quantized key, and the change to base 2 (or, where tanh comes in between, the division by the cap).
-  const float factor =
-      scale * (k_scale ? k_scale[kv_head * scale_stride] : 1.f) * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
+  // 1. Load the query once, in fp32, with every factor of a score folded in: the softmax scale, the scale of all
+  //    quantized keys, and the change to base 2 (or, where tanh comes in between, the division by the cap).
+  const float key_scale = k_scale && !TOKEN_SCALES ? k_scale[kv_head * k_head_stride] : 1.f;
+  const float factor = scale * key_scale * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
   for (int i = threadIdx.x; i < HEAD_SIZE; i += NUM_THREADS)
     scaled_query[i] = to_float(query[seq * query_stride + head * HEAD_SIZE + i]) * factor;
   const float slope = alibi_slopes ? alibi_slopes[head] * LOG2_E : 0.f;
@@ -92,6 +95,12 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
     const Cache* values = value_cache + block * value_page_stride + (long long)kv_head * (HEAD_SIZE * BLOCK_SIZE);
     const int token = page * BLOCK_SIZE + slot;
     const bool inside = token >= begin && token < end;
+    float token_key_scale = 1.f, token_value_scale = 1.f;
+    if (TOKEN_SCALES && inside) {
+      const long long place = block * BLOCK_SIZE + slot;
+      if (k_scale) token_key_scale = k_scale[place * k_slot_stride + kv_head * k_head_stride];
+      if (v_scale) token_value_scale = v_scale[place * v_slot_stride + kv_head * v_head_stride];
+    }
 
     // 2. Score: lanes BLOCK_SIZE apart share a token; each load of the warp is 512 bytes in a row.
     Value value[VALUES_AHEAD ? ROWS_PER_LANE : 1];
@@ -119,7 +128,7 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
         score += dot(q, key[j]);
       }
     }
-    score = sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score);
+    score = sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score) * token_key_scale;
     if (soft_cap > 0.f) score = soft_cap * LOG2_E * tanhf(score);
     score += slope * (token - (seq_len - 1));
     score = inside ? score : -infinity();  // also where an unused slot made it NaN
@@ -130,7 +139,7 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
     sum = sum * rescale + weight;
     max_score = new_max;
     __syncwarp();  // the weights of the page before have been read
-    if (lane < BLOCK_SIZE) weights[warp][slot] = weight;
+    if (lane < BLOCK_SIZE) weights[warp][slot] = weight * token_value_scale;  // but not in the sum of the weights
     __syncwarp();
 
     // 4. Accumulate: a lane reads V_VEC_SIZE tokens of a row and keeps the row's sum.

@@ -28,6 +28,15 @@ FEATURES = {
     "int8": {"kv_cache_dtype": "int8"},
     "fp8_e4m3": {"kv_cache_dtype": "fp8_e4m3"},
     "fp8_e5m2": {"kv_cache_dtype": "fp8_e5m2"},
+    "a scale per token": {"kv_cache_dtype": "fp8_e5m2", "scales": "token"},
+    "a scale per token and all of them": {
+        "kv_cache_dtype": "int8",
+        "scales": "token",
+        "sliding_window": 150,
+        "alibi": True,
+        "soft_cap": 20.0,
+        "sinks": True,
+    },
     "fp8_e4m3 and all of them": {
         "kv_cache_dtype": "fp8_e4m3",
         "sliding_window": 150,
@@ -81,13 +90,6 @@ def test_one_scale_for_the_whole_tensor_or_none(variant, config, sim):
     assert torch.equal(none, head)
     assert torch.equal(tensor_2, head_2)
     assert torch.allclose(tensor_2, 2 * none, rtol=2e-3)
-
-
-@pytest.mark.parametrize("variant", [VARIANT, TRITON], ids=["cuda", "triton"])
-def test_a_scale_per_token_is_refused_by_name(variant):
-    one = case("small", kv_cache_dtype="int8")
-    problem = dataclasses.replace(one.problem(), features=("int8", "token_scales"))
-    assert [rule.rule.split()[0] for rule in variant.unsupported(problem)] == ["token_scales"]
 
 
 def launches_of(one, config):
@@ -198,7 +200,13 @@ REDUCTION = "common/partitions.cuh"
 MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
-    Mutant("wrong scale of K", "k_scale[kv_head * scale_stride]", "k_scale[head % 2 * scale_stride]"),
+    Mutant("wrong scale of K", "k_scale[kv_head * k_head_stride]", "k_scale[head % 2 * k_head_stride]"),
+    Mutant("scale of the token's number", "block * BLOCK_SIZE + slot;", "token;"),
+    Mutant("scale of another head's token", "place * k_slot_stride + kv_head * k_head_stride", "place * k_slot_stride"),
+    Mutant("scale of K for V", "token_value_scale = v_scale[", "token_value_scale = k_scale["),
+    Mutant("scale of the token forgotten", "(score) * token_key_scale", "(score)"),
+    Mutant("weights summed with the scale", "sum * rescale + weight;", "sum * rescale + weight * token_value_scale;"),
+    Mutant("scales of unused slots", "if (TOKEN_SCALES && inside)", "if (TOKEN_SCALES)"),
     Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale[", header=REDUCTION),
     Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
     Mutant("cap not undone", "soft_cap * LOG2_E * tanhf(score)", "LOG2_E * tanhf(score)"),
@@ -210,7 +218,7 @@ MUTANTS = (
     Mutant("values outside kept", "if (at < begin || at >= end) v.at[j]", "if (false) v.at[j]"),
     Mutant("rows not rescaled", "rows[i] = rows[i] * rescale +", "rows[i] = rows[i] +"),
     Mutant("sum not rescaled", "sum = sum * rescale + weight;", "sum = sum + weight;"),
-    Mutant("lanes of a token not added", "score = sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score);", ""),
+    Mutant("lanes of a token not added", "sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score)", "score"),
     Mutant("each warp its own maximum", "row] * exp2f(warp_max[i] - block_max)", "row]"),
     Mutant("one warp's sum", "block_sum += warp_sum[i] *", "block_sum = warp_sum[i] *"),
     Mutant("table ignored", "const long long block = table[page];", "const long long block = page;"),
@@ -229,7 +237,11 @@ FUNCTION = "triton_reduction.py"
 TRITON_MUTANTS = (
     Mutant("K ignored", "key.to(tl.float32) * q[None, None, :]", "key.to(tl.float32) * 0.0"),
     Mutant("wrong KV head", "kv_head = head // GROUP", "kv_head = head % (tl.num_programs(0) // GROUP)"),
-    Mutant("wrong scale of K", "k_scale + kv_head * scale_stride", "k_scale"),
+    Mutant("wrong scale of K", "k_scale + kv_head * k_head_stride)\n", "k_scale)\n"),
+    Mutant("scale of the token's number", "place = block[:, None] * BLOCK_SIZE + slot[None, :]", "place = token"),
+    Mutant("scale of K for V", "tl.load(v_scale + place", "tl.load(k_scale + place"),
+    Mutant("scale of another head's token", "v_slot_stride + kv_head * v_head_stride", "v_slot_stride"),
+    Mutant("scales of unused slots", "v_head_stride, mask=valid, other=1.0)", "v_head_stride)"),
     Mutant("wrong scale of V", "v_scale + head // GROUP * scale_stride", "v_scale", header=FUNCTION),
     Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
     Mutant("ALiBi from the start", "(token - (seq_len - 1))", "token"),
@@ -251,6 +263,7 @@ TRITON_MUTANTS = (
 CASES = (
     case("small", seq_lens=(1, 129, 300)),
     case("small", seq_lens=(1, 129, 300), **FEATURES["all of them"], kv_cache_dtype="int8"),
+    case("small", seq_lens=(1, 129, 300), kv_cache_dtype="int8", scales="token"),
 )
 RUNS = {VARIANT: [(one, SMALL) for one in CASES], TRITON: [(one, TRITON_SMALL) for one in CASES]}
 

@@ -19,7 +19,8 @@ from workbench.home import cuda_sources
 from workbench.ops.paged_attention.cuda_types import CPP_NAMES
 from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
-from workbench.ops.paged_attention.workspace import partials, scale_stride
+from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
@@ -74,6 +75,7 @@ def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
         "CACHE": CPP_NAMES[problem.cache_dtype],
         "HEAD_SIZE": problem.head_size,
         **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
+        "TOKEN_SCALES": int("token_scales" in problem.features),
         **config,
     }
 
@@ -96,11 +98,13 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.block_tables,
             t.seq_lens,
             t.k_scale,
+            t.v_scale,
             t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
-            scale_stride(t.k_scale),
+            *scale_strides(t.k_scale),
+            *scale_strides(t.v_scale),
             problem.num_kv_heads,
             t.block_tables.stride(0),
             t.query.stride(0),
@@ -120,10 +124,10 @@ def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Lau
             t.workspace.out,
             t.workspace.stats,
             t.seq_lens,
-            t.v_scale,
+            None if "token_scales" in problem.features else t.v_scale,  # else the partitions have used it
             t.sinks,
             t.sliding_window or 0,
-            scale_stride(t.v_scale),
+            scale_strides(t.v_scale)[1],
             problem.num_kv_heads,
             t.workspace.count,
         ),
@@ -144,7 +148,7 @@ VARIANT = CudaVariant(
     restrictions=RESTRICTIONS,
     layouts=("x",),
     dtypes=("float32", "float16", "bfloat16"),
-    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     macros=_macros,
     resources=_resources,

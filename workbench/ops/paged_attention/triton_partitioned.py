@@ -28,7 +28,8 @@ from workbench.ops.paged_attention.triton_tiles import (
     default_tile,
     head_and_strides,
 )
-from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_stride
+from workbench.ops.paged_attention.workspace import partials, scale_or_one
+from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config, Launch, TritonVariant
 
 
@@ -41,12 +42,16 @@ def paged_attention_partition(
     value_cache,
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
-    k_scale,  # [num_kv_heads], or [1] with a stride of 0
+    k_scale,  # that of (slot, KV head) stands at slot * slot_stride + head * head_stride
+    v_scale,
     alibi_slopes,  # [num_heads]
     scale,
     soft_cap,
     sliding_window,
-    scale_stride,
+    k_slot_stride,
+    k_head_stride,
+    v_slot_stride,
+    v_head_stride,
     query_stride,
     table_stride,
     key_page_stride,
@@ -65,6 +70,7 @@ def paged_attention_partition(
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
     QUANTIZED: tl.constexpr,
+    TOKEN_SCALES: tl.constexpr,  # whether a slot stride may be other than 0
     ALIBI: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
@@ -88,8 +94,8 @@ def paged_attention_partition(
 
     # 1. Load the query once, in fp32, with every factor of a score folded in.
     factor = scale * (1.0 / soft_cap if SOFT_CAP else LOG2_E)
-    if QUANTIZED:
-        factor *= tl.load(k_scale + kv_head * scale_stride)
+    if QUANTIZED and not TOKEN_SCALES:
+        factor *= tl.load(k_scale + kv_head * k_head_stride)
     row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
     q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * factor
 
@@ -114,6 +120,9 @@ def paged_attention_partition(
             other=0.0,
         )
         score = tl.sum(key.to(tl.float32) * q[None, None, :], axis=2)
+        if TOKEN_SCALES:
+            place = block[:, None] * BLOCK_SIZE + slot[None, :]
+            score *= tl.load(k_scale + place * k_slot_stride + kv_head * k_head_stride, mask=valid, other=1.0)
         if SOFT_CAP:  # tanh by its definition
             score = soft_cap * LOG2_E * (1.0 - 2.0 / (1.0 + tl.exp2(2.0 * LOG2_E * score)))
         if ALIBI:
@@ -135,6 +144,8 @@ def paged_attention_partition(
             other=0.0,
         )
         value = tl.where(valid[:, None, :], value.to(tl.float32), 0.0)
+        if TOKEN_SCALES:
+            weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
     # 5. Reduce: that is the next kernel's. Leave the sum, and under which maximum it was taken.
@@ -158,11 +169,15 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "k_scale": "*fp32:1",
+        "v_scale": "*fp32:1",
         "alibi_slopes": "*fp32:1",
         "scale": "fp32",
         "soft_cap": "fp32",
         "sliding_window": "i32",
-        "scale_stride": "i32",
+        "k_slot_stride": "i32",
+        "k_head_stride": "i32",
+        "v_slot_stride": "i32",
+        "v_head_stride": "i32",
         "query_stride": "i64",
         "table_stride": "i64",
         "key_page_stride": "i64:16",
@@ -178,6 +193,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],
         "QUANTIZED": problem.kv_cache_dtype != "auto",
+        "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
         "SOFT_CAP": "soft_cap" in problem.features,
@@ -212,11 +228,13 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.block_tables,
             t.seq_lens,
             scale_or_one(t.k_scale, problem, unused),
+            scale_or_one(t.v_scale, problem, unused),
             unused if t.alibi_slopes is None else t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
-            scale_stride(t.k_scale),
+            *scale_strides(t.k_scale),
+            *scale_strides(t.v_scale),
             t.query.stride(0),
             t.block_tables.stride(0),
             t.key_cache.stride(0),
@@ -252,7 +270,7 @@ VARIANT = TritonVariant(
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
-    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     signature=_signature,
     constexprs=_constexprs,

@@ -22,7 +22,7 @@ def paged_attention_reduce(
     partial_out,
     partial_stats,
     seq_lens,
-    v_scale,  # [num_kv_heads], or [1] with a stride of 0
+    v_scale,  # [num_kv_heads], or [1] with a stride of 0; per token, the partitions have used them
     sinks,  # [num_heads]
     sliding_window,
     scale_stride,
@@ -88,7 +88,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "HEAD_SIZE": problem.head_size,
         "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
         "PARTITION_SIZE": config["PARTITION_SIZE"],
-        "QUANTIZED": problem.kv_cache_dtype != "auto",
+        "QUANTIZED": problem.kv_cache_dtype != "auto" and "token_scales" not in problem.features,
         "WINDOW": "sliding_window" in problem.features,
         "SINKS": "sinks" in problem.features,
     }
