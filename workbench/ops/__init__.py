@@ -13,6 +13,7 @@ from workbench.errors import UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
 from workbench.ops.copy_blocks import OP as COPY_BLOCKS
+from workbench.ops.gather_cache import OP as GATHER_CACHE
 from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
@@ -22,13 +23,24 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 OPS = MappingProxyType(
-    {op.name: op for op in (CAUSAL_ATTENTION, CONTIGUOUS_ATTENTION, PAGED_ATTENTION, RESHAPE_AND_CACHE, COPY_BLOCKS)}
+    {
+        op.name: op
+        for op in (
+            CAUSAL_ATTENTION,
+            CONTIGUOUS_ATTENTION,
+            PAGED_ATTENTION,
+            RESHAPE_AND_CACHE,
+            COPY_BLOCKS,
+            GATHER_CACHE,
+        )
+    }
 )
 
 # Importing an op's folder binds its module to the op's name here; users want the function under that name.
 causal_attention = CAUSAL_ATTENTION.function
 contiguous_attention = CONTIGUOUS_ATTENTION.function
 copy_blocks = COPY_BLOCKS.function
+gather_cache = GATHER_CACHE.function
 paged_attention = PAGED_ATTENTION.function
 reshape_and_cache = RESHAPE_AND_CACHE.function
 
@@ -38,6 +50,7 @@ __all__ = [
     "compile",
     "contiguous_attention",
     "copy_blocks",
+    "gather_cache",
     "get",
     "paged_attention",
     "reshape_and_cache",

@@ -36,3 +36,18 @@ def quantize(values, KIND: tl.constexpr):
         code = tl.where(magnitude < SMALLEST_NORMAL, subnormal, normal)
         code = code | ((values.to(tl.int32, bitcast=True) >> 24) & 0x80)
         return tl.where(values == values, code, 0x7F).to(tl.uint8)
+
+
+@triton.jit
+def dequantize(codes, KIND: tl.constexpr):
+    """The float32 values of uint8 codes, without their scale."""
+    if KIND == "int8":
+        return codes.to(tl.int8, bitcast=True).to(tl.float32)
+    elif KIND == "fp8_e5m2":  # the upper half of a float16
+        return (codes.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+    else:
+        # Exponent and mantissa where float32 has them; the product puts the bias right, of subnormals too.
+        magnitude = ((codes & 0x7F).to(tl.int32) << 20).to(tl.float32, bitcast=True) * 2.0**120
+        magnitude = tl.where((codes & 0x7F) == 0x7F, float("nan"), magnitude)
+        sign = (codes & 0x80).to(tl.int32) << 24  # by its bit: Triton's -x is 0 - x, which has no -0
+        return (magnitude.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)

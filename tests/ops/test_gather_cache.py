@@ -1,0 +1,328 @@
+"""Reading tokens out of pages: every variant bit for bit, what it asks of memory, and that wrong kernels are caught."""
+
+import dataclasses
+import itertools
+import random
+
+import pytest
+import torch
+from mutation import Mutant, caught, with_text
+
+import workbench
+from workbench import ops
+from workbench.kvcache.layouts import LAYOUTS, from_paged
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops import gather_cache, reshape_and_cache
+from workbench.ops.gather_cache import CASES, VARIANTS, Case, case
+from workbench.ops.gather_cache.api import _gather_cache
+from workbench.ops.gather_cache.cases import SCALES
+
+TORCH, CUDA, TRITON = VARIANTS
+KERNELS = (CUDA, TRITON)
+NAME = {"ids": lambda value: getattr(value, "name", str(value))}
+
+
+def default_of(variant, one, **changes):
+    return variant.default_config(one.problem()) | changes
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+@pytest.mark.parametrize("name", CASES)
+def test_every_case(variant, name, judge):
+    verdict = judge(variant, default_of(variant, case(name)), case(name), checks=variant.language != "torch")
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_sizes_layouts_dtypes_and_scales(variant, judge):
+    sizes = itertools.cycle(itertools.product((64, 80, 112, 256), (1, 3), (8, 16, 32)))
+    kinds = itertools.cycle(("auto", *CACHE_DTYPES))
+    scales = itertools.cycle(SCALES)
+    for layout, dtype in itertools.product(LAYOUTS, ("float32", "float16", "bfloat16")):
+        (size, heads, page), kind = next(sizes), next(kinds)
+        lengths = (1, page - 1, page, page + 1, 2 * page + 3, 0)
+        one = Case("grid", heads, size, lengths, dtype, layout, page, kind, next(scales), seed=size)
+        verdict = judge(variant, default_of(variant, one), one, checks=variant.language != "torch")
+        assert verdict.ok, f"{one}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.long)])
+def test_random_legal_configurations(variant, count, judge):
+    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
+    while seen < count:
+        layout, kind = rng.choice(LAYOUTS), rng.choice(("auto", *CACHE_DTYPES))
+        size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
+        one = Case("sample", 2, size, (1, 19, 8, 0, 33), rng.choice(variant.dtypes), layout, kv_cache_dtype=kind)
+        config = rng.choice(space)
+        if variant.broken(config, one.problem()):
+            continue
+        seen += 1
+        verdict = judge(variant, config, one, checks=True)
+        assert verdict.ok, f"{one} {config}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+@pytest.mark.parametrize("kind", CACHE_DTYPES)
+def test_every_code(variant, kind):
+    """All 256 codes, as torch converts them; times a scale that leaves no fp32 product exact."""
+    codes = torch.arange(256, dtype=torch.uint8)
+    caches = [order.view(1, 1, 1, 256).view(CACHE_DTYPES[kind]) for order in (codes.clone(), codes.flip(0))]
+    table = torch.zeros(1, 1, dtype=torch.int32)
+    one = torch.ones(1, dtype=torch.int32)
+    for scale in (None, 0.1):
+        options = {"kv_cache_dtype": kind, "k_scale": scale, "v_scale": scale, "layout": "nhd", "variant": variant.name}
+        found = gather_cache(*caches, table, one, **options)
+        for got, cache in zip(found, caches, strict=True):
+            expected = cache.view(1, 1, 256).float() * (1.0 if scale is None else torch.tensor(scale))
+            torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(got.signbit() & (got == 0), expected.signbit() & (expected == 0))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_answer_itself(layout):
+    """What `reshape_and_cache` wrote, and the paged layouts' own way back."""
+    one = Case("formula", 2, 16, (3, 5, 0, 9), "float32", layout, 4)
+    t = one.inputs(one.problem())
+    keys, values = gather_cache(t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout)
+    expected = from_paged(t.key_cache, t.value_cache, t.block_tables, one.seq_lens, layout=layout)
+    assert torch.equal(keys, torch.cat(expected[0]))
+    assert torch.equal(values, torch.cat(expected[1]))
+    slots = torch.cat([table[: -(-n // 4)].repeat_interleave(4)[:n] * 4 + torch.arange(n) % 4
+                       for table, n in zip(t.block_tables.long(), one.seq_lens, strict=True)])  # fmt: skip
+    t.key_cache.zero_(), t.value_cache.zero_()
+    reshape_and_cache(values, keys, t.key_cache, t.value_cache, slots, layout=layout)
+    found = gather_cache(t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout)
+    assert torch.equal(found[0], values)
+    assert torch.equal(found[1], keys)
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_pages_past_2_to_the_31_elements(variant):
+    apart = 2**30
+    storage = torch.empty(apart * 2 + 4 * 16, dtype=torch.float16)
+    cache = storage.as_strided((3, 4, 1, 16), (apart, 16, 16, 1))
+    cache[0], cache[2] = torch.randn(2, 4, 1, 16).half()
+    table, length = torch.tensor([[2, 0]], dtype=torch.int32), torch.tensor([7], dtype=torch.int32)
+    keys, _ = gather_cache(cache, cache, table, length, layout="nhd", variant=variant.name)
+    assert torch.equal(keys, torch.cat([cache[2], cache[0, :3]]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_keys_and_values_of_a_page_side_by_side(variant):
+    """[num_blocks, 2, ...], as vLLM allocates them; and a table whose rows are apart."""
+    one = case("nhd")
+    t = one.inputs(one.problem())
+    both = torch.stack([t.key_cache, t.value_cache], 1)
+    wide = torch.full((3, 8), -1, dtype=torch.int32)
+    wide[:, :3] = t.block_tables
+    found = gather_cache(both[:, 0], both[:, 1], wide[:, :3], t.seq_lens, layout="nhd", variant=variant.name)
+    assert one.check(torch.stack([side.flatten().view(torch.uint8) for side in found])).ok
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_nothing_to_read(variant):
+    one = case("small")
+    t = one.inputs(one.problem())
+    for table, lengths in ((t.block_tables, t.seq_lens * 0), (t.block_tables[:0], t.seq_lens[:0])):
+        keys, values = gather_cache(t.key_cache, t.value_cache, table, lengths, variant=variant.name)
+        assert keys.shape == values.shape == (0, 2, 64)
+
+
+class TestMemory:
+    @pytest.mark.parametrize("kind", ["auto", "int8"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_full_sectors(self, variant, layout, kind, sim):
+        """Whole pages: every byte once, stores of 16 bytes per lane."""
+        one = Case("pages", 4, 128, (256,), layout=layout, kv_cache_dtype=kind)
+        report = variant.run(default_of(variant, one), one.problem(), one.inputs(one.problem()), sim, statistics=True)
+        written = 2 * 256 * 4 * 128 * 2
+        assert report.unique_bytes_read + report.unique_bytes_written <= 1.03 * one.minimum_bytes(one.problem())
+        if variant is CUDA:
+            assert report.global_store_sectors == written // 32
+            cached = written // 2 if kind == "int8" else written
+            assert 32 * report.global_load_sectors <= 1.1 * cached
+            stores = [line for line in report.lines if line.space == "global" and line.is_store and line.requests]
+            assert {line.sectors / line.requests for line in stores} == {16}
+        else:  # where it loads 16 codes per lane, it stores their 32 bytes in two halves
+            assert 32 * report.global_store_sectors <= (2 if kind == "int8" else 1) * written
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_static_side(self, variant, arch):
+        one = Case("pages", 4, 128, (256,), kv_cache_dtype="int8")
+        kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
+        assert kernel.spill_bytes == 0
+        assert kernel.occupancy.fraction >= 0.5
+        assert "st.global.wb.v4" in kernel.ptx or "st.global.v4" in kernel.ptx
+
+
+def test_rules_are_named():
+    one = case("small")
+    good = CUDA.default_config(one.problem())
+    assert not CUDA.broken(good, one.problem())
+    broken = {
+        "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
+        "16-byte stores": ({}, {"dtype": "float32"}),
+        "16-byte value loads": ({}, {"dtype": "float32"}),
+        "a run of tokens stays in its page": ({}, {"block_size": 4}),
+        "value rows are those of layout x": ({}, {"layout": "hnd"}),
+        "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
+        "threads per block": ({"NUM_THREADS": 48}, {}),
+        "shared memory": ({"TILE_TOKENS": 64}, {"head_size": 256}),
+        "grid": ({}, {"num_seqs": 70_000}),
+    }
+    assert set(broken) == {rule.name for rule in CUDA.restrictions}
+    for name, (config, problem) in broken.items():
+        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(one.problem(), **problem))}
+        assert name in found
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_defaults_are_legal(variant):
+    for dtype, kind, size, layout, page in itertools.product(
+        ("float32", "float16"), ("auto", "int8"), (32, 80, 256, 1024, 5), LAYOUTS, (1, 8, 12, 16, 128)
+    ):
+        problem = dataclasses.replace(
+            case("small").problem(), dtype=dtype, kv_cache_dtype=kind, head_size=size, layout=layout, block_size=page
+        )
+        rules = {rule.name for rule in variant.broken(variant.default_config(problem), problem)}
+        assert rules <= ({"whole x groups"} if size == 5 else set())
+
+
+def test_compare_and_restore(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    assert workbench.compare("gather_cache", device="sim").all_correct
+    assert ops.get("gather_cache").restore_case(case("int8").to_dict()) == case("int8")
+
+
+def reading(name="small"):
+    t = case(name).inputs(case(name).problem())
+    return {name: getattr(t, name) for name in ("key_cache", "value_cache", "block_tables", "seq_lens")}, t.out
+
+
+@pytest.mark.parametrize("variant", ["auto", "tuned", "torch", "cuda_tiled", "triton_tiled"])
+def test_every_choice_reads_the_same(variant):
+    given, _ = reading()
+    found = gather_cache(**given, variant=variant)
+    assert case("small").check(torch.stack([side.flatten().view(torch.uint8) for side in found])).ok
+
+
+@pytest.mark.parametrize("kind", ["auto", "int8", "fp8_e5m2"])
+@pytest.mark.parametrize("variant", ["torch", "cuda_tiled"])
+def test_opcheck(variant, kind):
+    one = dataclasses.replace(case("small"), kv_cache_dtype=kind, scales="head", seq_lens=(3, 17))
+    t = one.inputs(one.problem())
+    out = torch.zeros_like(t.keys), torch.zeros_like(t.values)  # opcheck would not take views of one tensor
+    caches = [cache.view(torch.uint8).nan_to_num(0).view(cache.dtype) if kind != "auto" else cache.nan_to_num(0.0)
+              for cache in (t.key_cache, t.value_cache)]  # fmt: skip
+    checks = ["test_autograd_registration", "test_faketensor"]
+    if kind != "fp8_e5m2":  # the other two compare tensors by arithmetic, which torch has none of for float8
+        checks += ["test_schema", "test_aot_dispatch_dynamic"]
+    options = {"kv_cache_dtype": kind, "k_scale": t.k_scale, "v_scale": t.v_scale, "variant": variant}
+    torch.library.opcheck(_gather_cache, (*out, *caches, t.block_tables, t.seq_lens), options, test_utils=checks)
+
+
+def test_compiles_without_a_graph_break():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def layer(keys, values, **given):
+        gather_cache(**given, out=(keys, values))
+        return keys * 2
+
+    given, _ = reading()
+    expected = gather_cache(**given)
+    out = [torch.empty_like(side) for side in expected]
+    layer(*out, **given)
+    assert torch.equal(out[0], expected[0])
+    assert torch.equal(out[1], expected[1])
+
+
+BAD_READS = {
+    "cache dtype": (
+        "key_cache",
+        lambda a: {**reading("nhd")[0], "key_cache": torch.zeros(8, 16, 4, 80, dtype=torch.int8), "layout": "nhd"},
+        "kv_cache_dtype is 'auto'",
+    ),
+    "value cache dtype": ("value_cache", lambda a: {"value_cache": a["value_cache"].float()}, "float16"),
+    "unknown cache dtype": ("kv_cache_dtype", lambda a: {"kv_cache_dtype": "fp4"}, "fp8_e4m3"),
+    "dtype of the result": ("out[0]", lambda a: {"dtype": torch.float32}, "float16"),
+    "dtype beside out": ("dtype", lambda a: {"dtype": torch.float32, "out": (torch.ones(1).half(),) * 2}, "Leave"),
+    "lengths dtype": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].long()}, "int32"),
+    "rows": ("block_tables", lambda a: {"block_tables": a["block_tables"][1:]}, "One row"),
+    "negative length": ("seq_lens[2]", lambda a: {"seq_lens": a["seq_lens"] - (a["seq_lens"] == 0).int()}, "0 to 48"),
+    "length beyond the table": ("seq_lens[5]", lambda a: {"block_tables": a["block_tables"][:, :2]}, "0 to 32"),
+    "entry in use": (
+        "block_tables[0, 0]",
+        lambda a: {"block_tables": a["block_tables"] * 0 + 99},
+        "pages of the cache",
+    ),
+    "size of out": ("out", lambda a: {"out": (torch.ones(78, 2, 64).half(), torch.ones(78, 2, 64).half())}, "79"),
+    "scale without quantization": ("k_scale", lambda a: {"k_scale": 2.0}, "kv_cache_dtype"),
+    "unknown variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_tiled"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_READS)
+def test_bad_read(what):
+    argument, change, message = BAD_READS[what]
+    given, _ = reading()
+    given.update(change(given))
+    with pytest.raises(workbench.WorkbenchError, match=message) as refused:
+        gather_cache(**given)
+    assert refused.value.argument == argument
+    assert refused.value.remedy
+
+
+CUDA_MUTANTS = (
+    Mutant("table ignored", "(long long)table[(first + i) / BLOCK_SIZE]", "(long long)((first + i) / BLOCK_SIZE)"),
+    Mutant("first sequence's table", "block_tables + seq * table_stride", "block_tables"),
+    Mutant("start ignored", "starts[seq] + first;", "first;"),
+    Mutant("past the sequence", "seq_lens[seq] - first", "TILE_TOKENS"),
+    Mutant("wrong head of K", "key_cache += (long long)head * HEAD_STRIDE;", ""),
+    Mutant("wrong head of V", "value_cache += (long long)head * HEAD_STRIDE;", ""),
+    Mutant("wrong head of the result", "values += (start * gridDim.y + head)", "values += (start * gridDim.y)"),
+    Mutant("slot off by one", "+ slot % BLOCK_SIZE) * X", "+ (slot + 1) % BLOCK_SIZE) * X"),
+    Mutant("K twice in x", "v.load(value_tile", "v.load(key_tile"),
+    Mutant("K twice", "v.load(value_cache + page * value_page", "v.load(key_cache + page * key_page"),
+    Mutant("not turned back", "value_tile[(token + j) * ROW + element]", "value_tile[token * ROW + element + j]"),
+    Mutant("last steps dropped", "i < TILE_TOKENS * STEPS", "i < TILE_TOKENS * (STEPS - 1)"),
+    Mutant("scale of K for V", "read(v, value_scales[token])", "read(v, key_scales[token])"),
+    Mutant("scale of the first head", "slot * k_slot_stride + head * k_head_stride", "slot * k_slot_stride"),
+    Mutant("scale of the token's number", "v_scale[slot * v_slot", "v_scale[(first + i) * v_slot"),
+    Mutant("scale not applied", "to_float(elements.at[i]) * scale", "to_float(elements.at[i])"),
+    Mutant("first barrier removed", "__syncthreads();", "", count=2, nth=0),
+    Mutant("second barrier removed", "__syncthreads();", "", count=2, nth=1),
+)
+TRITON_MUTANTS = (
+    Mutant("first page only", "table_stride + token // BLOCK_SIZE", "table_stride + 0 * token"),
+    Mutant("first sequence's table", "block_tables + seq * table_stride", "block_tables"),
+    Mutant("start ignored", "((start + token) * NUM", "(token * NUM"),
+    Mutant("past the sequence", "valid = token < end", "valid = token < end + 1"),
+    Mutant("wrong head", "key_page_stride + head * HEAD_STRIDE", "key_page_stride"),
+    Mutant("wrong head of the result", "NUM_KV_HEADS + head)", "NUM_KV_HEADS)"),
+    Mutant("slot off by one", "offset = token % BLOCK_SIZE", "offset = (token + 1) % BLOCK_SIZE"),
+    Mutant("K twice", "turned = value_cache +", "turned = key_cache +"),
+    Mutant("padding written", "inside = elements < HEAD_SIZE", "inside = elements < HEAD_PADDED"),
+    Mutant("scale of K for V", "tl.load(v_scale + slot * v_slot_stride", "tl.load(k_scale + slot * v_slot_stride"),
+    Mutant("scale of the first head", "k_slot_stride + head * k_head_stride", "k_slot_stride"),
+    Mutant("scale not applied", "dequantize(v, KIND) * scale[:, None]", "dequantize(v, KIND)"),
+)  # fmt: skip
+RUNS = (case("small"), case("nhd"), case("int8"), case("fp8"))
+
+
+class TestMutants:
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_the_right_kernel_passes(self, variant, judge, tmp_path):
+        copy = with_text(variant, variant.source.read_text(), tmp_path)
+        for one in RUNS:
+            verdict = judge(copy, default_of(copy, one), one, checks=True)
+            assert verdict.ok, verdict
+
+    @pytest.mark.parametrize(
+        ("variant", "mutant"), [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
+    )
+    def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
+        runs = [(one, default_of(variant, one)) for one in RUNS]
+        ok, found = caught(variant, mutant, runs, judge, tmp_path)
+        assert ok, found

@@ -1,0 +1,125 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import detect
+from workbench.ops.arguments import check_devices
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.gather_cache.problem import Tensors
+from workbench.ops.gather_cache.validate import check_values, problem_of
+from workbench.ops.scales import as_scale
+
+
+def gather_cache(
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    layout: str | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+    out: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The keys and values of some sequences side by side: what chunked prefill, prefix reuse or a plain attention need.
+
+    Sequence i stands at ``seq_lens[:i].sum()``. Elements of a quantized cache are multiplied by their scale in fp32 and
+    rounded to ``dtype``; others keep their bits.
+
+    Args:
+        key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
+        block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
+        seq_lens: ``[num_seqs] int32`` in tokens.
+        dtype: of the result: float32, float16 or bfloat16; default float32 for a quantized cache. Any other cache is
+            read as it is.
+        kv_cache_dtype, k_scale, v_scale: as in `workbench.ops.paged_attention`.
+        layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
+            which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+        out: where to write, a pair as returned, contiguous. Without it ``seq_lens`` on a GPU are waited for, because
+            the size of the result depends on them.
+
+    Returns:
+        ``keys, values [total_tokens, num_kv_heads, head_size]``.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Lengths and table entries on a GPU
+            are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    k_scale, v_scale = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
+    if out is None:
+        geometry = detect(key_cache, value_cache, layout)
+        wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
+        shape = (int(seq_lens.sum()), geometry.num_kv_heads, geometry.head_size)
+        if shape[0] < 0:
+            raise ArgumentError("seq_lens", f"{shape[0]} tokens in all", "lengths of 0 or more", "Check seq_lens.")
+        out = tuple(torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
+    elif dtype not in (None, out[0].dtype):
+        raise ArgumentError("dtype", dtype, f"{out[0].dtype}, that of out", "Leave it out.")
+    check_devices(
+        "key_cache",
+        key_cache,
+        value_cache=value_cache,
+        block_tables=block_tables,
+        seq_lens=seq_lens,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        **{f"out[{i}]": each for i, each in enumerate(out)},
+    )
+    _gather_cache(
+        *out,
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        kv_cache_dtype,
+        k_scale,
+        v_scale,
+        layout,
+        variant,
+        config_text(config),
+    )
+    return out
+
+
+@torch.library.custom_op("workbench::gather_cache", mutates_args=("keys", "values"))
+def _gather_cache(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    layout: str | None = None,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    from workbench.ops.gather_cache import OP
+
+    starts = torch.cumsum(seq_lens, 0) - seq_lens  # int64
+    tensors = Tensors(keys, values, key_cache, value_cache, block_tables, seq_lens, starts, k_scale, v_scale)
+    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(key_cache))
+    check_values(tensors, problem)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=key_cache.is_cuda)
+    if problem.num_tokens == 0:
+        return
+    chosen.run(chosen_config, problem, tensors, device_of(chosen, key_cache))
+
+
+@_gather_cache.register_fake
+def _(keys, values, *rest, **options) -> None:
+    return None

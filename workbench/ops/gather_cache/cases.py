@@ -1,0 +1,235 @@
+"""Named reads with a known answer: every bit of the result.
+
+* tokens are N(0, 1), quantized by the definition in `workbench.kvcache.quantization` where the case says so, with
+  scales at which a few elements in a thousand saturate;
+* lengths are unequal and lie on, before and after page boundaries; pages are shuffled, with free pages in between;
+* slots that no token owns hold NaN, in the caches and in scales per token, and unused entries of the table are -1;
+* the result holds ones before. ``Tensors.out`` is the bytes of keys and values, each filled up to 16, and the answer is
+  exact.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import LAYOUTS, slots_of, to_paged
+from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
+from workbench.ops.gather_cache.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.variant import Check
+
+_FREE_PAGES = 3
+_UNWRITTEN = 0xFF
+SCALES = ("none", "tensor", "head", "token")
+"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
+
+    name: str
+    num_kv_heads: int
+    head_size: int
+    seq_lens: tuple[int, ...]
+    dtype: str = "float16"
+    layout: str = "x"
+    block_size: int = 16
+    kv_cache_dtype: str = "auto"
+    scales: str = "head"
+    seed: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
+        for name, allowed in (
+            ("dtype", DTYPES),
+            ("layout", LAYOUTS),
+            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
+            ("scales", SCALES),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+
+    @property
+    def label(self) -> str:
+        """The name with what distinguishes it, e.g. ``prefix 4x300 float16 x/16 int8 per token``."""
+        kind = "" if self.kv_cache_dtype == "auto" else f" {self.kv_cache_dtype} per {self.scales}"
+        longest = max(self.seq_lens, default=0)
+        return f"{self.name} {len(self.seq_lens)}x{longest} {self.dtype} {self.layout}/{self.block_size}{kind}"
+
+    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
+        """The case with fields changed; ``context`` tokens in each of ``num_seqs`` sequences.
+
+        Raises:
+            ArgumentError: a name that is no field.
+        """
+        known = [item.name for item in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        if context is not None or num_seqs is not None:
+            changes["seq_lens"] = (context or max(self.seq_lens),) * (num_seqs or len(self.seq_lens))
+        return replace(self, **changes)
+
+    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
+        """The problem to solve; no configuration changes it, as the page size is that of the cache."""
+        return Problem(
+            num_seqs=len(self.seq_lens),
+            max_seq_len=max(self.seq_lens, default=0),
+            num_tokens=sum(self.seq_lens),
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            dtype=self.dtype,
+            layout=self.layout,
+            block_size=self.block_size,
+            kv_cache_dtype=self.kv_cache_dtype,
+            features=() if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,),
+            arch=arch,
+        )
+
+    def minimum_bytes(self, problem: Problem) -> int:
+        """Bytes that must cross memory once: every token read and written, K and V, scales per token, used entries."""
+        token = self.num_kv_heads * self.head_size * (problem.cache_dtype.itemsize + problem.itemsize)
+        if self.kv_cache_dtype != "auto" and self.scales == "token":
+            token += 4 * self.num_kv_heads
+        entries = sum(-(-length // self.block_size) for length in self.seq_lens)
+        return 2 * sum(self.seq_lens) * token + 4 * entries + 12 * len(self.seq_lens)
+
+    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+        """Fresh tensors; keys and values are views of ``out``, whose bytes are all ones."""
+        content = _content(self)
+        key_cache, value_cache = to_paged(
+            content.codes[0].split(self.seq_lens),
+            content.codes[1].split(self.seq_lens),
+            content.tables,
+            num_blocks=content.num_blocks,
+            block_size=self.block_size,
+            layout=self.layout,
+        )
+        out = torch.full_like(_answer(self), _UNWRITTEN, device=device)
+        shape, dtype = (sum(self.seq_lens), self.num_kv_heads, self.head_size), DTYPES[self.dtype]
+        keys, values = (side[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape) for side in out)
+        lengths = torch.tensor(self.seq_lens, dtype=torch.int32)
+        placed = [None if scale is None else scale.to(device, copy=True) for scale in self._placed_scales(content)]
+        return Tensors(
+            keys=keys,
+            values=values,
+            key_cache=key_cache.to(device),
+            value_cache=value_cache.to(device),
+            block_tables=content.tables.to(device, copy=True),
+            seq_lens=lengths.to(device),
+            starts=(lengths.cumsum(0) - lengths).to(device),
+            k_scale=placed[0],
+            v_scale=placed[1],
+            out=out,
+        )
+
+    def _placed_scales(self, content: _Content) -> list[torch.Tensor | None]:
+        """The scales of K and V as the op takes them."""
+        if self.scales != "token" or self.kv_cache_dtype == "auto":
+            return list(content.scales)
+        placed = torch.full((2, content.num_blocks * self.block_size, self.num_kv_heads), torch.nan)
+        slots = slots_of(content.tables, self.seq_lens, self.block_size)
+        for side, scale in zip(placed, content.scales, strict=True):
+            side[slots] = scale
+        return list(placed.unflatten(1, (content.num_blocks, self.block_size)))
+
+    def reference(self) -> torch.Tensor:
+        """The bytes of keys and of values, ``[2, bytes] uint8``."""
+        return _answer(self)
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge a result, by its bits; ``max_error`` is the largest difference of two elements, inf beside a NaN."""
+        expected = _answer(self)
+        if out.shape != expected.shape or out.dtype != expected.dtype:
+            raise ArgumentError(
+                "out", f"{out.dtype} {tuple(out.shape)}", f"torch.uint8 {tuple(expected.shape)}", "Pass tensors.out."
+            )
+        got = out.detach().cpu()
+        if torch.equal(got, expected):
+            return Check(0.0, 0.0, True)
+        got, expected = (side.view(DTYPES[self.dtype]).double() for side in (got, expected))
+        return Check(float((got - expected).abs().nan_to_num(torch.inf).max()), 0.0, False)
+
+    def to_dict(self) -> dict:
+        """Plain values; `from_dict` makes the case again."""
+        return asdict(self) | {"seq_lens": list(self.seq_lens)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Case:
+        """The case of a record made by `to_dict`."""
+        return cls(**{**record, "seq_lens": tuple(record["seq_lens"])})
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a case says: codes of K and V ``[tokens, num_kv_heads, head_size]``, their scales (per token ``[tokens,
+    num_kv_heads]``), and where they go."""
+
+    codes: tuple[torch.Tensor, torch.Tensor]
+    scales: tuple[torch.Tensor | None, torch.Tensor | None]
+    tables: torch.Tensor
+    num_blocks: int
+
+
+@functools.lru_cache(maxsize=4)
+def _content(case: Case) -> _Content:
+    generator = torch.Generator().manual_seed(case.seed)
+    counts = [-(-length // case.block_size) for length in case.seq_lens]
+    num_blocks = sum(counts) + _FREE_PAGES
+    tables = torch.full((len(counts), max([1, *counts])), -1, dtype=torch.int32)
+    pages = torch.randperm(num_blocks, generator=generator).int()
+    for row, table in zip(tables, pages[: sum(counts)].split(counts), strict=True):
+        row[: len(table)] = table
+    num_tokens = sum(case.seq_lens)
+    tokens = torch.randn(2, num_tokens, case.num_kv_heads, case.head_size, generator=generator)
+    if case.kv_cache_dtype == "auto":
+        return _Content(tuple(tokens.to(DTYPES[case.dtype])), (None, None), tables, num_blocks)
+    shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": (num_tokens, case.num_kv_heads)}
+    scales = (None, None)
+    if case.scales != "none":
+        scales = torch.rand((2, *shape[case.scales]), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype])
+    codes = (
+        quantize(side, 1.0 if scale is None else scale, case.kv_cache_dtype)
+        for side, scale in zip(tokens, scales, strict=True)
+    )
+    return _Content(tuple(codes), tuple(scales), tables, num_blocks)
+
+
+@functools.lru_cache(maxsize=8)
+def _answer(case: Case) -> torch.Tensor:
+    content, sides = _content(case), []
+    for codes, scale in zip(content.codes, content.scales, strict=True):
+        if case.kv_cache_dtype == "auto":
+            sides.append(codes)
+        else:
+            sides.append(dequantize(codes, 1.0 if scale is None else scale).to(DTYPES[case.dtype]))
+    raw = torch.stack([side.flatten().view(torch.uint8) for side in sides])
+    return torch.nn.functional.pad(raw, (0, -raw.shape[1] % 16), value=_UNWRITTEN)
+
+
+CASES = {
+    item.name: item
+    for item in (
+        Case("small", num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 16, 5, 40)),
+        Case("prefix", num_kv_heads=8, head_size=128, seq_lens=(300, 45)),
+        Case("nhd", num_kv_heads=4, head_size=80, seq_lens=(33, 1, 9), dtype="bfloat16", layout="nhd"),
+        Case("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
+        Case("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
+        Case("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+    )
+}
+
+
+def case(name: str, **overrides) -> Case:
+    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
+    from workbench.ops.gather_cache import OP
+
+    return OP.case(name, **overrides)

@@ -1,0 +1,51 @@
+"""Reading tokens from their slots by one index per cache: the default on a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from workbench.kvcache.layouts import LAYOUTS, canonical_keys, canonical_values
+from workbench.kvcache.quantization import dequantize
+from workbench.ops.gather_cache.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.ops.variant import TorchVariant
+
+
+def compute(problem: Problem, tensors: Tensors) -> None:
+    """Fill keys and values ``[num_tokens, num_kv_heads, head_size]``."""
+    t = tensors
+    # 1. Find every token's page and place in it.
+    position = torch.arange(t.block_tables.shape[1] * problem.block_size, device=t.seq_lens.device)
+    seq, position = (position < t.seq_lens.long()[:, None]).nonzero(as_tuple=True)
+    page = t.block_tables.long()[seq, position // problem.block_size]
+    offset = position % problem.block_size
+
+    # 2. Load, and multiply by the scale.
+    for out, cache, canonical, scale in (
+        (t.keys, t.key_cache, canonical_keys, t.k_scale),
+        (t.values, t.value_cache, canonical_values, t.v_scale),
+    ):
+        bits = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
+        tokens = canonical(bits, problem.layout)[page, offset].view(cache.dtype)
+        if problem.kv_cache_dtype != "auto":
+            if scale is not None and scale.dim() == 3:
+                scale = scale[page, offset]
+            tokens = dequantize(tokens, 1.0 if scale is None else scale)
+        out.copy_(tokens)
+
+
+VARIANT = TorchVariant(
+    op="gather_cache",
+    name="torch",
+    idea="one index per cache: plain torch, every layout, quantized or not",
+    source=Path(__file__),
+    space={},
+    restrictions=(),
+    layouts=LAYOUTS,
+    dtypes=tuple(DTYPES),
+    features=tuple(CACHE_DTYPES),
+    defaults=lambda problem: {},
+    compute=compute,
+)
