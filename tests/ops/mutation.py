@@ -34,7 +34,11 @@ def with_text(variant, text, folder, name="none"):
         source = folder / variant.source.name
         source.write_text(text)
         return dataclasses.replace(variant, source=source)
-    return _module(text, folder, name).VARIANT
+    module = _module(text, folder, name)
+    if hasattr(module, "VARIANT"):
+        return module.VARIANT
+    # A function that several variants launch.
+    return dataclasses.replace(variant, function=getattr(module, variant.function.__name__))
 
 
 def with_header(variant, mutant, folder):

@@ -133,19 +133,21 @@ CUDA_MUTANTS = (
         "other way round", "source = pairs[2 * (long long)blockIdx.x]", "source = pairs[2 * (long long)blockIdx.x + 1]"
     ),
     Mutant("first pair only", "pairs[2 * (long long)blockIdx.x]", "pairs[0]"),
-    Mutant("first cache only", "places[blockIdx.y]", "places[0]"),
-    Mutant("page of the key for all", "base + places[blockIdx.y] * STEP", "base + places[blockIdx.y / 2] * STEP"),
-    Mutant("next page", "cache + destination * page_steps", "cache + (destination + 1) * page_steps"),
+    Mutant("first source only", "source_places[blockIdx.y]", "source_places[0]"),
+    Mutant("first target only", "target_places[blockIdx.y]", "target_places[0]"),
+    Mutant("page of the key for all", "source_places[blockIdx.y]", "source_places[blockIdx.y / 2]"),
+    Mutant("next page", "destination * target_page_steps", "(destination + 1) * target_page_steps"),
     Mutant("first chunk only", "blockIdx.z * CHUNK", "0 * CHUNK"),
     Mutant("past the page", "if (offset < page_bytes) store_global", "store_global"),
     Mutant("one vector per thread", "i < VECS_PER_THREAD", "i < 1", count=2, nth=1),
     Mutant("vectors overlap", "first + i * (NUM_THREADS * VEC_BYTES)", "first + i * VEC_BYTES", count=2, nth=1),
 )
 TRITON_MUTANTS = (
-    Mutant("other way round", "tl.store(base + (cache + destination", "tl.store(base + (cache + source"),
+    Mutant("other way round", "+ destination * target_page_steps", "+ source * target_page_steps"),
     Mutant("first pair only", "source = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64))", "source = tl.load(pairs)"),
-    Mutant("first cache only", "places + tl.program_id(1)", "places"),
-    Mutant("next page", "cache + destination * page_steps", "cache + (destination + 1) * page_steps"),
+    Mutant("first source only", "source_places + tl.program_id(1)", "source_places"),
+    Mutant("first target only", "target_places + tl.program_id(1)", "target_places"),
+    Mutant("next page", "destination * target_page_steps", "(destination + 1) * target_page_steps"),
     Mutant("first chunk only", "tl.program_id(2) * CHUNK_WORDS", "0 * CHUNK_WORDS"),
     Mutant("past the page", "words, mask=word < PAGE_WORDS", "words, mask=word < CHUNK_WORDS * 100"),
 )

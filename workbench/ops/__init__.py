@@ -17,6 +17,7 @@ from workbench.ops.gather_cache import OP as GATHER_CACHE
 from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
+from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
 from workbench.ops.variant import Case, Config, Variant
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ OPS = MappingProxyType(
             PAGED_ATTENTION,
             RESHAPE_AND_CACHE,
             COPY_BLOCKS,
+            SWAP_BLOCKS,
             GATHER_CACHE,
         )
     }
@@ -43,6 +45,7 @@ copy_blocks = COPY_BLOCKS.function
 gather_cache = GATHER_CACHE.function
 paged_attention = PAGED_ATTENTION.function
 reshape_and_cache = RESHAPE_AND_CACHE.function
+swap_blocks = SWAP_BLOCKS.function
 
 __all__ = [
     "OPS",
@@ -54,6 +57,7 @@ __all__ = [
     "get",
     "paged_attention",
     "reshape_and_cache",
+    "swap_blocks",
     "variant",
     "variants",
 ]

@@ -7,52 +7,25 @@ from __future__ import annotations
 
 from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import Problem, Tensors
-from workbench.ops.copy_blocks.rules import GRID
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
-
-RESTRICTIONS = (
-    Restriction(
-        "whole vectors",
-        "page_bytes % VEC_BYTES == 0",
-        lambda c, p: p.page_bytes % c["VEC_BYTES"] == 0,
-    ),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
-    Restriction(
-        "every chunk has work",
-        "NUM_THREADS * VEC_BYTES * VECS_PER_THREAD < 2 * page_bytes, or the smallest of each",
-        lambda c, p: _chunk(c) < 2 * p.page_bytes or (c["NUM_THREADS"] == 32 and c["VECS_PER_THREAD"] == 1),
-    ),
-    GRID,
-)
-
-
-def _chunk(config: Config) -> int:
-    """Bytes of a page that one block copies."""
-    return config["NUM_THREADS"] * config["VEC_BYTES"] * config["VECS_PER_THREAD"]
-
-
-def default_config(problem: Problem) -> dict:
-    """16 bytes per access where the page allows, four of them in flight, on as many threads as a page feeds."""
-    vec = 16
-    while problem.page_bytes % vec and vec > 4:
-        vec //= 2
-    config = {"NUM_THREADS": 128, "VEC_BYTES": vec, "VECS_PER_THREAD": 4}
-    for name, least in (("VECS_PER_THREAD", 1), ("NUM_THREADS", 32)):
-        while config[name] > least and _chunk(config) >= 2 * problem.page_bytes:
-            config[name] //= 2
-    return config
+from workbench.ops.copy_blocks.vectors import RESTRICTIONS, SPACE, chunk, default_config
+from workbench.ops.variant import Config, CudaVariant, Launch
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     return Launch(
-        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // _chunk(config))),
+        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // chunk(config))),
         block=(config["NUM_THREADS"],),
-        arguments=(t.base, t.places, t.pairs, t.page_steps, problem.page_bytes),
+        arguments=(
+            t.memory.base,
+            t.memory.base,
+            t.memory.places,
+            t.memory.places,
+            t.pairs,
+            t.memory.page_steps,
+            t.memory.page_steps,
+            problem.page_bytes,
+        ),
     )
 
 
@@ -62,15 +35,11 @@ VARIANT = CudaVariant(
     idea="a block per pair, cache and chunk of a page; every thread has several wide loads in flight",
     source=cuda_sources() / "copy_blocks_vectors.cu",
     kernel="copy_blocks_vectors",
-    space={
-        "NUM_THREADS": (32, 64, 128, 256, 512),
-        "VEC_BYTES": (4, 8, 16),
-        "VECS_PER_THREAD": (1, 2, 4, 8),
-    },
+    space=SPACE,
     restrictions=RESTRICTIONS,
     layouts=("any",),
     dtypes=("any",),
-    defaults=default_config,
+    defaults=lambda problem: default_config(problem),  # of this file: it says where the variant is declared
     macros=lambda config, problem: dict(config),
     resources=lambda config, problem: (config["NUM_THREADS"], 0),
     launcher=_launch,

@@ -36,24 +36,36 @@ class Problem:
         return asdict(self) | {"features": list(self.features)}
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Where caches lie. ``base`` is the memory that holds them, as bytes, ``places [num_caches] int64`` where each of
+    them starts in it and ``page_steps`` how far its pages are apart, both in `STEP`."""
+
+    base: torch.Tensor
+    places: torch.Tensor
+    page_steps: int
+
+
 @dataclass
 class Tensors:
     """The tensors of one run; every one of ``caches [num_blocks, ...]`` is written in place.
 
-    ``base`` is the memory that holds the caches, as bytes, ``places [num_caches] int64`` where each of them starts in
-    it and ``page_steps`` how far its pages are apart, both in `STEP`. ``out`` is what whoever judges looks at.
+    ``out`` is what whoever judges looks at.
     """
 
     caches: tuple[torch.Tensor, ...]
     pairs: torch.Tensor
-    base: torch.Tensor
-    places: torch.Tensor
-    page_steps: int
+    memory: Memory
     out: torch.Tensor | None = None
 
 
 def tensors_of(caches: Sequence[torch.Tensor], pairs: torch.Tensor, out: torch.Tensor | None = None) -> Tensors:
-    """The tensors of a run on caches whose pages start on `STEP` bytes and are equally far apart.
+    """The tensors of a run on caches as `memory_of` takes them."""
+    return Tensors(tuple(caches), pairs, memory_of(caches), out)
+
+
+def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
+    """Where caches lie whose pages start on `STEP` bytes and are equally far apart.
 
     On a GPU the caches may lie anywhere in its memory. The simulator gives every allocation an address of its own, so
     there they must be parts of one: see `by_allocation`.
@@ -67,7 +79,7 @@ def tensors_of(caches: Sequence[torch.Tensor], pairs: torch.Tensor, out: torch.T
     base = torch.empty(0, dtype=torch.uint8, device=lowest.device).set_(storage, first, (room,), (1,))
     steps = tuple((cache.data_ptr() - start) // STEP for cache in caches)
     apart = caches[0].stride(0) * caches[0].element_size() // STEP
-    return Tensors(tuple(caches), pairs, base, _places(steps, lowest.device), apart, out)
+    return Memory(base, _places(steps, lowest.device), apart)
 
 
 def by_allocation(caches: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

@@ -1,0 +1,91 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.arguments import check_devices
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.swap_blocks.problem import tensors_of
+from workbench.ops.swap_blocks.validate import check_pairs, problem_of
+
+
+def swap_blocks(
+    source_caches: Sequence[torch.Tensor],
+    target_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    *,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> None:
+    """Copy pages from one set of caches into another: what swapping a sequence out, or back in, does.
+
+    For each pair and each cache i: ``target_caches[i][destination] = source_caches[i][source]``, bit for bit. After
+    vLLM's kernel of this name, which takes one pair of caches at a time.
+
+    Args:
+        source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
+            ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
+            sources are on one device and all targets on one; no cache is both.
+        pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice.
+        variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or
+            a variant's name, which on a CPU runs in the simulator. Between a CPU and a GPU only torch copies: host
+            memory that is not pinned is out of a kernel's reach.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
+            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
+    for name, caches in lists.items():
+        if not caches:
+            raise ArgumentError(name, "no cache", "one or more", "Leave the call out where there is no layer.")
+        check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
+    _swap_blocks(*lists.values(), pairs, variant, config_text(config))
+
+
+@torch.library.custom_op("workbench::swap_blocks", mutates_args=("target_caches",))
+def _swap_blocks(
+    source_caches: Sequence[torch.Tensor],
+    target_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    from workbench.ops.swap_blocks import OP
+
+    source, target = source_caches[0], target_caches[0]
+    on_gpu = source if source.is_cuda else target
+    problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
+    check_pairs(pairs, source.shape[0], target.shape[0])
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=on_gpu.is_cuda)
+    if problem.num_pairs == 0:
+        return
+    device = device_of(chosen, on_gpu)
+    groups = [(source_caches, target_caches)]
+    if device is not None:
+        pairs = pairs.to(on_gpu.device)
+        if device.name == "sim":
+            groups = list(_by_allocation(source_caches, target_caches))
+    for sources, targets in groups:
+        part = problem.of_caches(len(sources))
+        chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
+
+
+def _by_allocation(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Iterator[tuple[tuple, tuple]]:
+    """The pairs of caches, those whose sources share an allocation and whose targets share one together."""
+    groups: dict[tuple[int, int], list] = {}
+    for pair in zip(sources, targets, strict=True):
+        groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
+    for group in groups.values():
+        yield tuple(zip(*group, strict=True))
+
+
+@_swap_blocks.register_fake
+def _(source_caches, target_caches, pairs, *options, **more) -> None:
+    return None
