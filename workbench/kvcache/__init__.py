@@ -11,6 +11,7 @@ from workbench.lazy import lazily
 
 _LAZY = {
     "BlockManager": "workbench.kvcache.block_manager",
+    "Calibration": "workbench.kvcache.quantization",
     "ContiguousKVCache": "workbench.kvcache.contiguous",
     "MemoryUse": "workbench.kvcache.memory_use",
     "OutOfBlocksError": "workbench.kvcache.errors",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.kvcache.errors import UnknownSequenceError as UnknownSequenceError
     from workbench.kvcache.memory_use import MemoryUse as MemoryUse
     from workbench.kvcache.paged import PagedKVCache as PagedKVCache
+    from workbench.kvcache.quantization import Calibration as Calibration
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)
