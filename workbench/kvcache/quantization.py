@@ -5,9 +5,9 @@
 
 All of it in fp32: the reciprocal is divided and rounded once per scale, every element is multiplied by it (which may
 differ from a division in the last bit), then rounded to the nearest code, ties to the even one. Too large magnitudes
-*saturate*: they become the largest code, infinity too, as in OCP's saturating mode. (torch's own casts do not: e5m2 gives
-infinity, e4m3 NaN or the largest code, depending on the version.) NaN stays NaN in FP8 (the code 0x7F, whatever its
-sign); INT8 has none and stores 0. INT8 is symmetric: -128 is never stored. The kernels of
+*saturate*: they become the largest code, infinity too, as in OCP's saturating mode. (torch's own casts do not all:
+e5m2 gives infinity, e4m3 NaN or the largest code, depending on the version.) NaN stays NaN in FP8 (the code 0x7F,
+whatever its sign); INT8 has none and stores 0. INT8 is symmetric: -128 is never stored. The kernels of
 `workbench.ops.reshape_and_cache` agree bit for bit.
 
 A scale may be one number for the whole cache ``[1]``, one per KV head ``[num_kv_heads]``, or one per token and head

@@ -35,9 +35,10 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import to_paged
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
-from workbench.ops.paged_attention.reference import attend_all, dequantize
+from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
 
+SCALES = ("tensor", "head", "token")
 FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")
 _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless the maximum is subtracted
 _FREE_PAGES = 3
@@ -49,6 +50,7 @@ class Case:
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
     unit vector t mod head_size, so that the output shows the weights) or "large_scores" (exp would overflow).
+    ``scales`` of a quantized cache: one per "tensor", per KV "head", or per "token" and head.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Case:
     family: str = "needles"
     seed: int = 0
     kv_cache_dtype: str = "auto"
+    scales: str = "head"
     alibi: bool = False
     sliding_window: int | None = None
     soft_cap: float | None = None
@@ -76,6 +79,7 @@ class Case:
             ("dtype", DTYPES),
             ("family", FAMILIES),
             ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
+            ("scales", SCALES),
         ):
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
@@ -97,6 +101,7 @@ class Case:
                 ("soft_cap", self.soft_cap is not None),
                 ("sinks", self.sinks),
                 (self.kv_cache_dtype, self.kv_cache_dtype != "auto"),
+                ("token_scales", self.kv_cache_dtype != "auto" and self.scales == "token"),
             )
             if wanted
         )
@@ -142,11 +147,13 @@ class Case:
         )
 
     def minimum_bytes(self, problem: Problem) -> int:
-        """Bytes that must cross memory once: K and V of every token, query, output, lengths and used table entries."""
+        """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
+        output, lengths and used table entries."""
         vectors = 2 * len(self.seq_lens) * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
         cache = 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
-        return cache + vectors + 4 * (entries + len(self.seq_lens))
+        scales = 8 * sum(self.seq_lens) * self.num_kv_heads if "token_scales" in problem.features else 0
+        return cache + scales + vectors + 4 * (entries + len(self.seq_lens))
 
     # -- tensors ------------------------------------------------------------------------------------------------
 
@@ -168,7 +175,6 @@ class Case:
             block_size=problem.page,
             layout=problem.layout,
         )
-        quantized = self.kv_cache_dtype != "auto"
 
         def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.to(device, copy=True)
@@ -185,9 +191,21 @@ class Case:
             sliding_window=self.sliding_window,
             soft_cap=self.soft_cap,
             sinks=place(content.sinks),
-            k_scale=place(content.k_scale) if quantized else None,
-            v_scale=place(content.v_scale) if quantized else None,
+            k_scale=place(self._placed(content.k_scales, tables, problem.page, num_blocks)),
+            v_scale=place(self._placed(content.v_scales, tables, problem.page, num_blocks)),
         )
+
+    def _placed(self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int):
+        """The scales of all sequences as the op takes them; those per token lie in pages, NaN where no token is."""
+        if self.kv_cache_dtype == "auto":
+            return None
+        if self.scales != "token":
+            return scales[0][0, : 1 if self.scales == "tensor" else None]
+        placed = torch.full((num_blocks * page, self.num_kv_heads), torch.nan)
+        for table, of_sequence in zip(tables.long(), scales, strict=True):
+            positions = torch.arange(len(of_sequence))
+            placed[table[positions // page] * page + positions % page] = of_sequence
+        return placed.view(num_blocks, page, self.num_kv_heads)
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -223,15 +241,16 @@ class Case:
 
 @dataclass(frozen=True)
 class _Content:
-    """What a case says, free of pages and layout. keys, values: one ``[tokens, num_kv_heads, head_size]`` each."""
+    """What a case says, free of pages and layout; of each sequence the keys and values ``[tokens, num_kv_heads,
+    head_size]``, and the scales ``[tokens, num_kv_heads]``, or ``[1, num_kv_heads]`` where they are not per token."""
 
     query: torch.Tensor
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     alibi_slopes: torch.Tensor | None
     sinks: torch.Tensor | None
-    k_scale: torch.Tensor
-    v_scale: torch.Tensor
+    k_scales: tuple[torch.Tensor, ...]
+    v_scales: tuple[torch.Tensor, ...]
 
 
 @functools.lru_cache(maxsize=4)
@@ -258,28 +277,41 @@ def _content(case: Case) -> _Content:
     elif case.family == "large_scores":
         query = query * _LARGE
     heads = torch.arange(1, case.num_heads + 1)
-    scales = (0.02 + 0.01 * torch.rand(2, case.num_kv_heads, generator=generator)).float()
+    of_heads = (0.02 + 0.01 * torch.rand(2, case.num_kv_heads, generator=generator)).float()
+    k_scales, v_scales = (
+        tuple(_scales(one, scale, case) for one in tokens)
+        for tokens, scale in zip((keys, values), of_heads, strict=True)
+    )
     return _Content(
         query=query.to(dtype),
-        keys=tuple(_stored(key, scales[0], case) for key in keys),
-        values=tuple(_stored(value, scales[1], case) for value in values),
+        keys=tuple(_stored(key, scale, case) for key, scale in zip(keys, k_scales, strict=True)),
+        values=tuple(_stored(value, scale, case) for value, scale in zip(values, v_scales, strict=True)),
         alibi_slopes=2.0 ** (-8.0 * heads / case.num_heads) if case.alibi else None,
         sinks=normal(case.num_heads) if case.sinks else None,
-        k_scale=scales[0],
-        v_scale=scales[1],
+        k_scales=k_scales,
+        v_scales=v_scales,
     )
 
 
-def _stored(tokens: torch.Tensor, scale: torch.Tensor, case: Case) -> torch.Tensor:
-    """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized per KV head if the case says so."""
+def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: Case) -> torch.Tensor:
+    """The scales of one sequence's tokens; per token what brings its largest element to the largest that is stored."""
+    if case.kv_cache_dtype == "auto" or case.scales == "head":
+        return of_heads[None]
+    if case.scales == "tensor":
+        return of_heads[None, :1].expand(1, case.num_kv_heads)
+    return tokens.abs().amax(-1) / _limit(case)
+
+
+def _limit(case: Case) -> float:
+    return 127.0 if case.kv_cache_dtype == "int8" else torch.finfo(CACHE_DTYPES[case.kv_cache_dtype]).max
+
+
+def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: Case) -> torch.Tensor:
+    """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
-    scaled = tokens / scale[:, None]
-    if case.kv_cache_dtype == "int8":
-        return scaled.round().clamp(-127, 127).to(torch.int8)
-    dtype = CACHE_DTYPES[case.kv_cache_dtype]
-    limit = torch.finfo(dtype).max
-    return scaled.clamp(-limit, limit).to(dtype)
+    scaled = (tokens / scales[..., None]).clamp(-_limit(case), _limit(case))
+    return (scaled.round() if case.kv_cache_dtype == "int8" else scaled).to(CACHE_DTYPES[case.kv_cache_dtype])
 
 
 def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
@@ -302,8 +334,10 @@ def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Gene
 def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     content = _content(case)
     quantized = case.kv_cache_dtype != "auto"
-    keys = [dequantize(key, content.k_scale if quantized else 1.0) for key in content.keys]
-    values = [dequantize(value, content.v_scale if quantized else 1.0) for value in content.values]
+    keys, values = (
+        [one.double() * scale.double()[..., None] if quantized else one for one, scale in zip(*pair, strict=True)]
+        for pair in ((content.keys, content.k_scales), (content.values, content.v_scales))
+    )
     options = {
         "scale": case.head_size**-0.5,
         "alibi_slopes": content.alibi_slopes,
