@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant("not divided", "from_float<T>(total * inverse)", "from_float<T>(total)", header=REDUCTION),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
     Mutant("weights overwritten early", "__syncwarp();  // the weights of the page before have been read", ""),
-    Mutant("weights read early", "weights[warp][slot] = weight;\n    __syncwarp();", "weights[warp][slot] = weight;"),
+    Mutant("weights read early", "sum of the weights\n    __syncwarp();", "sum of the weights"),
 )  # fmt: skip
 FUNCTION = "triton_reduction.py"
 TRITON_MUTANTS = (
