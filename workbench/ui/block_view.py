@@ -32,6 +32,7 @@ class BlockView(anywidget.AnyWidget):
 
     Args:
         manager: the manager to show. If other code uses it too, call `refresh` afterwards.
+        controls: whether there are buttons; without, the view only shows what other code does.
 
     Raises:
         ArgumentError: sequences that are not named by strings, as the buttons name them.
@@ -43,14 +44,16 @@ class BlockView(anywidget.AnyWidget):
     state = traitlets.Dict(help="`snapshot` of the manager.").tag(sync=True)
     message = traitlets.Unicode(help="What the last call did, or the manager's own error text.").tag(sync=True)
     refused = traitlets.Bool(False, help="Whether the manager refused the last call.").tag(sync=True)
+    controls = traitlets.Bool(True, help="Whether there are buttons.").tag(sync=True)
     changed = traitlets.List(traitlets.Int(), help="Device blocks written or taken by the last call.").tag(sync=True)
 
-    def __init__(self, manager: BlockManager):
+    def __init__(self, manager: BlockManager, *, controls: bool = True):
         self.manager = manager
         self._names: dict[str, None] = {}
-        super().__init__()
+        super().__init__(controls=controls)
         self.refresh()
-        self.message = "Press a button: each calls the block manager, and this line says what it answered."
+        if controls:
+            self.message = "Press a button: each calls the block manager, and this line says what it answered."
         self.on_msg(self._on_button)
 
     # -- the buttons --------------------------------------------------------------------------------------------
@@ -166,7 +169,7 @@ class BlockView(anywidget.AnyWidget):
 
     def _on_button(self, _widget, content: dict, _buffers) -> None:
         action, arguments = content.get("action"), content.get("arguments", [])
-        if action in _ACTIONS:
+        if action in _ACTIONS and self.controls:
             getattr(self, action)(*arguments)
 
 

@@ -47,7 +47,7 @@ function sequenceRow(model, seq) {
       : button(model, "swap out", `move ${seq.name} to the host`, "swap_out", self),
     button(model, "free", `end ${seq.name}`, "free", self),
   );
-  row.append(name, length, buttons, table);
+  row.append(name, length, ...(model.get("controls") ? [buttons] : []), table);
   return row;
 }
 
@@ -113,7 +113,9 @@ function render({ model, el }) {
   Object.assign(tokens, { type: "number", min: 1, value: model.get("state").block_size + 2 });
   tokens.setAttribute("aria-label", "tokens of the new sequence's prompt");
   const allocate = button(model, "new sequence", "allocate a sequence", "allocate", () => [Number(tokens.value)]);
-  toolbar.append(allocate, element("span", "", "with a prompt of "), tokens, element("span", "", " tokens"));
+  if (model.get("controls")) {
+    toolbar.append(allocate, element("span", "", "with a prompt of "), tokens, element("span", "", " tokens"));
+  }
   const free = element("span", "bv-left");
   toolbar.append(free);
   const message = element("div", "bv-message");

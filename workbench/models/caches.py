@@ -1,0 +1,301 @@
+"""What a model's attention looks at: nothing cached, rows, or blocks; all three with the same methods.
+
+A sequence begins with its prompt and then grows, a token a step. Each call makes room for the new tokens and returns a
+`Step`: the tokens that the model has to compute, and the function that attends for them::
+
+    step = cache.begin("a", prompt)                      # or cache.extend({"a": [token], "b": [token]})
+    hidden = model(step.tokens, step.positions, step.attend)
+    logits = model.logits(hidden[step.last])             # of the newest token of each sequence
+
+Prompts attend by `workbench.ops.causal_attention`, new tokens by `contiguous_attention` and `paged_attention`. Every
+method either does all that it says or raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
+from workbench.kvcache.errors import SequenceStateError, UnknownSequenceError
+from workbench.models.gpt import GPT, Attend
+from workbench.ops import causal_attention, contiguous_attention, paged_attention
+
+Batch = Mapping[Hashable, Sequence[int]]
+"""The new tokens of each sequence."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to compute.
+
+    Attributes:
+        tokens, positions: ``[num_tokens] int64``, sequence after sequence.
+        last: ``[num_seqs] int64``, where each sequence's newest token is among them.
+        attend: the attention of exactly these tokens, for `GPT.forward`.
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    last: torch.Tensor
+    attend: Attend
+
+
+class ModelCache(Protocol):
+    """What `workbench.models.generation` needs of a cache."""
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt."""
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences."""
+
+    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+        """Give every sequence the history that another one has now; a name that is new is begun."""
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+
+    def memory(self) -> MemoryUse:
+        """Bytes of keys and values."""
+
+
+class NoCache:
+    """Every step computes the keys and values of all tokens again; sequences are lists of token ids."""
+
+    def __init__(self, device: torch.device | str = "cpu"):
+        self.device = torch.device(device)
+        self._tokens: dict[Hashable, list[int]] = {}
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt."""
+        if seq in self._tokens:
+            raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+        self._tokens[seq] = list(tokens)
+        return self._step([seq])
+
+    def extend(self, batch: Batch) -> Step:
+        """New tokens of each of some sequences."""
+        for seq in batch:
+            self.length(seq)
+        for seq, tokens in batch.items():
+            self._tokens[seq] += tokens
+        return self._step(batch)
+
+    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+        """Give every sequence the history that another one has now; a name that is new is begun."""
+        self._tokens |= {child: self._tokens[self._known(parent)].copy() for child, parent in parents.items()}
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+        del self._tokens[self._known(seq)]
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+        return len(self._tokens[self._known(seq)])
+
+    def memory(self) -> MemoryUse:
+        """No bytes."""
+        return MemoryUse(0, 0, 0)
+
+    def _known(self, seq: Hashable) -> Hashable:
+        if seq not in self._tokens:
+            raise UnknownSequenceError("seq", repr(seq), f"one of {list(self._tokens)}", "Call begin first.")
+        return seq
+
+    def _step(self, seqs) -> Step:
+        lengths = [len(self._tokens[seq]) for seq in seqs]
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
+            return torch.cat([causal(*part) for part in parts])
+
+        return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
+
+
+class ContiguousCache:
+    """A row of a `ContiguousKVCache` for each sequence, taken when it begins."""
+
+    def __init__(self, cache: ContiguousKVCache):
+        self.kv = cache
+        self._rows: dict[Hashable, int] = {}
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt; ArgumentError if there is no row, or it is too short."""
+        if seq in self._rows:
+            raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+        row = self._free_rows(1)[0]
+        placed = self.kv.allocate(row, len(tokens))
+        self._rows[seq] = row
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed)
+            return causal(query, key, value)
+
+        return _step_of([(tokens, 0)], attend, self.kv.device)
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences."""
+        _check_single(batch)
+        rows = [self._row(seq) for seq in batch]
+        starts = [self.kv.length(row) for row in rows]
+        placed = self.kv.append(rows)
+        seq_lens = self.kv.seq_lens(rows)
+        cache_rows = torch.tensor(rows, dtype=torch.int32, device=self.kv.device)
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed)
+            return contiguous_attention(query, self.kv.layers[layer], seq_lens, cache_rows=cache_rows)
+
+        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+
+    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+        """Give every sequence the history that another one has now, by copying its row."""
+        sources = {child: self._row(parent) for child, parent in parents.items()}
+        new = [child for child in parents if child not in self._rows]
+        rows = self._rows | dict(zip(new, self._free_rows(len(new)), strict=True))
+        self.kv.reorder({rows[child]: source for child, source in sources.items()})
+        self._rows = rows
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+        self.kv.free(self._row(seq))
+        del self._rows[seq]
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+        return self.kv.length(self._row(seq))
+
+    def memory(self) -> MemoryUse:
+        """Bytes of the cache, of the rows in use and of the tokens in them."""
+        return self.kv.memory()
+
+    def _row(self, seq: Hashable) -> int:
+        if seq not in self._rows:
+            raise UnknownSequenceError("seq", repr(seq), f"one of {list(self._rows)}", "Call begin first.")
+        return self._rows[seq]
+
+    def _free_rows(self, number: int) -> list[int]:
+        taken = set(self.kv.rows)
+        free = [row for row in range(self.kv.num_rows) if row not in taken]
+        if len(free) < number:
+            raise ArgumentError(
+                "seq", f"{number} more beside {len(taken)} running ones", f"{self.kv.num_rows} in all",
+                "Free a sequence, or make the cache with a larger max_batch_size.",
+            )  # fmt: skip
+        return free[:number]
+
+
+class PagedCache:
+    """The blocks of a `PagedKVCache`, quantized or not.
+
+    A prompt attends to keys and values as they were computed, and to those that the prefix cache had; new tokens read
+    everything from the cache. With ``read_back`` a prompt reads everything from the cache too: what a quantized cache
+    then makes of a text is what it would make of it token by token, at the price of one pass. ``variant`` is that of
+    `workbench.ops.paged_attention` for new tokens: "tuned", or a kernel by name, which on a CPU runs in the simulator.
+    """
+
+    def __init__(self, cache: PagedKVCache, *, read_back: bool = False, variant: str = "auto"):
+        self.kv = cache
+        self.read_back = read_back
+        self.variant = variant
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt; the step computes what the prefix cache does not have."""
+        placed = self.kv.allocate(seq, list(tokens))
+        cached = placed.num_cached_tokens
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed.slot_mapping)
+            if cached or self.read_back:
+                key, value = self.kv.gather(layer, seq)
+            return causal(query, key, value)
+
+        return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences; OutOfBlocksError if the pool has no room for them."""
+        _check_single(batch)
+        starts = [self.kv.manager.num_tokens(seq) for seq in batch]
+        placed = self.kv.append_batch(batch)
+        block_tables, seq_lens = self.kv.block_tables(batch), self.kv.seq_lens(batch)
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed.slot_mapping)
+            caches = self.kv.layers[layer]
+            return paged_attention(query, *caches, block_tables, seq_lens, layout=self.kv.layout, variant=self.variant)
+
+        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+
+    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+        """Give every sequence the history that another one has now, over the same blocks: nothing is copied."""
+        self.kv.reorder(parents)
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+        self.kv.free(seq)
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+        return self.kv.manager.num_tokens(seq)
+
+    def memory(self) -> MemoryUse:
+        """Bytes of the cache, of the blocks in use and of the tokens in them."""
+        return self.kv.memory()
+
+
+def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Causal attention of the last tokens of one sequence; ``[num_tokens, heads, head_size]`` each."""
+    query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+    return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
+
+
+CACHES = ("none", "contiguous", "paged")
+"""The names that `make_cache` knows."""
+
+
+def make_cache(kind: str, model: GPT, *, num_tokens: int, num_seqs: int = 1, block_size: int = 16) -> ModelCache:
+    """A cache for so many sequences of at most so many tokens each.
+
+    Args:
+        kind: one of `CACHES`.
+        num_tokens: a contiguous row has so many; a paged pool has the blocks for ``num_seqs`` such sequences.
+    """
+    if kind not in CACHES:
+        raise UnknownNameError("kind", repr(kind), ", ".join(CACHES), "See workbench.models.caches.")
+    c = model.config
+    sizes = {"num_layers": c.num_layers, "num_kv_heads": c.num_kv_heads, "head_size": c.head_size}
+    sizes |= {"dtype": model.dtype, "device": model.device}
+    if kind == "none":
+        return NoCache(model.device)
+    if kind == "contiguous":
+        return ContiguousCache(ContiguousKVCache(max_batch_size=num_seqs, max_seqlen=num_tokens, **sizes))
+    num_blocks = num_seqs * -(-num_tokens // block_size)
+    return PagedCache(PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes))
+
+
+def _check_single(batch: Batch) -> None:
+    for seq, tokens in batch.items():
+        if len(tokens) != 1:
+            raise ArgumentError(
+                "batch", f"{len(tokens)} tokens for {seq!r}", "one each", "A decode step has one query per sequence."
+            )
+
+
+def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> Step:
+    """A step over parts of (tokens, position of the first)."""
+    tokens = [token for part, _ in parts for token in part]
+    positions = [start + index for part, start in parts for index in range(len(part))]
+    last, end = [], 0
+    for part, _ in parts:
+        end += len(part)
+        last.append(end - 1)
+    as_tensor = [torch.tensor(values, dtype=torch.int64, device=device) for values in (tokens, positions, last)]
+    return Step(*as_tensor, attend)
