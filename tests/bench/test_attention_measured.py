@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -49,6 +51,9 @@ class Odd:
 
     def refuses(self, cell, arch):
         return ""
+
+    def code(self, cell):
+        return cell.context
 
     def prepare(self, inputs, device):
         right, runs = TorchSdpa(True).prepare(inputs, device), []
@@ -141,7 +146,7 @@ def _not_found(name):
 
 def test_a_contender_that_compiles_for_long_sits_out_and_the_time_ends_the_cell():
     clock = ToldClock()
-    measure = measurer(clock, budget=100.0, deadline=100.0)
+    measure = measurer(clock, budget=100.0, deadline=200.0)
 
     class Slow(Odd):
         def prepare(self, inputs, device):
@@ -152,10 +157,11 @@ def test_a_contender_that_compiles_for_long_sits_out_and_the_time_ends_the_cell(
     first = measure(CELL, [slow, TorchSdpa(True)])
     assert [row.outcome for row in first] == ["measured", "measured"]
     assert first[0].prepare_seconds == pytest.approx(30)
-    second = measure(CELL, [slow, TorchSdpa(True)])
+    assert [row.outcome for row in measure(CELL, [slow])] == ["measured"], "what is compiled is no reason"
+    second = measure(dataclasses.replace(CELL, context=128), [slow, TorchSdpa(True)])
     assert [row.outcome for row in second] == ["blank", "measured"]
     assert "compiling" in second[0].note
-    clock.wall = 101
+    clock.wall = 201
     assert [row.note for row in measure(CELL, [TorchSdpa(True)])] == [TIME_IS_UP]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -51,6 +51,10 @@ class Contender(Protocol):
         """Why it cannot compute this cell; empty if it can."""
         ...
 
+    def code(self, cell: Cell) -> Hashable:
+        """What it compiles for a cell: those of equal code share it."""
+        ...
+
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         """Compile and allocate what is needed; ``device`` is the workbench's device, "cuda" or "sim"."""
         ...
@@ -78,6 +82,9 @@ class Ours:
 
     def refuses(self, cell: Cell, arch: str) -> str:
         return "; ".join(rule.rule for rule in self.variant.unsupported(cell.problem(self.form, arch)))
+
+    def code(self, cell: Cell) -> Hashable:
+        return cell.num_heads, cell.num_kv_heads, cell.cache
 
     def config(self, cell: Cell, arch: str, table: str) -> dict[str, Any]:
         """What the tuned table of that name has for a cell of about this size, else the untuned rule."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ _ROUNDS = 10
 _CELL_SECONDS = 6.0
 """Sampling of one cell stops here, noisy or not: a slow contender must not use up the time of other cells."""
 _PREPARING_SHARE = 0.2
-"""Of the whole time, what one contender may take to compile and plan; then it sits out the remaining cells."""
+"""Of the whole time, what one contender may take to compile and plan; then it sits out what needs new code."""
 _RESERVE_BYTES = 4 << 30
 """Kept free for partial results, the float64 answer, and what drivers and compilers take."""
 
@@ -43,6 +43,8 @@ class Measurer:
     lost: Callable[[], bool] = lambda: False
     preparing: dict[str, float] = field(default_factory=dict)
     """Seconds that each contender has taken to compile and plan so far."""
+    compiled: set[tuple[str, Hashable]] = field(default_factory=set)
+    """What each of them has compiled (see `Contender.code`)."""
 
     def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
         """One row per contender, in their order.
@@ -67,8 +69,13 @@ class Measurer:
             if not reason and room < copied:
                 what = "the cache does" if room < 0 else f"a second copy of the cache ({one.form}) does"
                 reason = f"{what} not fit: {(copied - room) / 1e9:.1f} GB too few are free"
-            if not reason and self.preparing.get(one.name, 0.0) > _PREPARING_SHARE * self.budget:
-                reason = f"compiling it has taken {self.preparing[one.name]:.0f} s of this run already"
+            spent = self.preparing.get(one.name, 0.0)
+            if (
+                not reason
+                and spent > _PREPARING_SHARE * self.budget
+                and (one.name, one.code(cell)) not in self.compiled
+            ):
+                reason = f"compiling it has taken {spent:.0f} s of this run already"
             if reason:
                 rows[one.name] = replace(rows[one.name], note=reason)
                 continue
@@ -98,6 +105,7 @@ class Measurer:
                     raise DeviceLostError(one.name, tuple(rows.values())) from error
             taken = self.now() - started
             self.preparing[one.name] = self.preparing.get(one.name, 0.0) + taken
+            self.compiled.add((one.name, one.code(cell)))
             rows[one.name] = replace(rows[one.name], prepare_seconds=taken)
         for prepared, _ in ready.values():
             prepared.out.fill_(float("nan"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,9 @@ class TorchSdpa:
 
     def refuses(self, cell: Cell, arch: str) -> str:
         return "" if cell.cache == "bf16" else f"torch's SDPA {_NO_QUANTIZED}"
+
+    def code(self, cell: Cell) -> Hashable:
+        return "nothing"
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         keys, values = (cache.transpose(1, 2) for cache in inputs.caches(self.form))
@@ -84,6 +88,9 @@ class FlexAttention:
         elements = cell.kv_bytes // 4 + FREE_PAGES * cell.block_size * cell.num_kv_heads * cell.head_size
         return "its decode kernel has 32-bit offsets: fewer than 2**31 keys' elements" if elements >= 2**31 else ""
 
+    def code(self, cell: Cell) -> Hashable:
+        return cell  # its shapes are constants
+
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         from torch.nn.attention.flex_attention import BlockMask
 
@@ -111,12 +118,13 @@ class FlexAttention:
     @staticmethod
     @functools.cache
     def _compiled() -> Any:
+        from torch._dynamo import config
         from torch.nn.attention.flex_attention import flex_attention
 
         # Every cell is compiled for its own shape; past its limit torch would fall back to unfused code in silence.
-        torch._dynamo.config.recompile_limit = 1024
-        torch._dynamo.config.accumulated_recompile_limit = 4096
-        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        config.recompile_limit = 1024
+        config.accumulated_recompile_limit = 4096
+        config.fail_on_recompile_limit_hit = True
         return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
@@ -136,11 +144,14 @@ class FlashInfer:
     def refuses(self, cell: Cell, arch: str) -> str:
         return "FlashInfer's decode reads no int8 cache" if cell.cache == "int8" else ""
 
+    def code(self, cell: Cell) -> Hashable:
+        return cell.cache, self._packed(cell)
+
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         import flashinfer
 
         cell, where = inputs.cell, inputs.query.device
-        packed = cell.group >= 4  # from here on its documentation finds tensor cores faster
+        packed = self._packed(cell)
         workspace = torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=where)
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             workspace, "NHD", use_tensor_cores=packed, backend="fa2" if packed else "auto"
@@ -160,6 +171,11 @@ class FlashInfer:
         scales = {} if cell.cache == "bf16" else {"k_scale": inputs.k_scale, "v_scale": inputs.v_scale}
         return Prepared(lambda: wrapper.run(inputs.query, caches, **scales), {"use_tensor_cores": packed})
 
+    @staticmethod
+    def _packed(cell: Cell) -> bool:
+        """Whether a group's queries share a tile on tensor cores: its documentation says that pays for large groups."""
+        return cell.group >= 4
+
 
 @dataclass(frozen=True)
 class Xformers:
@@ -176,6 +192,9 @@ class Xformers:
 
     def refuses(self, cell: Cell, arch: str) -> str:
         return "" if cell.cache == "bf16" else "xformers' paged decode takes no int8 and no plain fp8 cache"
+
+    def code(self, cell: Cell) -> Hashable:
+        return cell  # its sizes are constants
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         from xformers.ops import fmha
