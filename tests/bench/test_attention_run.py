@@ -157,8 +157,10 @@ def test_the_table_has_every_cell_the_ceiling_and_why_places_are_blank():
     go(ledger, Told())
     ledger.add([Row(Cell(cache="int8"), "torch_sdpa", False, "blank", "takes no int8"),
                 Row(Cell(cache="fp8"), "torch_sdpa", False, "wrong", "WRONG: error 1")])  # fmt: skip
+    ledger.head["states"] = [{"throttled_by": ["power cap"]}, {"throttled_by": []}, {}]
     text = report.text(ledger)
     assert "measured on told" in text
+    assert "held down by power cap after 1 of 3 cells" in text
     assert "4,000 GB/s" in text
     for cell in CELLS:
         assert cell.label in text

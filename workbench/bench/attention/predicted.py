@@ -1,10 +1,10 @@
 """One cell without a GPU: a time predicted from what the PTX machine counts on a scaled-down copy of it.
 
 A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
-partitions, where it splits the sequence). So two runs are enough: one sequence, one KV head with its query heads, at
-two contexts, in the configuration that the full cell would have. The line through the two gives every count at the full
-context, times sequences and KV heads; :mod:`workbench.tuning.predict` turns the counts into a time for a device model.
-Both runs are checked against float64, like a measurement.
+partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
+heads, at two contexts, in the configuration that the full cell would have. The line through the two gives every count
+at the full context, times sequences and KV heads; :mod:`workbench.tuning.predict` turns the counts into a time for a
+device model. All runs are checked against float64, like a measurement.
 
 What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
 code for the GPU's own architecture (the machine runs that for sm_80, or sm_89 for fp8); the order in which blocks
@@ -25,13 +25,15 @@ from workbench.bench.attention.contender import Contender, Ours
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.ledger import TIME_IS_UP, Row
 from workbench.errors import ConfigurationError, WrongResultError
-from workbench.ptx.joined import joined
 from workbench.tuning.chain import Chain
 from workbench.tuning.device_models import DeviceModel
-from workbench.tuning.predict import Prediction, counts_of, predict_counts
+from workbench.tuning.predict import Prediction, launch_counts, predict_counts
 
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
+
+_PARTITIONS = 8
+"""Partitions of the shorter run in which the kernel that combines them is counted."""
 
 _NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes")
 """What `launch_counts` holds that is the same however much there is to do."""
@@ -44,8 +46,8 @@ class Predictor:
     model: DeviceModel
     device: Any
     """The simulator."""
-    counted: dict[tuple, list[tuple[int, Mapping]]] = field(default_factory=dict)
-    """What a scaled-down run depends on -> (tokens, counts) of the two runs."""
+    counted: dict[tuple, list[list[dict]]] = field(default_factory=dict)
+    """What scaled-down runs depend on -> the counts of the two runs, one per kernel."""
     now: Callable[[], float] = time.monotonic
     deadline: float = math.inf
 
@@ -84,63 +86,69 @@ class Predictor:
 
     def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Mapping:
         """What `predict_counts` needs of the full cell."""
-        # Within one partition its work grows with the tokens, beyond it with the partitions.
         partition = config.get("PARTITION_SIZE", cell.context)
-        whole = partition * max(1, _SHORT // partition)
-        shorter = whole if partition < cell.context else min(_SHORT, cell.context // 2)
+        if partition >= cell.context:
+            shorter = min(_SHORT, cell.context // 2)  # within one partition the work grows with the tokens
+        else:
+            shorter = partition * max(1, _SHORT // partition)  # beyond it with the partitions
+        launches = self._line(cell, one, config, shorter, cell.context)
+        if partition < cell.context and len(launches) > 1:
+            # What combines the partitions has loops that the compiler unrolls, so that only many partitions lie on a
+            # line. How long they are is nothing to it: count it on short ones.
+            short, count = min(one.variant.space["PARTITION_SIZE"]), -(-cell.context // partition)
+            config = {**config, "PARTITION_SIZE": short}
+            launches[1:] = self._line(cell, one, config, short * min(count, _PARTITIONS), short * count)[1:]
+        return {"parts": launches} if len(launches) > 1 else launches[0]
+
+    def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[dict]:
+        """Of each kernel the counts at ``tokens`` of context, from runs at ``shorter`` and twice as many."""
         key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
         if key not in self.counted:
             small = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
-            self.counted[key] = [
-                (tokens, self._count(replace(small, context=tokens), one, config)) for tokens in (shorter, 2 * shorter)
-            ]
-        return extrapolated(self.counted[key], cell.context, cell.num_seqs * cell.num_kv_heads)
+            self.counted[key] = [self._count(replace(small, context=n), one, config) for n in (shorter, 2 * shorter)]
+        share, copies = tokens / shorter - 1, cell.num_seqs * cell.num_kv_heads
+        return [extrapolated(*pair, share, copies) for pair in zip(*self.counted[key], strict=True)]
 
-    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Mapping:
-        """Run a small cell in the machine, check it and count."""
+    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[dict]:
+        """Run a small cell in the machine, check it, and count each of its kernels."""
         arch = "sm_89" if cell.cache == "fp8" else self.device.arch
         problem, inputs = cell.problem(one.form, arch), Inputs.draw(cell, "cpu")
         tensors = inputs.tensors(one.form)
         kernels = one.variant.kernels(config, problem, arch)
-        reports = [
-            self.device.launch(kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes,
-                               statistics=True)
-            for kernel, launch in zip(kernels, one.variant.launches(config, problem, tensors), strict=True)
-        ]  # fmt: skip
+        found = []
+        for kernel, launch in zip(kernels, one.variant.launches(config, problem, tensors), strict=True):
+            report = self.device.launch(
+                kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, statistics=True
+            )
+            found.append(launch_counts(report, kernel))
         check = inputs.check(tensors.out)
         if not check.ok:
             raise WrongResultError(f"{one.name} on {cell.label}: {check}")
-        return counts_of(reports[0] if len(reports) == 1 else joined(reports), kernels)
+        return found
 
 
-def extrapolated(runs: Sequence[tuple[int, Mapping]], tokens: int, copies: int) -> dict:
-    """Counts at ``tokens`` on the line through two runs ``(tokens, counts)``, for ``copies`` of what they computed."""
-    (short, at_short), (long, at_long) = runs
-    share = (tokens - short) / (long - short)
+def extrapolated(short: Mapping, long: Mapping, share: float, copies: int) -> dict:
+    """One kernel's counts on the line through those of two runs: at ``share`` of the way from the first to the second,
+    and beyond; for ``copies`` of what the runs computed."""
 
     def line(low: float, high: float) -> float:
         return copies * max(0.0, low + (high - low) * share)
 
-    def of(low: Mapping, high: Mapping) -> dict:
-        found: dict[str, Any] = {}
-        for name, value in low.items():
-            if name in _NOT_COUNTS:
-                found[name] = value
-            elif name == "parts":
-                found[name] = [of(*pair) for pair in zip(value, high[name], strict=True)]
-            elif name == "mix":
-                kinds = {**value, **high[name]}
-                found[name] = {kind: line(value.get(kind, 0), high[name].get(kind, 0)) for kind in kinds}
-            elif name != "chain":
-                found[name] = line(value, high[name])
-        # A chain is an average over warps: what grows along the line is its sum.
-        warps = [-(-counts["block_threads"] // 32) * counts["grid_blocks"] for counts in (low, high)]
-        total = line(*warps)
-        chains = [counts["chain"] for counts in (low, high)]
-        found["chain"] = Chain(
-            *(line(chains[0][name] * warps[0], chains[1][name] * warps[1]) / total for name in chains[0])
-        ).to_dict()
-        found["grid_blocks"] = max(1, round(found["grid_blocks"]))
-        return found
-
-    return of(at_short, at_long)
+    found: dict[str, Any] = {}
+    for name, value in short.items():
+        if name in _NOT_COUNTS:
+            found[name] = value
+        elif name == "mix":
+            kinds = {**value, **long[name]}
+            found[name] = {kind: line(value.get(kind, 0), long[name].get(kind, 0)) for kind in kinds}
+        elif name != "chain":
+            found[name] = line(value, long[name])
+    # A chain is an average over warps: what grows along the line is its sum.
+    warps = [-(-counts["block_threads"] // 32) * counts["grid_blocks"] for counts in (short, long)]
+    chains = [counts["chain"] for counts in (short, long)]
+    total = line(*warps)
+    found["chain"] = Chain(
+        *(line(chains[0][name] * warps[0], chains[1][name] * warps[1]) / total for name in chains[0])
+    ).to_dict()
+    found["grid_blocks"] = max(1, round(found["grid_blocks"]))
+    return found

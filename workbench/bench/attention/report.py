@@ -70,7 +70,7 @@ def text(ledger: Ledger) -> str:
     lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
     if ledger.head["basis"] == "predicted":
         lines.append(UNKNOWN)
-    return "\n".join(lines + notes(ledger))
+    return "\n".join(lines + notes(ledger) + _held_down(ledger.head))
 
 
 def notes(ledger: Ledger) -> list[str]:
@@ -83,6 +83,16 @@ def notes(ledger: Ledger) -> list[str]:
     return [
         f"{name}: {outcome} in {count} of {len(_of(ledger, name))} cells: {note}"
         for (name, outcome, note), count in reasons.items()
+    ]
+
+
+def _held_down(head: Mapping[str, Any]) -> list[str]:
+    """What held the GPU's clocks down, as seen after each cell: a share of the ceiling stands, seconds compare less."""
+    states = head.get("states", [])
+    reasons = [reason for state in states for reason in state.get("throttled_by") or ()]
+    return [
+        f"Clocks were held down by {reason} after {reasons.count(reason)} of {len(states)} cells."
+        for reason in dict.fromkeys(reasons)
     ]
 
 

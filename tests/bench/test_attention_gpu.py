@@ -1,0 +1,23 @@
+"""The benchmark on a GPU, on cells that take seconds: everyone is right, and nobody reads faster than a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.bench.attention import Cell, run
+from workbench.bench.attention.peers import TorchSdpa
+
+pytestmark = pytest.mark.gpu
+CELLS = [Cell(8, 2, num_seqs=4, context=2048, cache=cache) for cache in ("bf16", "fp8", "int8")]
+
+
+def test_a_few_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr("workbench.bench.attention.peers.PEERS", (TorchSdpa(True), TorchSdpa(False)))
+    result = run(device="cuda", peers=True, minutes=2, cells=CELLS, out=tmp_path / "bench.json")
+    assert (result.ended, result.cells_left) == ("complete", 0), str(result)
+    assert result.all_correct, str(result)
+    ceiling = result.ledger.head["ceiling"]["bytes_per_second"]
+    measured = [row for row in result.ledger.rows if row.outcome == "measured"]
+    assert {row.cell for row in measured} == set(CELLS)
+    for row in measured:
+        assert 0 < row.bytes_per_second < 1.05 * ceiling, row
