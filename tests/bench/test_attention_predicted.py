@@ -63,10 +63,10 @@ def test_one_long_sequence_is_slow_unless_it_is_split(predictor):
 
 
 def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):
-    peer, lacking = predictor(Cell(cache="int8"), [TorchSdpa(True), Ours(OP.variant("cuda_thread_group"))])
+    peer, lacking = predictor(Cell(32, 1), [TorchSdpa(True), Ours(OP.variant("cuda_grouped_mma"))])
     assert (peer.outcome, lacking.outcome) == ("blank", "blank")
     assert "without a GPU" in peer.note
-    assert "int8" in lacking.note
+    assert "num_heads / num_kv_heads <= 16" in lacking.note
 
 
 def test_a_wrong_kernel_has_no_prediction(predictor, monkeypatch):
