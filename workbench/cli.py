@@ -213,5 +213,16 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
     click.echo(result.to_json() if as_json else str(result))
 
 
+@bench.command("predict")
+@click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
+    """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures."""
+    from workbench.bench.predict import run
+
+    result = run(list(sweeps) or None)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 if __name__ == "__main__":
     main()

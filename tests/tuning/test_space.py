@@ -25,9 +25,21 @@ RULES = {
     "in": lambda c, p: "A" in c and "NONE" not in c,
     "all": lambda c, p: sum(c.values()) % 3 != 0,
     "as keywords": lambda c, p: (lambda A, B, C, D: A + D > B)(**c),
+    "equal": lambda c, p: c != {"A": 2, "B": 1, "C": 1, "D": 8},
+    "merged": lambda c, p: (c | {"A": 1})["B"] + ({"E": 3} | c)["D"] < 30,
+    "as text": lambda c, p: len(repr(c)) % 7 != 0,
+    "forgiving": lambda c, p: _forgiving(c),
+    "by value": lambda c, p: c["B"] > 1 if c["A"] > 2 else c["D"] < 32 or (c["C"] == 1 and c["B"] == 4),
     "of the problem": lambda c, p: p["page"] in (None, c["D"]),
     "nothing": lambda c, p: True,
 }
+
+
+def _forgiving(config) -> bool:
+    try:
+        return config["A"] > 1
+    except Exception:
+        return False
 
 
 def restriction(name: str) -> Restriction:

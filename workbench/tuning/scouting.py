@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from workbench.errors import ArgumentError
 from workbench.tuning.attempts import Progress
+from workbench.tuning.calibration import calibrated_model
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.measure import with_prediction
 from workbench.tuning.space import Space
@@ -39,6 +40,8 @@ def scout(
     from workbench.tuning.tune import tune
 
     notes = []
+    if device.name == "cuda":
+        model = calibrated_model(model)
     for variant, space in spaces.items():
         scouted = cases if device.name == "cuda" else [smaller_case(op, variant, cases, device.arch)]
         counted_for = None if device.name == "cuda" else model

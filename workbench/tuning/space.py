@@ -23,8 +23,8 @@ _TABLE_LIMIT = 1 << 16
 _SLAB = 1 << 22
 
 
-class _UnboundError(Exception):
-    """A rule asked for a parameter that has no value yet."""
+class _UnboundError(BaseException):
+    """A rule asked for a parameter that has no value yet. No rule's own ``except Exception`` may swallow it."""
 
     def __init__(self, name: str):
         self.name = name
@@ -83,6 +83,23 @@ class _Bound(dict):
     def copy(self):
         self._complete()
         return dict(super().items())
+
+    def __eq__(self, other):
+        return self.copy() == other
+
+    def __ne__(self, other):
+        return self.copy() != other
+
+    def __or__(self, other):
+        return self.copy() | other
+
+    def __ror__(self, other):
+        return other | self.copy()
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    __hash__ = None
 
 
 class Space:
