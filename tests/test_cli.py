@@ -74,3 +74,29 @@ def test_an_error_is_one_message_and_exit_code_2(workbench):
     assert done.exit_code == 2
     assert "llama-9" in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_recorded_sweep_is_replayed_exported_and_searched(workbench, tmp_path):
+    from workbench.tuning.sweep import load, shipped
+
+    name = next(name for name in shipped() if name.startswith("contiguous_attention"))
+    kept = tmp_path / "kept.json.gz"
+    options = ("--strategy", "bayesian", "--budget", "12", "--save", str(kept))
+    done = workbench("tune", "contiguous_attention", "--device", f"replay:{name}", *options)
+    assert done.exit_code == 0, done.output
+    assert "winner: cuda_register_softmax" in done.output
+    assert "replayed: simulator sweep" in done.output
+    assert load(kept).label == load(name).label
+
+    cache = tmp_path / "cache.json"
+    assert workbench("export", name, str(cache), "--format", "kernel-tuner").exit_code == 0
+    assert len(json.loads(cache.read_text())["cache"]) == len(load(name).trials)
+    again = workbench("tune", "contiguous_attention", "--device", f"replay:{cache}", "--budget", "5")
+    assert "replayed: simulator sweep" in again.output, "a prediction stays labelled in another tool's format"
+    refused = workbench("tune", "paged_attention", "--device", f"replay:{name}")
+    assert refused.exit_code == 2
+    assert "It holds contiguous_attention/cuda_register_softmax" in refused.output
+
+    table = workbench("bench", "tune", "--sweep", name, "--seeds", "2", "--skip-peers", "--skip-speed")
+    assert table.exit_code == 0, table.output
+    assert "bayesian, from the untuned rule" in table.output

@@ -46,7 +46,7 @@ def restriction(name: str) -> Restriction:
     return Restriction(name, f"rule {name}", RULES[name])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     names=st.lists(st.sampled_from(sorted(RULES)), unique=True, max_size=5),
     parameters=st.lists(st.sampled_from(sorted(PARAMETERS)), min_size=4, max_size=4, unique=True),

@@ -89,6 +89,12 @@ def test_a_replay_of_a_replay_stops_at_its_budget_and_when_interrupted(file):
     assert seen == [1, 2, 3]
 
 
+def test_a_replay_runs_in_the_background_too(run, file):
+    live = replay(file, background=True)
+    assert live.result(60).best.config == run.best.config
+    assert (live.phase, live.total) == ("done", 14)
+
+
 def test_a_configuration_that_the_sweep_lacks_is_an_outcome(run, file):
     def own(space, start, rng):
         scores = yield [{"STEPS": 5, "PAGE": 8}, {"STEPS": 2, "PAGE": 8}]

@@ -14,6 +14,7 @@ from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space
 from workbench.tuning.store import Store
 from workbench.tuning.summary import summary_table
+from workbench.tuning.sweep import Sweep, sweep_of
 from workbench.tuning.table import lookup
 from workbench.tuning.terminal import ProgressBar
 from workbench.tuning.trial import OUTCOMES, Trial
@@ -34,6 +35,7 @@ __all__ = [
     "ProgressBar",
     "Space",
     "Store",
+    "Sweep",
     "Trial",
     "TuningRun",
     "device_model",
@@ -42,5 +44,6 @@ __all__ = [
     "lookup",
     "predict",
     "summary_table",
+    "sweep_of",
     "tune",
 ]

@@ -12,7 +12,7 @@ class Agreement:
     """Predicted times against true ones.
 
     ``spearman`` and ``kendall`` are rank correlations (1: the same order); ``regret`` is how much longer the best by
-    prediction takes than the best, as a share (of several predicted alike, their mean); ``error`` is the median relative
+    prediction takes than the best, as a share (of several predicted alike, their mean); ``error`` the median relative
     error.
     """
 
