@@ -49,6 +49,10 @@ class MissingToolError(WorkbenchError):
     """A compiler, library or package that is needed and not installed; says how to get it."""
 
 
+class CaseTooLargeError(WorkbenchError):
+    """The tensors of a case do not fit into the memory of its device."""
+
+
 class DeviceUnavailableError(WorkbenchError):
     """A device that was asked for by name and cannot run here; says why and what to do."""
 
@@ -75,3 +79,7 @@ class StoreError(WorkbenchError):
 
 class StaleTuningWarning(UserWarning):
     """A tuned configuration is used whose variant has changed since it was tuned; tune again."""
+
+
+class StoreWarning(UserWarning):
+    """A tuning store was damaged, and mended; says what was kept and where the damaged file is."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import toy
 
-from workbench.errors import StoreError
+from workbench.errors import StoreError, StoreWarning
 from workbench.tuning import store_schema
 from workbench.tuning.processes import STALE_SECONDS, owner_alive, this_process
 from workbench.tuning.store import CRASH_AFTER, Identity, Store
@@ -157,12 +157,12 @@ def test_what_ends_its_process_again_and_again_is_a_crash(path):
         store.claim([identity()])
         store.begin(identity().key)
         dead = canonical({**this_process(), "pid": 2**22 + 1, "token": "gone"})
-        store._db.execute("UPDATE trials SET owner = ?, attempts = ?", (dead, CRASH_AFTER - 1))
+        store._file.connection.execute("UPDATE trials SET owner = ?, attempts = ?", (dead, CRASH_AFTER - 1))
         store._claimed.clear()
     with Store(path) as store:
         assert store.claim([identity()])[0].state == "mine", "not yet"
         store.begin(identity().key)
-        store._db.execute("UPDATE trials SET owner = ?", (dead,))
+        store._file.connection.execute("UPDATE trials SET owner = ?", (dead,))
         store._claimed.clear()
     with Store(path) as store:
         claim = store.claim([identity()])[0]
@@ -203,16 +203,66 @@ def test_a_foreign_file_is_refused_and_left_alone(path):
         Store(path)
 
 
-def test_a_damaged_store_is_told_from_a_foreign_one(path):
-    with Store(path) as store:
-        for steps in range(60):
-            put(store, steps)
+def damage(path, spare: int, every: int = 4096) -> None:
+    """Overwrite a part of every page, or of every so many bytes, behind the first ``spare`` ones."""
     data = bytearray(path.read_bytes())
-    for at in range(4096, len(data) - 4096, 512):
-        data[at : at + 256] = b"\xff" * 256
+    for at in range(spare, len(data), every):
+        data[at : at + 64] = b"\xff" * 64
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="damaged"), Store(path) as store:
-        store.trials()
+
+
+@pytest.mark.parametrize("when", ["before it is opened", "while it is open"])
+def test_a_damaged_store_is_kept_aside_and_what_can_be_read_of_it_goes_on(path, when):
+    with Store(path) as store:
+        kept = {put(store, steps) for steps in range(60)}
+    store = Store(path)
+    if when == "before it is opened":
+        store.close()
+    damage(path, spare=4096 * 6, every=4096 * 3)  # two of the seven pages with rows
+    before = path.read_bytes()
+    with pytest.warns(StoreWarning, match=r"(\d+) rows that could still be read.*kept as .*\.damaged-"):
+        rows = (Store(path) if when == "before it is opened" else store).trials()
+    if when == "before it is opened":
+        store = Store(path)
+    assert 30 < len(rows) < 60, "those of two pages are lost"
+    assert {identity(row.config["STEPS"]).key for row in rows} <= kept
+    (aside,) = path.parent.glob("*.damaged-*[0-9]")
+    assert aside.read_bytes() == before
+    put(store, 100)
+    assert store.get(identity(100).key).ok
+    store.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def test_a_store_whose_table_cannot_be_found_is_rebuilt_empty(path):
+    with Store(path) as store:
+        put(store)
+    damage(path, spare=100)
+    with pytest.warns(StoreWarning, match="0 rows"):
+        Store(path).close()
+    with Store(path) as store:
+        assert len(store) == 0
+        put(store)
+
+
+def test_a_row_whose_figures_were_altered_is_found_and_left_behind(path):
+    with Store(path) as store:
+        keys = [put(store, steps) for steps in range(3)]
+        store._file.connection.execute("UPDATE trials SET counts = '{' WHERE key = ?", (keys[1],))
+        with pytest.warns(StoreWarning, match="2 rows"):
+            assert store.get(keys[1]) is None
+        assert [store.get(key) is not None for key in keys] == [True, False, True]
+
+
+def test_a_store_that_is_removed_during_a_run_loses_nothing_that_is_finished_later(path):
+    with Store(path) as store:
+        store.claim([identity()])
+        store.begin(identity().key)
+        path.unlink()
+        store.finish(identity().key, trial())
+    with Store(path) as store:
+        assert store.get(identity().key).ok
 
 
 def test_a_newer_store_is_refused(path):
@@ -238,6 +288,6 @@ def test_an_older_store_is_brought_up_to_date(path, monkeypatch):
     steps = ("ALTER TABLE trials ADD COLUMN novel TEXT", "CREATE TABLE more (x); CREATE INDEX i ON more (x)")
     monkeypatch.setattr(store_schema.migrate, "__defaults__", (steps,))
     with Store(path) as store:
-        assert store._db.execute("PRAGMA user_version").fetchone()[0] == 3
+        assert store._file.connection.execute("PRAGMA user_version").fetchone()[0] == 3
         assert store.get(identity().key).ok
         assert store.records()[0]["novel"] is None

@@ -60,6 +60,19 @@ CREATE TABLE trials (
 CREATE INDEX trials_by_case ON trials (op, case_hash, device, variant);
 """
 
+JSON_COLUMNS = (
+    "case_json",
+    "config",
+    "versions",
+    "resources",
+    "counts",
+    "samples",
+    "leader_samples",
+    "timing",
+    "prediction",
+    "extra",
+)
+
 # From version n to n + 1, in order; each runs inside the transaction that raises the version.
 MIGRATIONS: tuple[str, ...] = ()
 
