@@ -1,0 +1,217 @@
+"""A process that works for this one, and that can be ended and replaced at any moment.
+
+What may hang, crash or spoil its process (a kernel, a compiler) is called in a `Worker`; the caller only waits. The
+process is spawned, not forked, because a CUDA context does not survive a fork. It lives from call to call and keeps
+what it has made; after a hang or a crash the next call finds a new one. On Linux it also ends with its caller, whatever
+it is doing then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import io
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+
+from workbench.errors import WorkbenchError
+
+START_SECONDS = 600.0
+"""How long a new process may take until it can be asked; not part of any call's limit."""
+
+_LAST_LINES = 8
+"""Of what a process printed before it crashed, this many lines are told."""
+
+# The caller's import path, in its order; -P keeps the interpreter from adding a folder of its own.
+_PROGRAM = """
+import json, sys
+path, imports, *numbers = map(json.loads, sys.argv[1:])
+sys.path[:] = path
+from workbench.worker import serve
+serve(imports, *numbers)
+"""
+
+
+class WorkerEnded(WorkbenchError):
+    """The process ended during a call: a crash, an exit, or somebody killed it. The message says how."""
+
+
+class WorkerStartError(WorkbenchError):
+    """The process could not be made, or not import what it needs: no call's doing."""
+
+
+class WorkerTimeout(WorkbenchError):
+    """A call took longer than its limit; its process was ended."""
+
+
+class RemoteError(WorkbenchError):
+    """A call raised what cannot be sent back as it is; the message has its text and place."""
+
+
+class Worker:
+    """Calls functions in another process, one at a time.
+
+    ``start`` begins to make the process without waiting for it, so that it is ready when the first call comes;
+    ``imports`` are modules that it imports by then.
+    """
+
+    def __init__(self, imports: Sequence[str] = ()):
+        self._imports = list(imports)
+        self._process: subprocess.Popen | None = None
+        self._connection: Connection | None = None
+        self._said: io.BufferedRandom | None = None
+        self._ready = False
+        self._calling = threading.Lock()
+
+    def start(self) -> None:
+        """Make the process, unless it is there."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        with theirs:
+            arguments = (sys.path, self._imports, theirs.fileno(), os.getpid())
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, *map(json.dumps, arguments)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                start_new_session=True,  # Ctrl-C is the caller's business
+            )
+        self._connection = Connection(ours.detach())
+        self._ready = False
+
+    def call(self, function: Callable, *arguments: object, seconds: float | None = None) -> object:
+        """``function(*arguments)``, computed there; both must be such that ``pickle`` takes them.
+
+        What the function raises is raised here. Raises WorkerTimeout after ``seconds`` (None: no limit) and WorkerEnded
+        if the process is gone; the next call has a new one. Raises WorkerStartError if there is none to be had.
+        """
+        with self._calling:
+            self.start()
+            try:
+                self._await_start()
+                with contextlib.suppress(BrokenPipeError):
+                    self._connection.send_bytes(pickle.dumps((function, arguments)))
+                kind, value = self._answer(seconds, getattr(function, "__name__", str(function)))
+            except BaseException:
+                # On Ctrl-C, too: its answer to this call must not be taken for that to the next one.
+                self._end()
+                raise
+        if kind == "raised":
+            raise value
+        return value
+
+    def close(self) -> None:
+        """End the process, whatever it is doing; a call that another thread waits for raises WorkerEnded."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._calling:
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+        self._process = self._connection = self._said = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _await_start(self) -> None:
+        if self._ready:
+            return
+        try:
+            self._answer(START_SECONDS, "starting")
+        except (WorkerTimeout, WorkerEnded) as error:
+            raise WorkerStartError(f"{sys.executable} did not start as a worker: {error}") from error
+        self._ready = True
+
+    def _answer(self, seconds: float | None, what: str) -> tuple[str, object]:
+        try:
+            if not self._connection.poll(seconds):
+                raise WorkerTimeout(f"stopped after {seconds:g} s, in {what}")
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            raise WorkerEnded(self._how_it_ended()) from None
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the process that worked on it closed its connection"
+        how = f"exited with status {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        return "\n".join([f"the process that worked on it {how}", *lines[-_LAST_LINES:]])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({signal.strsignal(number)})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def serve(imports: Sequence[str], fd: int, parent: int) -> None:
+    """The worker's side: answer calls until the caller hangs up."""
+    _end_with(parent)
+    faulthandler.enable(all_threads=False)
+    for name in imports:
+        importlib.import_module(name)
+    connection = Connection(fd)
+    connection.send_bytes(pickle.dumps(("ready", None)))
+    while True:
+        try:
+            request = connection.recv_bytes()
+        except EOFError:
+            return
+        try:
+            function, arguments = pickle.loads(request)
+            answer = "returned", function(*arguments)
+        except Exception as error:
+            answer = "raised", error
+        connection.send_bytes(_packed(*answer))
+
+
+def _packed(kind: str, value: object) -> bytes:
+    """The answer as bytes; one that cannot be pickled, or not be unpickled, as a text."""
+    try:
+        content = pickle.dumps((kind, value))
+        if kind == "raised":
+            pickle.loads(content)  # many exceptions can be pickled and not be restored
+    except Exception as error:
+        broken = value if kind == "raised" else error
+        place = traceback.extract_tb(broken.__traceback__)[-1:] if broken.__traceback__ else ()
+        where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in place)
+        content = pickle.dumps(("raised", RemoteError(f"{type(broken).__name__}: {broken}{where}")))
+    return content
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process when its parent ends: it may be in a call that never returns then."""
+    with contextlib.suppress(AttributeError, OSError):
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
