@@ -136,7 +136,6 @@ def test_variants_of_the_workbench_travel_by_name_and_others_by_value():
     sent = pickle.dumps(tasks.Shipped(case))
     assert pickle.loads(sent).value == case
     assert len(sent) < 1000
-    pytest.importorskip("cloudpickle")
     own = toy.scale_variant()
     arrived = pickle.loads(pickle.dumps(tasks.Shipped(own))).value
     problem = toy.CASES["small"].problem()

@@ -1,7 +1,8 @@
 """Two toy ops for the tuner: ``scale`` is a real CUDA kernel, ``steps`` is Python that logs each time it is run.
 
 Run as a script it tunes ``steps``, for tests of several and of killed processes:
-``python toy.py STORE LOG SECONDS_PER_RUN``.
+``python toy.py STORE LOG SECONDS_PER_RUN``, or with ``serve STORE LOG VALUES`` one tuner after the other, each in a
+process of its own, for every line that it reads.
 """
 
 from __future__ import annotations
@@ -250,5 +251,28 @@ def main(store: str, log: str, seconds: str) -> None:
     print(f"new {run.new} reused {run.reused} trials {len(run.trials)}")
 
 
+def serve(store: str, log: str, values: str) -> None:
+    from workbench.tuning import tune
+
+    op = steps_op(values=tuple(range(1, int(values) + 1)), log=Path(log), seconds=0.01)
+    for _ in sys.stdin:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.read(reader, 1)
+                tune(op, device="sim", store=store, record=False, progress=_say)
+            finally:
+                os._exit(0)
+        print("pid", child, flush=True)
+        os.write(writer, b".")
+        _, status = os.waitpid(child, 0)
+        print("ended", status, flush=True)
+
+
+def _say(progress) -> None:
+    os.write(1, f"done {progress.latest.config['STEPS']}\n".encode())
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(*sys.argv[2:]) if sys.argv[1] == "serve" else main(*sys.argv[1:])

@@ -1,8 +1,9 @@
-"""The files that a kernel is made of, and what they contain, as one digest."""
+"""The files, and cells of a notebook, that a kernel is made of, and what they contain, as one digest."""
 
 from __future__ import annotations
 
 import hashlib
+import linecache
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,10 +11,28 @@ from pathlib import Path
 from workbench.home import cuda_sources
 
 
+def read(path: Path) -> str:
+    """The text of a file; of a cell, which has a name like a file's and is none, what was run.
+
+    Raises FileNotFoundError for what is neither.
+    """
+    if not path.is_file() and (lines := linecache.getlines(str(path))):
+        return "".join(lines)
+    return path.read_text()
+
+
+def stamp(path: Path) -> int:
+    """A number that changes when the file does; a cell that is changed has another name."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return hash(read(path))
+
+
 def digest(files: Iterable[Path]) -> str:
     """Hex digest of the names and contents of some files."""
     total = hashlib.sha256()
-    for name, content in sorted((path.name.encode(), path.read_bytes()) for path in files):
+    for name, content in sorted((path.name.encode(), read(path).encode()) for path in files):
         total.update(b"%d %s %d\n%s" % (len(name), name, len(content), content))
     return total.hexdigest()[:32]
 
@@ -27,10 +46,10 @@ def with_headers(source: Path) -> set[Path]:
             continue
         found.add(path)
         if path.suffix in (".cu", ".cuh", ".h"):
-            for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE):
+            for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', read(path), re.MULTILINE):
                 here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
                 waiting += here[:1]
         elif path.suffix == ".py":
-            modules = re.findall(r"^from workbench\.ops\.(\w+)\.(\w+) import", path.read_text(), re.MULTILINE)
+            modules = re.findall(r"^from workbench\.ops\.(\w+)\.(\w+) import", read(path), re.MULTILINE)
             waiting += [Path(__file__).parent / op / f"{module}.py" for op, module in modules]
     return found

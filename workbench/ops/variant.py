@@ -24,7 +24,7 @@ from typing import Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
-from workbench.ops.source_files import digest, with_headers
+from workbench.ops.source_files import digest, stamp, with_headers
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Launch, Restriction
 
@@ -197,12 +197,11 @@ class Variant:
 
     def _compiled(self, config: Config, problem: Any, arch: str):
         """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long."""
-        stamp = tuple(path.stat().st_mtime_ns for path in self._remembered.get("files", ()))
-        if not stamp or stamp != self._remembered["stamp"] or len(self._remembered) > _MOST_REMEMBERED:
+        stamps = tuple(stamp(path) for path in self._remembered.get("files", ()))
+        if not stamps or stamps != self._remembered["stamps"] or len(self._remembered) > _MOST_REMEMBERED:
             files = self.files
-            stamp = tuple(path.stat().st_mtime_ns for path in files)
             self._remembered.clear()
-            self._remembered.update(files=files, stamp=stamp)
+            self._remembered.update(files=files, stamps=tuple(stamp(path) for path in files))
         key = (arch, problem, *sorted(config.items()))
         if key not in self._remembered:
             # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
@@ -320,8 +319,18 @@ class TritonVariant(Variant):
     launcher: Callable[[Config, Any, Any], Launch]
     then: tuple[TritonStep, ...] = ()
     """Functions that run after it."""
+    source: Path | None = None
+    """Unless given, where ``function`` is written: a file, or a cell of a notebook."""
 
     language = "triton"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.source is None:
+            function = self.function
+            while not inspect.isfunction(function):
+                function = function.fn
+            object.__setattr__(self, "source", Path(inspect.getsourcefile(function)))
 
     @property
     def _steps(self) -> tuple[TritonStep, ...]:

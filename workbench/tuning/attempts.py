@@ -13,15 +13,8 @@ from dataclasses import dataclass, replace
 from workbench.errors import ConfigurationError, WorkbenchError
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock
-from workbench.tuning.measure import (
-    Compiled,
-    DeviceLostError,
-    Inputs,
-    Limits,
-    compile_configuration,
-    evaluate,
-    with_prediction,
-)
+from workbench.tuning.isolation import measurer
+from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
 from workbench.tuning.predict import VERSION as PREDICTION_VERSION
 from workbench.tuning.store import Identity, Store
 from workbench.tuning.trial import Trial, canonical
@@ -79,14 +72,15 @@ class Attempts:
         clock: Clock | None = None,
         total: int | None = None,
         stop: threading.Event | None = None,
+        isolation: str = "auto",
     ):
         self.cases = tuple(cases)
         self.trials: dict[tuple, Trial] = {}
         self.new = self.reused = 0
+        self.measurer = measurer(isolation, device, model, limits, clock)
         self._device, self._model, self._store = device, model, store
         self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
-        self._clock, self._total, self._stop = clock, total, stop
-        self._inputs = {case.name: Inputs(case, device.name) for case in self.cases}
+        self._total, self._stop = total, stop
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[object, str] = {}
         self._pool = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
@@ -102,6 +96,7 @@ class Attempts:
         # Whatever is being compiled ends by itself, and its result is in the compiler's cache.
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
+        self.measurer.close()
 
     def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
@@ -173,24 +168,14 @@ class Attempts:
         except ConfigurationError:
             return None
         pool = self._triton_pool if variant.language == "triton" else self._pool
-        return pool.submit(compile_configuration, variant, config, problem, self._device.arch)
+        return pool.submit(self.measurer.compile, variant, config, problem)
 
     def _measure(self, attempt: Attempt) -> None:
         compiled: Compiled | None = attempt.compiled.result() if attempt.compiled else None
         key = attempt.identity.key
         self._store.begin(key)
         try:
-            trial = evaluate(
-                attempt.variant,
-                attempt.config,
-                attempt.case,
-                self._device,
-                model=self._model,
-                limits=self._limits,
-                inputs=self._inputs[attempt.case.name],
-                compiled=compiled,
-                clock=self._clock,
-            )
+            trial = self.measurer.evaluate(attempt.variant, attempt.config, attempt.case, compiled)
         except DeviceLostError as error:
             self._store.finish(key, replace(error.trial, device=attempt.identity.device))
             raise

@@ -67,7 +67,7 @@ class ClusterAttempts(Attempts):
     """`Attempts` that an executor's workers make. A process pool that broke is replaced by a new one like it."""
 
     def __init__(self, *args, executor: Executor, **options):
-        super().__init__(*args, **options)
+        super().__init__(*args, isolation="none", **options)  # its workers are processes, or threads by choice
         self._executor = executor
         self._renewed: Executor | None = None
         self._running: dict[Future, Attempt] = {}

@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from workbench.tuning.gpu_state import Probe, nvml_probe
+
 WARM_UP_RUNS = 5
 LEAST_SAMPLES, MOST_SAMPLES = 10, 200
 RELATIVE_ERROR = 0.005
@@ -20,9 +22,10 @@ RELATIVE_ERROR = 0.005
 
 
 class Clock(Protocol):
-    """What can prepare a run for timing and take one sample of it, in seconds."""
+    """What can prepare a run for timing and take one sample of it, in seconds; ``probe`` looks whether it is alone."""
 
     method: str
+    probe: Probe | None
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]: ...
     def sample(self, prepared: Callable[[], object]) -> float: ...
@@ -33,13 +36,14 @@ class GpuClock:
 
     method = "CUDA graph, CUDA events, L2 flushed by reading"
 
-    def __init__(self):
+    def __init__(self, probe: Probe | None = None):
         import torch
 
         l2 = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
         self._torch = torch
         self._buffer = torch.zeros(max(4 * l2, 256 << 20) // 4, dtype=torch.float32, device="cuda")
         self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
+        self.probe = probe or nvml_probe()
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
         torch = self._torch

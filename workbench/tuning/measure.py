@@ -8,15 +8,20 @@ is checked is the run that is counted.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from workbench.errors import (
+    CaseTooLargeError,
     CompileError,
+    CompileTimeout,
     ConfigurationError,
     DeviceUnavailableError,
     KernelFault,
@@ -25,7 +30,9 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
+from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.tuning.device_models import DeviceModel, device_model
+from workbench.tuning.gpu_state import NOT_WATCHED, disturbance
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.predict import counts_of, predict_counts
 from workbench.tuning.trial import Trial
@@ -33,10 +40,14 @@ from workbench.tuning.trial import Trial
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop a kernel on the simulator: wall-clock seconds of one run, and warp instructions (None: no limit)."""
+    """When to stop: a run after so many wall-clock ``seconds`` (on a GPU where it is measured in a process of its own;
+    see :mod:`workbench.tuning.isolation`), on the simulator after so many warp ``instructions`` (None: no limit), and a
+    compilation after ``compile_seconds``.
+    """
 
     seconds: float | None = 120.0
     instructions: int | None = None
+    compile_seconds: float = 120.0
 
 
 class DeviceLostError(WorkbenchError):
@@ -62,7 +73,8 @@ class Inputs:
     def of(self, problem):
         """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
         if problem not in self._made:
-            self._made[problem] = self._case.inputs(problem, self._where)
+            with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
+                self._made[problem] = self._case.inputs(problem, self._where)
             while len(self._made) > self._keep:
                 self._made.popitem(last=False)
         self._made.move_to_end(problem)
@@ -73,6 +85,38 @@ class Inputs:
     def forget(self) -> None:
         """Make them anew next time: a kernel that went wrong may have written to them."""
         self._made.clear()
+
+
+@contextlib.contextmanager
+def enough_memory(case, where: str, least_bytes: int = 0) -> Iterator[None]:
+    """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
+    what = f"case {case.name} does not fit into memory ({where})"
+    remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
+    available = available_bytes(where) if least_bytes else 0
+    if least_bytes > available:
+        sizes = f"its tensors take {least_bytes / 2**30:.3g} GiB at least, {available / 2**30:.3g} GiB are free"
+        raise CaseTooLargeError(f"{what}: {sizes}. {remedy}")
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch's errors of this kind have no class of their own on the CPU.
+        if isinstance(error, MemoryError) or re.search("(allocate|not enough|out of) memory", str(error)):
+            reason = str(error).splitlines()[0] or "MemoryError"
+            raise CaseTooLargeError(f"{what}: {reason}. {remedy}") from error
+        raise
+
+
+def available_bytes(where: str) -> float:
+    """Free memory: the current GPU's for "cuda", else what Linux can give away; infinity where nobody can say."""
+    if where == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info()[0]
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    return math.inf
 
 
 def poison(out) -> None:
@@ -92,17 +136,21 @@ class Compiled:
     seconds: float = 0.0
 
 
-def compile_configuration(variant, config: Mapping, problem, arch: str) -> Compiled:
+def compile_configuration(variant, config: Mapping, problem, arch: str, seconds: float = 120.0) -> Compiled:
     """Compile, and turn whatever goes wrong with this one configuration into an outcome.
 
-    Raises MissingToolError where there is no compiler: then no configuration can be compiled.
+    A program of NVRTC's is ended after ``seconds``. Raises MissingToolError where there is no compiler: then no
+    configuration can be compiled.
     """
     begun = time.perf_counter()
     kernels, outcome, message = (), "ok", ""
     try:
-        kernels = variant.kernels(config, problem, arch)
+        with compile_limit(seconds):
+            kernels = variant.kernels(config, problem, arch)
     except MissingToolError:
         raise
+    except CompileTimeout as error:
+        outcome, message = "timeout", str(error)
     except ConfigurationError as error:
         outcome, message = "restricted", str(error)
     except CompileError as error:
@@ -130,8 +178,8 @@ def evaluate(
 
     ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is what
     :func:`compile_configuration` returned ahead of time. ``model`` is the device model that the simulator's counts are
-    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError and DeviceLostError, which mean
-    that no further configuration can be tried either.
+    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError and
+    DeviceLostError, which mean that no further configuration can be tried either.
     """
     limits = limits or Limits()
     trial = Trial(
@@ -148,7 +196,7 @@ def evaluate(
     inputs = inputs or Inputs(case, device.name)
     try:
         trial = _evaluate(trial, variant, config, case, device, device_model(model), limits, inputs, compiled, clock)
-    except (MissingToolError, DeviceUnavailableError):
+    except (MissingToolError, DeviceUnavailableError, CaseTooLargeError):
         raise
     except Exception as error:
         trial = replace(trial, outcome="crash", message=f"{type(error).__name__}: {error}")
@@ -170,7 +218,7 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
     kernels = ()
     if variant.language != "torch":
-        compiled = compiled or compile_configuration(variant, config, problem, device.arch)
+        compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         trial = replace(trial, compile_seconds=compiled.seconds)
         kernels = compiled.kernels
         if not kernels:
@@ -213,7 +261,8 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
 
 
 def _checked(trial: Trial, case, tensors) -> Trial:
-    check = case.check(tensors.out)
+    with enough_memory(case, "cpu"):
+        check = case.check(tensors.out)
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
     return replace(
         trial,
@@ -227,12 +276,16 @@ def _checked(trial: Trial, case, tensors) -> Trial:
 def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
     poison(tensors.out)
+    before = clock.probe() if clock.probe else None
     samples = take_samples(clock, prepared)
+    disturbed = disturbance(before, clock.probe()) if before else NOT_WATCHED
     # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
     trial = _checked(trial, case, tensors)
     if not trial.ok:
         return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")
-    timing = {"method": clock.method, "samples": len(samples)}
+    timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbed}
+    if before:
+        timing["clock_mhz"] = before.clock_mhz
     return replace(trial, samples=samples, timing=timing, measured_seconds=statistics.median(samples))
 
 

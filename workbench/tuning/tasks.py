@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from workbench.errors import DeviceUnavailableError, MissingToolError, WorkbenchError
+from workbench.errors import DeviceUnavailableError, MissingToolError
+from workbench.tuning import by_value
 from workbench.tuning.attempts import device_label
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import GpuClock
@@ -72,12 +72,12 @@ class Shipped:
         if op is not None and value in op.variants:
             return _named_variant, (value.op, value.name)
         if hasattr(value, "from_dict"):
-            return _restored_case, (_by_value(type(value)), value.to_dict())
+            return _restored_case, (by_value.dumps(type(value)), value.to_dict())
         if getattr(value, "name", None) == "sim":
             return _simulator, (value.arch,)
         if isinstance(value, Variant):
             value = replace(value)  # without the kernels that it remembers
-        return _unpacked, (_by_value(value),)
+        return _unpacked, (by_value.dumps(value),)
 
 
 def _named_variant(op: str, name: str) -> Shipped:
@@ -87,7 +87,7 @@ def _named_variant(op: str, name: str) -> Shipped:
 
 
 def _restored_case(kind: bytes, record: Mapping) -> Shipped:
-    return Shipped(pickle.loads(kind).from_dict(record))
+    return Shipped(by_value.loads(kind).from_dict(record))
 
 
 def _simulator(arch: str) -> Shipped:
@@ -97,20 +97,7 @@ def _simulator(arch: str) -> Shipped:
 
 
 def _unpacked(content: bytes) -> Shipped:
-    return Shipped(pickle.loads(content))
-
-
-def _by_value(value) -> bytes:
-    # What a notebook or a script defines, and functions without a name, only cloudpickle takes along.
-    try:
-        import cloudpickle as pickler
-    except ImportError:
-        pickler = pickle
-    try:
-        return pickler.dumps(value)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        hint = "" if pickler is not pickle else " Its definitions need cloudpickle: python -m pip install cloudpickle"
-        raise WorkbenchError(f"executor: {value} cannot be sent to another process: {error}.{hint}") from error
+    return Shipped(by_value.loads(content))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from workbench.tuning import replay, search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts, check_executor
 from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
-from workbench.tuning.gpu_timing import GpuClock, interleave
+from workbench.tuning.gpu_state import disturbances
 from workbench.tuning.live import LiveTuning
-from workbench.tuning.measure import Inputs, Limits
+from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
 from workbench.tuning.scouting import scout
 from workbench.tuning.space import Space
@@ -59,6 +59,7 @@ def tune(
     limits: Limits | None = None,
     executor: Executor | None = None,
     background: bool = False,
+    isolation: str = "auto",
 ) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
@@ -82,18 +83,22 @@ def tune(
         model: on the simulator, the device model to predict for (default A100), whose architecture is compiled for.
         retry_failed: try again what failed before; otherwise its stored outcome stands.
         seed: of the strategy's random numbers.
-        limits: when to stop a kernel on the simulator.
+        limits: when to stop a kernel or a compiler.
         executor: any `concurrent.futures.Executor`, whose workers try the configurations while this process keeps the
             store; see `workbench.tuning.cluster`.
         background: return at once with a `LiveTuning`: its ``widget()`` shows how far it is and can stop it, its
             ``result()`` is the TuningRun.
+        isolation: "process" measures, and compiles Triton, in processes that may hang and crash, which costs one
+            configuration; "none" in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`).
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says
             which rules leave nothing over).
         StoreError: the store or the tuned table cannot be used.
         DeviceUnavailableError, MissingToolError: nothing can be run or compiled here.
-        DeviceLostError: a kernel broke the GPU's context; its row is kept, and the same call goes on with the others.
+        CaseTooLargeError: a case does not fit into memory.
+        DeviceLostError: with isolation="none" a kernel broke the GPU's context; its row is kept, and the same call goes
+            on with the others.
     """
     check_executor(executor)
     if quick and strategy == "exhaustive" and budget is None:
@@ -125,6 +130,7 @@ def tune(
             seed=seed,
             limits=limits,
             executor=executor,
+            isolation=isolation,
         )
     if background:
         return LiveTuning(job, progress)
@@ -152,6 +158,7 @@ class _Job:
     seed: int
     limits: Limits | None
     executor: Executor | None
+    isolation: str
 
     @property
     def total(self) -> int | None:
@@ -166,10 +173,10 @@ class _Job:
         begun = time.monotonic()
         own_store = not isinstance(self.store, Store)
         opened = Store(self.store) if own_store else self.store
-        clock = GpuClock() if self.device.name == "cuda" else None
-        options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress, "clock": clock}
+        options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
         options |= {"total": self.total, "stop": stop}
         if self.executor is None:
+            options["isolation"] = self.isolation
             attempts = Attempts(self.cases, self.device, self.model, opened, **options)
         else:
             attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
@@ -180,8 +187,8 @@ class _Job:
                     start = variant.default_config(self.cases[0].problem(arch=self.device.arch))
                     start = start if start in space else None
                     _search(attempts, variant, space, start, self.strategy, self.budget, self.seed)
-                if clock:
-                    _remeasure(attempts, self.spaces, self.cases, self.device, clock, opened)
+                if self.device.name == "cuda":
+                    _remeasure(attempts, self.spaces, self.cases, opened)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -219,8 +226,8 @@ class _Job:
             spaces=self.spaces,
             device=self.device,
             model=self.model if self.device.name == "sim" else None,
-            trials=_ordered(trials, self.spaces, self.cases),
-            notes=self.notes,
+            trials=(ordered := _ordered(trials, self.spaces, self.cases)),
+            notes=(*self.notes, *disturbances(ordered)),
             **counts,
         )
 
@@ -252,7 +259,7 @@ def _score(attempts: Attempts, variant, config: Mapping) -> float:
     return geometric_mean(math.inf if seconds is None else seconds for seconds in times)
 
 
-def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, device, clock, store: Store) -> None:
+def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Store) -> None:
     """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner."""
     by_name = {variant.name: variant for variant in spaces}
     for case in cases:
@@ -261,14 +268,9 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, device, clo
         leaders = [t for t in timed if t.measured_seconds <= LEADER_FACTOR * timed[0].measured_seconds][:LEADERS]
         if len(leaders) < 2 or all(trial.leader_samples for trial in leaders):
             continue
-        inputs = Inputs(case, device.name, keep=LEADERS)
-        prepared = []
-        for trial in leaders:
-            variant, config = by_name[trial.variant], trial.config
-            problem = case.problem(config, arch=device.arch)
-            tensors = inputs.of(problem)
-            prepared.append(clock.prepare(lambda v=variant, c=config, p=problem, t=tensors: v.run(c, p, t, device)))
-        for trial, samples in zip(leaders, interleave(clock, prepared, LEADER_ROUNDS), strict=True):
+        configs = [(by_name[trial.variant], trial.config) for trial in leaders]
+        taken = attempts.measurer.time_again(configs, case, LEADER_ROUNDS)
+        for trial, samples in zip(leaders, taken, strict=True):
             better = dataclasses.replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
             attempts.trials[trial_key(trial)] = better
             variant = by_name[trial.variant]

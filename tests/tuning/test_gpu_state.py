@@ -1,0 +1,125 @@
+"""Whether a GPU was disturbed while it was timed, seen by a probe that says what it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import toy
+
+from workbench import devices
+from workbench.tuning import device_model, isolation, measure
+from workbench.tuning.gpu_state import NOT_WATCHED, GpuState, disturbance, disturbances, nvml_probe
+from workbench.tuning.trial import Trial
+
+
+class ToldClock:
+    """Each run takes as long as it is told to; the GPU is in the states that it is told of, in turn."""
+
+    method = "told"
+
+    def __init__(self, *states: GpuState, seconds=(1e-6,)):
+        self.probe = itertools.cycle(states).__next__ if states else None
+        self._seconds = itertools.cycle(seconds)
+        self.order = []
+
+    def prepare(self, run):
+        run()
+        return run
+
+    def sample(self, prepared):
+        prepared()
+        self.order.append(prepared)
+        return next(self._seconds)
+
+
+QUIET = GpuState(1980)
+
+
+def timed(clock: ToldClock) -> Trial:
+    case, variant, device = toy.ToyCase(count=64), toy.steps_variant(), devices.get("sim")
+    problem = case.problem()
+    tensors = measure.Inputs(case, "sim").of(problem)
+    trial = Trial("steps", "steps", "cuda", "small", {"STEPS": 1}, "cuda", "sm_90", "ok")
+    return measure._timed(trial, variant, {"STEPS": 1}, problem, case, device, tensors, clock)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (QUIET, ""),
+        (GpuState(1950), ""),
+        (GpuState(1400, held_back=("power cap",)), "clock fell from 1980 to 1400 MHz (power cap)"),
+        (GpuState(1980, others=(7, 9)), "in use by process 7, 9"),
+        (GpuState(1000, others=(7,)), "in use by process 7; clock fell from 1980 to 1000 MHz"),
+    ],
+)
+def test_a_timing_says_what_disturbed_it(after: GpuState, said: str):
+    assert disturbance(QUIET, after) == said
+    trial = timed(ToldClock(QUIET, after))
+    assert trial.timing["disturbed"] == said
+    assert trial.timing["clock_mhz"] == 1980
+    notes = disturbances([trial, timed(ToldClock(QUIET))])
+    assert notes == [] if not said else f"1 of 2 timings: {said}." in notes[0]
+    assert disturbances([replace(trial, reused=True)]) == [], "said when it was measured"
+
+
+def test_without_nvml_it_says_that_nobody_looked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml_probe() is None
+    trial = timed(ToldClock())
+    assert trial.timing["disturbed"] == NOT_WATCHED
+    (note,) = disturbances([trial])
+    assert "pip install nvidia-ml-py" in note
+
+
+class FakeNvml(SimpleNamespace):
+    """What the probe asks of pynvml."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM = 1
+
+    def nvmlInit(self): ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid != b"GPU-12":
+            raise self.NVMLError
+        return "handle"
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return [SimpleNamespace(pid=pid) for pid in (os.getpid(), os.getppid(), 1, 2**22 + 1)]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
+        return 0x1 | 0x4 | 0x20 | 0x40
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return {self.NVML_CLOCK_SM: 1410}[kind]
+
+
+def test_the_probe_reads_nvml_and_knows_its_own(monkeypatch):
+    import torch
+
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12"))
+    monkeypatch.setattr(os, "getppid", lambda: 2**22 + 2)
+    others = (1,) if os.getpid() != 1 else ()
+    assert nvml_probe()() == GpuState(1410, others, ("power cap", "temperature"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="34"))
+    assert nvml_probe() is None, "the driver does not know it"
+
+
+def test_leaders_are_timed_again_in_turns_on_inputs_of_their_own():
+    clock, variant = ToldClock(seconds=(1.0, 2.0, 3.0)), toy.steps_variant()
+    with contextlib.closing(isolation.InProcess(devices.get("sim"), device_model(), clock=clock)) as measurer:
+        leaders = [(variant, {"STEPS": steps}) for steps in (1, 2, 3)]
+        samples = measurer.time_again(leaders, toy.ToyCase(count=64), rounds=3)
+    assert samples == [(1.0, 3.0, 2.0), (2.0, 1.0, 3.0), (3.0, 2.0, 1.0)]
+    assert len(set(clock.order)) == 3

@@ -1,0 +1,255 @@
+"""Where configurations are compiled and measured: in this process, or in one that may hang, crash and be replaced.
+
+On a GPU the default is a process: a kernel that hangs cannot be ended otherwise, and one that fails may spoil the CUDA
+context of its process for good. The simulator checks every access and stops a kernel at its limits by itself; there the
+default is this process, which spares the seconds that another one takes to start.
+
+In a process, Triton's compiler has one of its own, too (NVRTC's programs have anyway): what crashes or hangs costs its
+configuration, and only that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from workbench.errors import UnknownNameError, WorkbenchError
+from workbench.tuning import by_value
+from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
+from workbench.tuning.measure import (
+    Compiled,
+    DeviceLostError,
+    Inputs,
+    Limits,
+    compile_configuration,
+    evaluate,
+    resources_of,
+)
+from workbench.tuning.trial import Trial, canonical
+from workbench.worker import Worker, WorkerEnded, WorkerTimeout
+
+ISOLATION = ("auto", "process", "none")
+
+BESIDE_SECONDS = 60.0
+"""What a measurement in a process may take beyond the limit of the kernel's run: inputs, reference, check."""
+
+_IMPORTS = ("workbench.tuning.isolation", "torch")
+
+
+class InProcess:
+    """Compiles and measures here. A kernel that breaks the GPU's context ends the run, with DeviceLostError."""
+
+    def __init__(self, device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
+        self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
+        self._inputs: dict[str, Inputs] = {}
+
+    def compile(self, variant, config: Mapping, problem) -> Compiled:
+        """Compile a configuration ahead of its measurement."""
+        return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
+
+    def evaluate(self, variant, config: Mapping, case, compiled: Compiled | None = None) -> Trial:
+        """Try a configuration, as :func:`workbench.tuning.evaluate` does."""
+        return evaluate(
+            variant,
+            config,
+            case,
+            self._device,
+            model=self._model,
+            limits=self._limits,
+            inputs=self._inputs_of(case),
+            compiled=compiled,
+            clock=self.clock,
+        )
+
+    def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
+        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each."""
+        inputs = Inputs(case, self._device.name, keep=len(leaders))
+        prepared = []
+        for variant, config in leaders:
+            problem = case.problem(config, arch=self._device.arch)
+            tensors = inputs.of(problem)
+            prepared.append(
+                self.clock.prepare(lambda v=variant, c=config, p=problem, t=tensors: v.run(c, p, t, self._device))
+            )
+        return interleave(self.clock, prepared, rounds)
+
+    @property
+    def clock(self) -> Clock | None:
+        """What times a run; None on the simulator, which predicts."""
+        if self._clock is None and self._device.name == "cuda":
+            self._clock = GpuClock()
+        return self._clock
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _inputs_of(self, case) -> Inputs:
+        key = canonical([type(case).__qualname__, case.to_dict()])
+        if key not in self._inputs:
+            self._inputs[key] = Inputs(case, self._device.name)
+        return self._inputs[key]
+
+
+class InWorker:
+    """Compiles and measures in processes that are replaced when they hang, crash or lose the GPU's context."""
+
+    def __init__(self, device, model: DeviceModel, limits: Limits | None = None):
+        self._limits = limits or Limits()
+        self._device_name, self._arch = device.name, device.arch
+        self._setting = by_value.dumps((_sent_device(device), model, self._limits))
+        self._sent: dict[object, bytes] = {}
+        self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
+        self._worker.start()
+
+    def compile(self, variant, config: Mapping, problem) -> Compiled:
+        """Compile a configuration ahead of its measurement: CUDA C++ here, Triton in a process."""
+        if variant.language != "triton":
+            return compile_configuration(variant, config, problem, self._arch, self._limits.compile_seconds)
+        begun, limit = time.perf_counter(), self._limits.compile_seconds
+        request = self._sent_variant(variant), dict(config), by_value.dumps(problem)
+        try:
+            return self._compiler.call(_compile_there, self._setting, *request, seconds=limit)
+        except WorkerTimeout:
+            outcome, message = "timeout", f"the compiler took longer than {limit:g} s, and was stopped"
+        except WorkerEnded as error:
+            outcome, message = "compile_error", f"the compiler crashed: {error}"
+        return Compiled((), outcome, message, time.perf_counter() - begun)
+
+    def evaluate(self, variant, config: Mapping, case, compiled: Compiled | None = None) -> Trial:
+        """Try a configuration, as :func:`workbench.tuning.evaluate` does; a hang is a "timeout", a crash a "crash"."""
+        started = time.time()
+        limit = None if self._limits.seconds is None else self._limits.seconds + BESIDE_SECONDS
+        request = self._sent_variant(variant), dict(config), self._sent_case(case), compiled
+        try:
+            trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
+        except (WorkerTimeout, WorkerEnded) as error:
+            outcome = "timeout" if isinstance(error, WorkerTimeout) else "crash"
+            trial, lost = self._ended(variant, config, case, compiled, outcome, str(error), started), True
+        if lost or trial.outcome == "crash":
+            # Whatever went wrong in it may go on being wrong; the next one starts while the next is compiled.
+            self._worker.close()
+            self._worker.start()
+        return trial
+
+    def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
+        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each."""
+        sent = [(self._sent_variant(variant), dict(config)) for variant, config in leaders]
+        return self._worker.call(_time_again_there, self._setting, sent, self._sent_case(case), rounds)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._worker.close()
+        self._compiler.close()
+
+    def _sent_variant(self, variant) -> bytes:
+        from workbench import ops
+
+        if variant not in self._sent:
+            op = ops.OPS.get(variant.op)
+            named = op is not None and any(variant is known for known in op.variants)
+            try:
+                # By value it goes without the kernels that it remembers.
+                self._sent[variant] = by_value.dumps((variant.op, variant.name) if named else replace(variant))
+            except WorkbenchError as error:
+                raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
+        return self._sent[variant]
+
+    def _sent_case(self, case) -> bytes:
+        """A case without what it has computed."""
+        key = type(case), canonical(case.to_dict())
+        if key not in self._sent:
+            self._sent[key] = by_value.dumps((type(case), case.to_dict()))
+        return self._sent[key]
+
+    def _ended(self, variant, config, case, compiled, outcome: str, message: str, started: float) -> Trial:
+        kernels = compiled.kernels if compiled else ()
+        return Trial(
+            op=variant.op,
+            variant=variant.name,
+            language=variant.language,
+            case=case.name,
+            config=dict(config),
+            device=self._device_name,
+            arch=self._arch,
+            outcome=outcome,
+            message=message,
+            compile_seconds=compiled.seconds if compiled else None,
+            from_cache=all(kernel.from_cache for kernel in kernels) if kernels else None,
+            resources=resources_of(kernels) if kernels else {},
+            started=started,
+            finished=time.time(),
+        )
+
+
+def measurer(
+    isolation: str, device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None
+) -> InProcess | InWorker:
+    """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
+    if isolation not in ISOLATION:
+        raise UnknownNameError("isolation", repr(isolation), ", ".join(ISOLATION), "Choose one of these.")
+    if isolation == "process" or (isolation == "auto" and device.name == "cuda"):
+        return InWorker(device, model, limits)
+    return InProcess(device, model, limits, clock)
+
+
+# -- in the other process -----------------------------------------------------------------------------------------
+
+_kept: dict[bytes, object] = {}
+"""What came as bytes, as it was made: a variant remembers its kernels, a case its reference."""
+
+
+def _sent_device(device) -> tuple:
+    return ("sim", device.arch) if device.name == "sim" else (device.name, None)
+
+
+def _made(content: bytes, make) -> object:
+    if content not in _kept:
+        _kept[content] = make(*by_value.loads(content))
+    return _kept[content]
+
+
+def _here(device: tuple, model: DeviceModel, limits: Limits) -> InProcess:
+    name, arch = device
+    if name == "sim":
+        from workbench.devices.sim import Simulator
+
+        return InProcess(Simulator(arch=arch), model, limits)
+    from workbench import devices
+
+    return InProcess(devices.get(name), model, limits)
+
+
+def _variant(content: bytes):
+    if content not in _kept:
+        found = by_value.loads(content)
+        if isinstance(found, tuple):
+            from workbench import ops
+
+            found = ops.get(found[0]).variant(found[1])
+        _kept[content] = found
+    return _kept[content]
+
+
+def _case(kind: type, record: Mapping):
+    return kind.from_dict(record)
+
+
+def _compile_there(setting: bytes, variant: bytes, config: dict, problem: bytes) -> Compiled:
+    return _made(setting, _here).compile(_variant(variant), config, by_value.loads(problem))
+
+
+def _evaluate_there(
+    setting: bytes, variant: bytes, config: dict, case: bytes, compiled: Compiled | None
+) -> tuple[Trial, bool]:
+    """The trial, and whether it left this process's GPU context unusable."""
+    try:
+        return _made(setting, _here).evaluate(_variant(variant), config, _made(case, _case), compiled), False
+    except DeviceLostError as error:
+        return error.trial, True
+
+
+def _time_again_there(setting: bytes, leaders: list, case: bytes, rounds: int) -> list[tuple[float, ...]]:
+    made = [(_variant(variant), config) for variant, config in leaders]
+    return _made(setting, _here).time_again(made, _made(case, _case), rounds)
