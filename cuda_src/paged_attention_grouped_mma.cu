@@ -9,16 +9,24 @@
 //   key_cache, value_cache   "nhd" [num_blocks, BLOCK_SIZE, num_kv_heads, HEAD_SIZE] or
 //                            "hnd" [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]; pages *_page_stride apart
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
-//   alibi_slopes, sinks [num_heads]: null where not used
+//   k_scale, v_scale [1], [num_kv_heads], or with TOKEN_SCALES [num_blocks, BLOCK_SIZE, num_kv_heads]: by their strides
+//   alibi_slopes, sinks [num_heads]: null where not used, like the scales of a cache that is not quantized
+//
+// Products of a quantized cache are in fp16 (common/operands.cuh); a query is brought to numbers below 2 by a power of
+// two, so that those of a bf16 one fit. Scales of K multiply scores, scales of V sums, or the weights of their tokens.
 //
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES tiles of a warp that
 // are under way or in use, NUM_THREADS. Idea: Flash-Decoding (Dao et al., 2023) for the split, FlashInfer (Ye et al.,
 // 2025) for the packed group, FlashAttention-2 (Dao, 2023) for weights that stay in registers.
+#include "common/operands.cuh"
+#include "common/paged_tiles.cuh"
 #include "common/partitions.cuh"
-#include "common/tensor_cores.cuh"
+#include "common/token_scales.cuh"
 
 #ifndef SCALAR
 #define SCALAR __half
+#define CACHE __half
+#define TOKEN_SCALES 0
 #define GROUP 4
 #define HEAD_SIZE 128
 #define BLOCK_SIZE 16
@@ -29,42 +37,31 @@
 #endif
 
 using Scalar = SCALAR;
-constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
+using Cache = CACHE;
+using Elements = Operands<Cache>;
+using Operand = Elements::Operand;
+using Tile = PagedTile<Cache, HEAD_SIZE, BLOCK_SIZE, TILE_TOKENS>;
+constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE, NUM_PAGES = PARTITION_SIZE / BLOCK_SIZE;
 constexpr int QUERY_TILES = (GROUP + 7) / 8, QUERY_ROWS = 8 * QUERY_TILES;  // a product has 8 columns
-constexpr int HEAD_STEPS = (HEAD_SIZE + 15) / 16;  // steps of a product along the head
+constexpr int HEAD_STEPS = (HEAD_SIZE + 15) / 16, STEPS = Elements::STEPS;  // of a product along the head; in a load
 constexpr bool QUERIES_STAY = HEAD_STEPS * (QUERY_TILES + TILE_TOKENS / 16) <= 32;  // in registers, if they are few
-constexpr int CHUNK = 8, CHUNKS = 2 * HEAD_STEPS;  // elements of 16 bytes, and how many of those are a row of a tile
-constexpr int TILE_BYTES = TILE_TOKENS * CHUNKS * 16, WARP_BYTES = NUM_STAGES * 2 * TILE_BYTES;
-constexpr int RUN_TOKENS = TILE_TOKENS < BLOCK_SIZE ? TILE_TOKENS : BLOCK_SIZE;  // tokens of a tile in one page
-constexpr int RUN_CHUNKS = RUN_TOKENS * CHUNKS, NUM_PAGES = PARTITION_SIZE / BLOCK_SIZE;
-constexpr int OUT_STRIDE = HEAD_STEPS * 16 + 4;  // four floats more, so that a warp's stores meet no bank twice
+constexpr int CHUNKS = Tile::CHUNKS, SCALE_BYTES = TOKEN_SCALES ? TILE_TOKENS * 4 : 0;
+constexpr int STAGE_BYTES = 2 * Tile::BYTES + 2 * SCALE_BYTES;
+constexpr int OUT_STRIDE = HEAD_STEPS * 16 + 4;        // four floats more, so that a warp's stores meet no bank twice
+constexpr int SUM_BYTES = QUERY_ROWS * OUT_STRIDE * 4;  // in the end the sums of a warp take the place of its tiles
+constexpr int WARP_BYTES = NUM_STAGES * STAGE_BYTES > SUM_BYTES ? NUM_STAGES * STAGE_BYTES : SUM_BYTES;
 constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;  // groups of copies younger than the one that is waited for
-
-// Start copying tokens [start, start + TILE_TOKENS) of K or V; tokens outside [begin, end) become zeros, because an
-// unused slot may hold NaN, and 0 * NaN is NaN. Tokens are counted from the start of the partition.
-__device__ __forceinline__ void copy_tile(unsigned tile, const Scalar* cache, const int* pages, long long page_stride,
-                                          int token_stride, int start, int begin, int end, int lane) {
-#pragma unroll
-  for (int run = 0; run < TILE_TOKENS; run += RUN_TOKENS) {
-    const unsigned token = start + run;
-    const Scalar* rows = cache + pages[token / BLOCK_SIZE] * page_stride + token % BLOCK_SIZE * token_stride;
-#pragma unroll
-    for (int i = 0; i < RUN_CHUNKS; i += WARP_SIZE) {
-      const int row = (i + lane) / CHUNKS, chunk = (i + lane) % CHUNKS;
-      if (RUN_CHUNKS % WARP_SIZE && i + lane >= RUN_CHUNKS) break;
-      const bool inside = token + row - begin < (unsigned)(end - begin) && chunk < HEAD_SIZE / CHUNK;
-      copy_async(tile + swizzled<CHUNKS>(run + row, chunk), rows + row * token_stride + chunk * CHUNK, inside ? 16 : 0);
-    }
-  }
-}
 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1)
 paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ partial_stats,
-                        const Scalar* __restrict__ query, const Scalar* __restrict__ key_cache,
-                        const Scalar* __restrict__ value_cache, const int* __restrict__ block_tables,
-                        const int* __restrict__ seq_lens, const float* __restrict__ alibi_slopes, float scale,
+                        const Scalar* __restrict__ query, const Cache* __restrict__ key_cache,
+                        const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
+                        const int* __restrict__ seq_lens, const float* __restrict__ k_scale,
+                        const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes, float scale,
                         float soft_cap, int sliding_window, int table_stride, long long query_stride,
-                        long long key_page_stride, long long value_page_stride, int head_stride, int token_stride) {
+                        long long key_page_stride, long long value_page_stride, int head_stride, int token_stride,
+                        long long k_scale_page, int k_scale_token, int k_scale_head, long long v_scale_page,
+                        int v_scale_token, int v_scale_head) {
   const int kv_head = blockIdx.x, seq = blockIdx.y, first_head = kv_head * GROUP, num_heads = gridDim.x * GROUP;
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int base = blockIdx.z * PARTITION_SIZE;  // tokens are counted from here
@@ -73,8 +70,9 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   const int end = min(seq_len - base, PARTITION_SIZE);
   if (begin >= end) return;  // the whole block: past the sequence, or before the window
 
-  extern __shared__ __align__(128) unsigned char tiles[];  // [NUM_WARPS][NUM_STAGES][K, V][TILE_TOKENS][CHUNKS]
-  __shared__ alignas(128) Scalar query_tile[QUERY_ROWS * CHUNKS * CHUNK];
+  extern __shared__ __align__(128) unsigned char tiles[];  // [NUM_WARPS][NUM_STAGES][K, V, scales of K, of V]
+  __shared__ alignas(128) Operand query_tile[QUERY_ROWS * HEAD_STEPS * 16];
+  __shared__ float query_unit[QUERY_ROWS];
   __shared__ int pages[NUM_PAGES];
   __shared__ float warp_max[NUM_WARPS][QUERY_ROWS], warp_sum[NUM_WARPS][QUERY_ROWS];
 
@@ -83,34 +81,49 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   const int* table = block_tables + (long long)seq * table_stride + base / BLOCK_SIZE;
   for (int i = threadIdx.x; i < NUM_PAGES; i += NUM_THREADS)
     pages[i] = i * BLOCK_SIZE < end && (i + 1) * BLOCK_SIZE > begin ? table[i] : 0;
-  for (int i = threadIdx.x; i < QUERY_ROWS * CHUNKS * CHUNK; i += NUM_THREADS) {
-    const int row = i / (CHUNKS * CHUNK), element = i % (CHUNKS * CHUNK);
-    const bool inside = row < GROUP && element < HEAD_SIZE;
-    query_tile[swizzled<CHUNKS>(row, element / CHUNK) / 2 + element % CHUNK] =
-        inside ? query[seq * query_stride + (first_head + row) * HEAD_SIZE + element] : Scalar(0.f);
-  }
+  for (int row = warp; row < QUERY_ROWS; row += NUM_WARPS)
+    query_unit[row] = load_query<Elements, HEAD_SIZE>(
+        query_tile, row, query + seq * query_stride + (first_head + row) * HEAD_SIZE, row < GROUP);
   __syncthreads();
 
   const int first_tile = begin / TILE_TOKENS + warp, num_tiles = (end + TILE_TOKENS - 1) / TILE_TOKENS;
   const unsigned own = shared_address(tiles) + warp * WARP_BYTES;
-  const Scalar *keys = key_cache + kv_head * head_stride, *values = value_cache + kv_head * head_stride;
-  const auto copy_ahead = [&](unsigned to, const Scalar* cache, long long page_stride, int tile) {
-    if (tile < num_tiles)
-      copy_tile(to, cache, pages, page_stride, token_stride, tile * TILE_TOKENS, begin, end, lane);
+  const Cache *keys = key_cache + kv_head * head_stride, *values = value_cache + kv_head * head_stride;
+  const float *key_scales = k_scale + kv_head * k_scale_head, *value_scales = v_scale + kv_head * v_scale_head;
+  const auto copy_keys = [&](unsigned stage, int tile) {  // and the scales of both
+    const int start = tile * TILE_TOKENS;
+    if (tile < num_tiles) {
+      Tile::copy(stage, keys, pages, key_page_stride, token_stride, start, begin, end);
+      if (TOKEN_SCALES) {
+        const unsigned to = stage + 2 * Tile::BYTES;
+        Tile::copy_scales(to, key_scales, pages, k_scale_page, k_scale_token, start, begin, end);
+        Tile::copy_scales(to + SCALE_BYTES, value_scales, pages, v_scale_page, v_scale_token, start, begin, end);
+      }
+    }
     commit_copies();  // also of nothing, so that the count of groups stays right
+  };
+  const auto copy_values = [&](unsigned stage, int tile) {
+    const int start = tile * TILE_TOKENS;
+    if (tile < num_tiles)
+      Tile::copy(stage + Tile::BYTES, values, pages, value_page_stride, token_stride, start, begin, end);
+    commit_copies();
   };
 #pragma unroll
   for (int stage = 0; stage < NUM_STAGES - 1; ++stage) {
-    const unsigned tile = own + stage * 2 * TILE_BYTES;
-    copy_ahead(tile, keys, key_page_stride, first_tile + stage * NUM_WARPS);
-    copy_ahead(tile + TILE_BYTES, values, value_page_stride, first_tile + stage * NUM_WARPS);
+    copy_keys(own + stage * STAGE_BYTES, first_tile + stage * NUM_WARPS);
+    copy_values(own + stage * STAGE_BYTES, first_tile + stage * NUM_WARPS);
   }
 
   // Row and chunk of the lane in a 16x16 piece of four 8x8 matrices, for K, V and the query alike.
   const int piece_row = lane / 16 * 8 + lane % 8, piece_chunk = lane / 8 % 2;
+  const auto in_tile = [&](int i, int first) {  // of tokens 16 * i and on and of the steps from `first` on
+    const int chunk = 2 * first / STEPS + piece_chunk;  // where their number is odd, the last one is loaded twice
+    return swizzled<CHUNKS>(16 * i + piece_row, CHUNKS % 2 ? min(chunk, CHUNKS - 1) : chunk);
+  };
   const auto load_queries = [&](unsigned (&to)[4], int step) {
     unsigned piece[4];  // rows 8 to 15 are the same again where there is one tile of queries
-    load_matrices(piece, shared_address(query_tile) + swizzled<CHUNKS>(piece_row % QUERY_ROWS, 2 * step + piece_chunk));
+    load_matrices(piece, shared_address(query_tile) +
+                             swizzled<2 * HEAD_STEPS>(piece_row % QUERY_ROWS, 2 * step + piece_chunk));
     to[0] = piece[0], to[2] = piece[1];
     to[1] = QUERY_TILES > 1 ? piece[2] : 0u, to[3] = QUERY_TILES > 1 ? piece[3] : 0u;
   };
@@ -119,41 +132,52 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   for (int step = 0; step < HEAD_STEPS; ++step)
     if (QUERIES_STAY) load_queries(queries[step], step);
 
-  const float factor = scale * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
-  float max_score[QUERY_TILES], sum[QUERY_TILES] = {}, slope[QUERY_TILES] = {}, out[QUERY_TILES][HEAD_STEPS][4] = {};
+  ValueScales<TILE_TOKENS, TOKEN_SCALES> value_unit;
+  float factor[QUERY_TILES], max_score[QUERY_TILES], sum[QUERY_TILES] = {}, slope[QUERY_TILES] = {};
+  float out[QUERY_TILES][HEAD_STEPS][4] = {};
 #pragma unroll
   for (int q = 0; q < QUERY_TILES; ++q) {
     max_score[q] = -infinity();
+    factor[q] = scale * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
+    factor[q] *= Elements::UNIT * query_unit[8 * q + lane / 4];
+    if (k_scale && !TOKEN_SCALES) factor[q] *= *key_scales;
     if (alibi_slopes && 8 * q + lane / 4 < GROUP) slope[q] = alibi_slopes[first_head + 8 * q + lane / 4] * LOG2_E;
   }
 #pragma unroll 1
   for (int tile = first_tile, stage = 0, free_stage = NUM_STAGES - 1; tile < num_tiles; tile += NUM_WARPS) {
-    const unsigned key_tile = own + stage * 2 * TILE_BYTES, value_tile = key_tile + TILE_BYTES;
-    const unsigned free_tile = own + free_stage * 2 * TILE_BYTES;
+    const unsigned key_tile = own + stage * STAGE_BYTES, value_tile = key_tile + Tile::BYTES;
+    const unsigned scales = value_tile + Tile::BYTES, free_tiles = own + free_stage * STAGE_BYTES;
     const int start = tile * TILE_TOKENS, next = tile + (NUM_STAGES - 1) * NUM_WARPS;
     wait_for_copies<PENDING>();
     __syncwarp();  // the keys of every lane are here, and the tile before is done with
-    copy_ahead(free_tile, keys, key_page_stride, next);
+    copy_keys(free_tiles, next);
 
     // 2. Score: queries [16, 16] times keys [16, 8 tokens], a lane holds two tokens of query lane / 4 (+ 8).
     float score[TILE_TOKENS / 8][4] = {};
 #pragma unroll
-    for (int step = 0; step < HEAD_STEPS; ++step) {
-      if (!QUERIES_STAY) load_queries(queries[step], step);
+    for (int first = 0; first < HEAD_STEPS; first += STEPS) {
+#pragma unroll
+      for (int step = first; step < min(first + STEPS, HEAD_STEPS); ++step)
+        if (!QUERIES_STAY) load_queries(queries[step], step);
 #pragma unroll
       for (int i = 0; i < TILE_TOKENS / 16; ++i) {
-        unsigned key[4];
-        load_matrices(key, key_tile + swizzled<CHUNKS>(16 * i + piece_row, 2 * step + piece_chunk));
-        multiply_add<Scalar>(score[2 * i], queries[step], key[0], key[1]);
-        multiply_add<Scalar>(score[2 * i + 1], queries[step], key[2], key[3]);
+        unsigned piece[4], key[STEPS][4];
+        load_matrices(piece, key_tile + in_tile(i, first));
+        Elements::unpack(key, piece);
+#pragma unroll
+        for (int step = first; step < min(first + STEPS, HEAD_STEPS); ++step) {
+          multiply_add<Operand>(score[2 * i], queries[step], key[step - first][0], key[step - first][1]);
+          multiply_add<Operand>(score[2 * i + 1], queries[step], key[step - first][2], key[step - first][3]);
+        }
       }
     }
 #pragma unroll
     for (int n = 0; n < TILE_TOKENS / 8; ++n) {
+      const float2 key_scale = TOKEN_SCALES ? load_floats(scales + 32 * n + lane % 4 * 8) : make_float2(1.f, 1.f);
 #pragma unroll
       for (int e = 0; e < 2 * QUERY_TILES; ++e) {
         const int token = start + 8 * n + lane % 4 * 2 + e % 2;
-        score[n][e] *= factor;
+        score[n][e] *= factor[e / 2] * (e % 2 ? key_scale.y : key_scale.x);
         if (soft_cap > 0.f) score[n][e] = soft_cap * LOG2_E * tanhf(score[n][e]);
         if (alibi_slopes) score[n][e] += slope[e / 2] * (base + token - (seq_len - 1));
         if (token < begin || token >= end) score[n][e] = -infinity();
@@ -162,6 +186,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
 
     // 3. Rescale what was summed under the old maximum. A tile has a token inside, so that the new one is finite. The
     //    sums of values are held elsewhere: a lane has queries 2 * (lane % 4) and the one after it.
+    const float shrink = value_unit.next(scales + SCALE_BYTES);
 #pragma unroll
     for (int q = 0; q < QUERY_TILES; ++q) {
       float new_max = max_score[q];
@@ -178,10 +203,11 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
         for (int e = 2 * q; e < 2 * q + 2; ++e) {
           score[n][e] = exp2f(score[n][e] - new_max);
           sum[q] += score[n][e];
+          score[n][e] *= value_unit.of(n, e % 2);
         }
       }
-      const float even = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8);
-      const float odd = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8 + 4);
+      const float even = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8) * shrink;
+      const float odd = __shfl_sync(ALL_LANES, rescale, lane % 4 * 8 + 4) * shrink;
 #pragma unroll
       for (int d = 0; d < HEAD_STEPS; ++d)
         out[q][d][0] *= even, out[q][d][1] *= odd, out[q][d][2] *= even, out[q][d][3] *= odd;
@@ -191,17 +217,22 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
     //    in registers as the product wants them.
     wait_for_copies<PENDING>();
     __syncwarp();  // the values of every lane are here
-    copy_ahead(free_tile + TILE_BYTES, values, value_page_stride, next);
+    copy_values(free_tiles, next);
 #pragma unroll
     for (int i = 0; i < TILE_TOKENS / 16; ++i) {
 #pragma unroll
-      for (int d = 0; d < HEAD_STEPS; ++d) {
-        unsigned value[4];
-        load_matrices_transposed(value, value_tile + swizzled<CHUNKS>(16 * i + piece_row, 2 * d + piece_chunk));
+      for (int first = 0; first < HEAD_STEPS; first += STEPS) {
+        unsigned piece[4], value[STEPS][4];
+        load_matrices_transposed(piece, value_tile + in_tile(i, first));
+        Elements::unpack(value, piece);
 #pragma unroll
-        for (int q = 0; q < QUERY_TILES; ++q)
-          multiply_add<Scalar>(out[q][d], value, pack<Scalar>(score[2 * i][2 * q], score[2 * i][2 * q + 1]),
-                               pack<Scalar>(score[2 * i + 1][2 * q], score[2 * i + 1][2 * q + 1]));
+        for (int d = first; d < min(first + STEPS, HEAD_STEPS); ++d) {
+#pragma unroll
+          for (int q = 0; q < QUERY_TILES; ++q)
+            multiply_add<Operand>(out[q][d], value[d - first],
+                                  pack<Operand>(score[2 * i][2 * q], score[2 * i][2 * q + 1]),
+                                  pack<Operand>(score[2 * i + 1][2 * q], score[2 * i + 1][2 * q + 1]));
+        }
       }
     }
     free_stage = stage;
@@ -211,14 +242,17 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   // 5. Reduce over the lanes of a query, then over the warps, each under its own maximum; a warp without a tile has
   //    minus infinity and counts for nothing. A warp's tiles are done with, and their place takes its sums.
   __syncwarp();
+  const float unit = Elements::UNIT * value_unit.sums_unit();
   const auto warp_out = [&](int of) { return reinterpret_cast<float*>(tiles + of * WARP_BYTES); };
 #pragma unroll
   for (int q = 0; q < QUERY_TILES; ++q) {
 #pragma unroll
     for (int d = 0; d < HEAD_STEPS; ++d) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        warp_out(warp)[(8 * q + lane % 4 * 2 + e % 2) * OUT_STRIDE + 16 * d + e / 2 * 8 + lane / 4] = out[q][d][e];
+      for (int e = 0; e < 4; ++e) {
+        const int row = 8 * q + lane % 4 * 2 + e % 2;
+        warp_out(warp)[row * OUT_STRIDE + 16 * d + e / 2 * 8 + lane / 4] = out[q][d][e] * unit;
+      }
     }
     sum[q] = sum_over_lanes<1, 4>(sum[q]);
     if (lane % 4 == 0) warp_max[warp][8 * q + lane / 4] = max_score[q], warp_sum[warp][8 * q + lane / 4] = sum[q];
@@ -226,6 +260,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   __syncthreads();
   for (int i = threadIdx.x; i < GROUP * HEAD_SIZE; i += NUM_THREADS) {
     const int row = i / HEAD_SIZE, element = i % HEAD_SIZE;
+    const int place = row * OUT_STRIDE + element / 16 * 16 + Elements::value_place(element % 16);
     float block_max = warp_max[0][row], block_sum = 0.f, total = 0.f;
 #pragma unroll
     for (int w = 1; w < NUM_WARPS; ++w) block_max = fmaxf(block_max, warp_max[w][row]);
@@ -233,7 +268,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
     for (int w = 0; w < NUM_WARPS; ++w) {
       const float rescale = exp2f(warp_max[w][row] - block_max);
       block_sum += warp_sum[w][row] * rescale;
-      total += warp_out(w)[row * OUT_STRIDE + element] * rescale;
+      total += warp_out(w)[place] * rescale;
     }
     const long long at = ((long long)seq * num_heads + first_head + row) * gridDim.z + blockIdx.z;
     if (element == 0) partial_stats[at] = make_float2(block_max, block_sum);
@@ -244,7 +279,9 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 paged_attention_reduce(Scalar* __restrict__ out, const float* __restrict__ partial_out,
                        const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
-                       const float* __restrict__ sinks, int sliding_window, int num_partitions) {
+                       const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
+                       int v_scale_head_stride, int num_partitions) {
   reduce_partitions<Scalar, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(
-      out, partial_out, partial_stats, seq_lens, nullptr, sinks, sliding_window, 0, gridDim.x / GROUP, num_partitions);
+      out, partial_out, partial_stats, seq_lens, v_scale, sinks, sliding_window, v_scale_head_stride,
+      gridDim.x / GROUP, num_partitions);
 }

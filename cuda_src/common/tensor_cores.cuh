@@ -18,9 +18,15 @@ template <int CHUNKS> __device__ __forceinline__ int swizzled(int row, int chunk
   return (row * CHUNKS + (chunk ^ row / (8 / EXCHANGED) % EXCHANGED)) * 16;
 }
 
-// Start copying 16 bytes from global memory past L1; only the first `bytes` are read, and the rest becomes zeros.
-__device__ __forceinline__ void copy_async(unsigned to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+// Start copying BYTES (16 past L1, or 8, or 4) from global memory; of them the first `bytes` are read, the rest are
+// zeros.
+template <int BYTES> __device__ __forceinline__ void copy_async(unsigned to, const void* from, int bytes) {
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes)
+                 : "memory");
+  }
 }
 
 // All copies that this thread has started since the last commit become one group, be there any or none.
@@ -29,6 +35,13 @@ __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_
 // Wait until all but the newest PENDING groups of this thread have landed.
 template <int PENDING> __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Two floats of shared memory; `from` is a multiple of 8.
+__device__ __forceinline__ float2 load_floats(unsigned from) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(from) : "memory");
+  return pair;
 }
 
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8. A lane receives the

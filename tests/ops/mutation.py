@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
+import sys
 from dataclasses import dataclass
+
+import pytest
 
 from workbench.home import cuda_sources
 
@@ -19,8 +23,8 @@ class Mutant:
     count: int = 1
     nth: int = 0
     header: str = ""
-    """Instead of the kernel's file: the header as that file names it; for Triton the Python file beside the variant's
-    that holds the function which runs after the first."""
+    """Instead of the kernel's file: the header as that file names it; for Triton a Python file beside the variant's, of
+    the function which runs after the first (``REDUCTION``), or of what the kernel calls."""
 
     def apply(self, text):
         parts = text.split(self.old)
@@ -42,10 +46,16 @@ def with_text(variant, text, folder, name="none"):
 
 
 def with_header(variant, mutant, folder):
-    """The variant with a changed header (CUDA), or a changed last step (Triton)."""
+    """The variant with a changed header (CUDA), or a changed module beside it (Triton)."""
     if variant.language == "triton":
-        text = mutant.apply(variant.source.with_name(mutant.header).read_text())
-        return dataclasses.replace(variant, then=(_module(text, folder, mutant.name).REDUCTION,))
+        beside = variant.source.with_name(mutant.header)
+        module = _module(mutant.apply(beside.read_text()), folder, mutant.name)
+        if hasattr(module, "REDUCTION"):
+            return dataclasses.replace(variant, then=(module.REDUCTION,))
+        name = f"{_module.__module__}_{folder.name}"
+        sys.modules[name] = module
+        text = variant.source.read_text().replace(f"from workbench.ops.paged_attention.{beside.stem} ", f"from {name} ")
+        return with_text(variant, text, folder, f"{mutant.name} seen")
     header = folder / mutant.header  # beside the copy of the kernel's file, where it is found before the right one
     header.parent.mkdir()
     header.write_text(mutant.apply((cuda_sources() / mutant.header).read_text()))
@@ -53,7 +63,7 @@ def with_header(variant, mutant, folder):
 
 
 def _module(text, folder, name):
-    source = folder / f"mutant_{name.replace(' ', '_')}.py"
+    source = folder / ("mutant_" + re.sub(r"[^a-z0-9]+", "_", name) + ".py")
     source.write_text(text)
     spec = importlib.util.spec_from_file_location(source.stem, source)
     module = importlib.util.module_from_spec(spec)
@@ -73,3 +83,11 @@ def caught(variant, mutant, runs, judge, folder, checks=True):
         if not verdicts[-1].ok:
             return True, ""
     return False, "\n".join(map(str, verdicts))
+
+
+def every_third(mutants):
+    """A third of them in every run; the others are long."""
+    return [
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 3 else [])
+        for index, mutant in enumerate(mutants)
+    ]

@@ -8,7 +8,7 @@ import dataclasses
 import re
 
 import pytest
-from mutation import Mutant, with_text
+from mutation import Mutant, every_third, with_text
 
 from workbench import ops
 from workbench.ops.paged_attention import case
@@ -62,6 +62,17 @@ TRITON_MUTANTS = (
     Mutant("table ignored", TABLE, "block = (first // BLOCK_SIZE)"),
     Mutant("slots of the first part", "tl.multiple_of(start % BLOCK_SIZE, TILE_TOKENS) + slots", "slots"),
     Mutant("not divided", "acc = acc / tl.where(seq_len > 0, total, 1.0)", "acc = acc"),
+    Mutant("keys for values", "value_cache + offset", "key_cache + offset"),
+    Mutant("keys of the first head", "key_page_stride + kv_head * KEY_HEAD", "key_page_stride"),
+    Mutant("values of the first head", "value_page_stride + kv_head * VALUE_HEAD", "value_page_stride"),
+    Mutant(
+        "elements of a group exchanged",
+        "elements // X * KEY_X + elements % X",
+        "elements // X * KEY_X + elements % X // 2",
+    ),
+    Mutant("query of the next head", "+ head * HEAD_SIZE\n", "+ (head ^ 1) * HEAD_SIZE\n"),
+    Mutant("table of the first sequence", "block_tables + seq.to(tl.int64) * table_stride", "block_tables"),
+    Mutant("one token late", "valid = token < seq_len", "valid = token <= seq_len"),
 )
 
 CUDA_RUNS = (
@@ -107,7 +118,7 @@ class TestTriton:
                 verdict = judge(variant, config, one)
                 assert verdict.ok, verdict
 
-    @pytest.mark.parametrize("mutant", TRITON_MUTANTS, ids=lambda mutant: mutant.name)
+    @pytest.mark.parametrize("mutant", every_third(TRITON_MUTANTS))
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
         variant = with_text(TRITON, mutant.apply(TRITON.source.read_text()), tmp_path, mutant.name)
         verdicts = [judge(variant, config, one) for one, config in TRITON_RUNS]

@@ -1,24 +1,17 @@
-"""Every variant on every case, at awkward lengths, groups and addresses, and a random sample of configurations."""
+"""Every variant on every case, and what the variants declare."""
 
 import dataclasses
-import random
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch
 from fitting import fitted
 
 from workbench import ops
 from workbench.errors import ConfigurationError, UnknownNameError
-from workbench.ops.paged_attention import CASES, VARIANTS, Case, case
+from workbench.ops.paged_attention import CASES, VARIANTS, case
 
 KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 NAME = {"ids": lambda variant: variant.name}
-
-
-def layout_pairs():
-    return [(variant, layout) for variant in KERNELS for layout in variant.layouts]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
@@ -27,139 +20,6 @@ def test_every_case(variant, name, judge):
     one = fitted(variant, case(name))
     verdict = judge(variant, variant.default_config(one.problem()), one)
     assert verdict.ok, verdict
-
-
-@pytest.mark.parametrize("variant", KERNELS, **NAME)
-def test_groups(variant, judge):
-    for group in (1, 2, 3, 4, 5, 6, 7, 8, 16):
-        one = fitted(variant, Case("groups", 2 * group, 2, 32, (1, 33), dtype="float16", seed=group))
-        verdict = judge(variant, variant.default_config(one.problem()), one)
-        assert verdict.ok, f"group {group}: {verdict}"
-
-
-@pytest.mark.parametrize("block_size", [8, 16, 32, 64, 128])
-@pytest.mark.parametrize(("variant", "layout"), layout_pairs(), ids=lambda value: getattr(value, "name", value))
-def test_lengths_around_a_page(variant, layout, block_size, judge):
-    lengths = (0, 1, block_size - 1, block_size, block_size + 1, 3 * block_size + 5)
-    one = fitted(variant, Case("edges", 4, 2, 64, lengths, dtype="float32", layout=layout))
-    problem = dataclasses.replace(one.problem(), block_size=block_size)
-    config = variant.default_config(problem)
-    if variant.broken(config, problem):
-        assert (variant.name, block_size > 32) == ("cuda_partitioned", True)  # a page is one load of a warp
-        return
-    verdict = judge(variant, config, one, checks=variant.language == "cuda")
-    assert verdict.ok, verdict
-
-
-@pytest.mark.parametrize("variant", KERNELS, **NAME)
-def test_pages_past_2_to_the_31_elements(variant, sim):
-    """Pages 2**30 elements apart in a tensor that is never touched in between: 32-bit arithmetic would miss them."""
-    one = fitted(variant, Case("far", 2, 1, 64, (40, 7), dtype="float16"))
-    config = variant.default_config(one.problem())
-    problem = one.problem(config)
-    near = one.inputs(problem)
-    apart = 2**30
-    tensors = dataclasses.replace(near)
-    used = near.block_tables[near.block_tables >= 0].tolist()
-    for name in ("key_cache", "value_cache"):
-        cache = getattr(near, name)
-        page = cache[0].numel()
-        storage = torch.empty(apart * (len(used) - 1) + page, dtype=cache.dtype)
-        far = storage.as_strided((len(used), *cache.shape[1:]), (apart, *cache.stride()[1:]))
-        for index, block in enumerate(used):
-            far[index].copy_(cache[block])
-        setattr(tensors, name, far)
-    assert far.stride(0) * (len(used) - 1) > 2**31
-    tables = near.block_tables.clone()
-    for index, block in enumerate(used):
-        tables[near.block_tables == block] = index
-    tensors.block_tables = tables
-    variant.run(config, problem, tensors, sim)
-    check = one.check(tensors.out)
-    assert check.ok, check
-
-
-def sample(variant, count, seed):
-    """Legal configurations on problems of mixed head size, dtype, layout, group and page size."""
-    rng, found = random.Random(seed), []
-    space = list(variant.all_configurations())
-    while len(found) < count:
-        kv_heads = rng.choice((1, 2))
-        one = Case(
-            "sample",
-            kv_heads * rng.choice((1, 2, 3, 4, 8)),
-            kv_heads,
-            rng.choice(HEAD_SIZES),
-            (1, 0, 31, 64, 300),
-            dtype=rng.choice(variant.dtypes),
-            layout=rng.choice(variant.layouts),
-            seed=rng.randrange(4),
-        )
-        config = rng.choice(space)
-        if not variant.broken(config, one.problem(config)):
-            found.append((one, config))
-    return found
-
-
-def check_sample(variant, judge, count, seed):
-    chosen = sample(variant, count, seed)
-    with ThreadPoolExecutor(2) as pool:  # the compilers release the GIL
-        list(pool.map(lambda pair: variant.compile(pair[1], pair[0].problem(pair[1])), chosen))
-    wrong = []
-    for one, config in chosen:
-        verdict = judge(variant, config, one, checks=variant.language == "cuda")
-        if not verdict.ok:
-            wrong.append(f"{one.dtype} {one.head_size} {one.layout} {config}: {verdict}")
-    assert not wrong, "\n".join(wrong)
-    return chosen
-
-
-def check_whole_space(name, judge, count):
-    """A sample in which every value of every tunable occurs."""
-    variant = ops.variant("paged_attention", name)
-    chosen = check_sample(variant, judge, count, seed=1)
-    for tunable, values in variant.space.items():
-        assert {config[tunable] for _, config in chosen} == set(values), f"the sample misses some {tunable}"
-
-
-class TestSampleOfCuda:
-    def test_random_legal_configurations(self, judge):
-        check_whole_space("cuda_thread_group", judge, 64)
-
-    @pytest.mark.long
-    def test_more_of_them(self, judge):
-        check_sample(ops.variant("paged_attention", "cuda_thread_group"), judge, 600, seed=2)
-
-
-class TestSampleOfTriton:
-    def test_random_legal_configurations(self, judge):
-        check_whole_space("triton_online_softmax", judge, 64)
-
-    @pytest.mark.long
-    def test_more_of_them(self, judge):
-        check_sample(ops.variant("paged_attention", "triton_online_softmax"), judge, 300, seed=2)
-
-
-class TestSampleOfPartitioned:
-    @pytest.mark.parametrize(("name", "count"), [("cuda_partitioned", 32), ("triton_partitioned", 24)])
-    def test_random_legal_configurations(self, name, count, judge):
-        check_whole_space(name, judge, count)
-
-    @pytest.mark.long
-    @pytest.mark.parametrize("name", ["cuda_partitioned", "triton_partitioned"])
-    def test_more_of_them(self, name, judge):
-        check_sample(ops.variant("paged_attention", name), judge, 300, seed=2)
-
-
-class TestSampleOfGrouped:
-    @pytest.mark.parametrize(("name", "count"), [("cuda_grouped_mma", 30), ("triton_grouped", 16)])
-    def test_random_legal_configurations(self, name, count, judge):
-        check_whole_space(name, judge, count)
-
-    @pytest.mark.long
-    @pytest.mark.parametrize("name", ["cuda_grouped_mma", "triton_grouped"])
-    def test_more_of_them(self, name, judge):
-        check_sample(ops.variant("paged_attention", name), judge, 200, seed=2)
 
 
 class TestDeclarations:

@@ -2,13 +2,15 @@
 
 The kernels are those of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
 which groups of 8 or fewer use half; the sums of values are computed transposed, 16 elements of the head by 8 queries,
-so that such a group wastes neither registers nor products there.
+so that such a group wastes neither registers nor products there. A quantized cache crosses memory and shared memory as
+it is; its elements become fp16 in registers, four at a time, and its scales multiply scores and sums, or weights.
 
 Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
 ``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a group of 8. At 4096 tokens of
 8 query heads on a KV head of 128 elements, one partition (``tests/ops/test_paged_attention_grouped.py``), the least is
 2,102,276 bytes without partial results; the machine saw 2,110,656 distinct ones move (1.004 times as many) and
-2,114,944 asked for (1.006).
+2,114,944 asked for (1.006). Of an 8-bit cache the least is 1,053,700; it saw 1,062,144 (1.008) and 1,069,568 (1.015);
+with a scale per token the least is 1,086,468, and it saw 1.008 and 1.014 times as many.
 """
 
 from __future__ import annotations
@@ -19,30 +21,50 @@ from typing import Any
 from workbench.home import cuda_sources
 from workbench.ops.paged_attention.cuda_types import CPP_NAMES
 from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, GROUP, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
-from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.paged_attention.rules import (
+    GRID,
+    GROUP,
+    PAGE_SIZE,
+    PARTITIONS,
+    balanced_partition_size,
+    shared_limit,
+)
+from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places, scale_stride
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
 
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048, 4096)
+_PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_MOST_REGISTERS = 255
 _TUNABLES = ("BLOCK_SIZE", "PARTITION_SIZE", "TILE_TOKENS", "NUM_STAGES", "NUM_THREADS")
+
+
+def _steps(problem: Problem) -> int:
+    """Steps of a product along the head, 16 elements each."""
+    return -(-problem.head_size // 16)
+
+
+def _rows(problem: Problem) -> int:
+    """Queries of a group with the padding to whole tiles of 8."""
+    return -(-problem.group // 8) * 8
 
 
 def _row_bytes(problem: Problem) -> int:
     """A row of a tile in shared memory: the head in whole steps of 16 elements."""
-    return -(-problem.head_size // 16) * 32
+    return _steps(problem) * 16 * problem.cache_dtype.itemsize
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    """All stages of all warps, keys and values: dynamic shared memory."""
-    tokens = config["NUM_THREADS"] // 32 * config["NUM_STAGES"] * config["TILE_TOKENS"]
-    return 2 * tokens * _row_bytes(problem)
+    """All stages of all warps, keys, values and their scales, or what a warp sums up: dynamic shared memory."""
+    scale_bytes = 4 if "token_scales" in problem.features else 0
+    stages = config["NUM_STAGES"] * config["TILE_TOKENS"] * 2 * (_row_bytes(problem) + scale_bytes)
+    sums = _rows(problem) * (_steps(problem) * 16 + 4) * 4
+    return config["NUM_THREADS"] // 32 * max(stages, sums)
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
     """At most what queries, pages, and the warps' maxima and sums take."""
-    rows = -(-problem.group // 8) * 8
+    rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    return rows * _row_bytes(problem) + 4 * pages + 8 * rows * (config["NUM_THREADS"] // 32)
+    return rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
 
 
 RESTRICTIONS = (
@@ -76,8 +98,8 @@ RESTRICTIONS = (
     ),
     Restriction(
         "shared memory",
-        "4 * warps * NUM_STAGES * TILE_TOKENS * head_size bytes, and queries and pages, <= what a block of arch may"
-        " take",
+        "2 * warps * NUM_STAGES * TILE_TOKENS * head_size * sizeof(cache element) bytes, or 4 * warps * group *"
+        " head_size if more, and queries and pages, <= what a block of arch may take",
         lambda c, p: _tile_bytes(c, p) + _static_bytes(c, p) <= shared_limit(p),
     ),
     PARTITIONS,
@@ -86,19 +108,26 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """The longest partitions that still give every multiprocessor two blocks; as many stages and warps as fit."""
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=2, heads=problem.num_kv_heads)
-    config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "TILE_TOKENS": 16}
+    """Tiles of equal bytes whatever the element; as many stages and warps as fit; partitions that end together."""
+    from workbench.toolchain.occupancy import occupancy
+
+    tile = 32 // problem.cache_dtype.itemsize
+    config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": max(_PARTITION_SIZES), "TILE_TOKENS": tile}
     for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
         config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
-        if _tile_bytes(config, problem) + _static_bytes(config, problem) <= shared_limit(problem):
+        shared_bytes = _tile_bytes(config, problem) + _static_bytes(config, problem)
+        if shared_bytes <= shared_limit(problem):
             break
-    return config
+    resident = occupancy(problem.arch, threads, _MOST_REGISTERS, shared_bytes).blocks_per_sm
+    return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
         "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
+        "CACHE": CPP_NAMES[problem.cache_dtype],
+        **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
+        "TOKEN_SCALES": int("token_scales" in problem.features),
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
         **{name: config[name] for name in _TUNABLES},
@@ -115,6 +144,10 @@ def _reduce_resources(config: Config, problem: Problem) -> tuple[int, int]:
 
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t, size = tensors, problem.head_size
+    quantized = problem.kv_cache_dtype != "auto"
+    k_scale, v_scale = (
+        scale_or_one(scale, problem, t.query) if quantized else None for scale in (t.k_scale, t.v_scale)
+    )
     if problem.layout == "nhd":
         head_stride, token_stride = size, problem.num_kv_heads * size
     else:
@@ -130,6 +163,8 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.value_cache,
             t.block_tables,
             t.seq_lens,
+            k_scale,
+            v_scale,
             t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
@@ -140,6 +175,8 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.value_cache.stride(0),
             head_stride,
             token_stride,
+            *scale_places(k_scale, config["BLOCK_SIZE"]),
+            *scale_places(v_scale, config["BLOCK_SIZE"]),
         ),
         shared_bytes=_tile_bytes(config, problem),
     )
@@ -155,8 +192,10 @@ def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Lau
             t.workspace.out,
             t.workspace.stats,
             t.seq_lens,
+            None if "token_scales" in problem.features else t.v_scale,  # then it is in the sums
             t.sinks,
             t.sliding_window or 0,
+            scale_stride(t.v_scale),
             t.workspace.count,
         ),
     )
@@ -178,7 +217,7 @@ VARIANT = CudaVariant(
     restrictions=RESTRICTIONS,
     layouts=("nhd", "hnd"),
     dtypes=("float16", "bfloat16"),
-    features=("alibi", "sliding_window", "soft_cap", "sinks"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     macros=_macros,
     resources=_resources,

@@ -35,6 +35,27 @@ def partition_size(
     return min(sizes)
 
 
+_PARTITION_COST = 128
+"""What a partition costs beside its own tokens, in tokens: filling the pipeline, query, pages, partial results. An
+estimate; a measured one belongs in a tuned table."""
+
+
+def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident: int) -> int:
+    """The one of ``sizes`` (tokens) with which the last block ends first; of equals the largest.
+
+    A block is a KV head's share of a partition, a multiprocessor runs ``resident`` of them at once, and a wave lasts as
+    long as a partition: few waves of short partitions, and no wave that is nearly empty.
+    """
+    at_once = max(resident, 1) * _MULTIPROCESSORS.get(problem.arch, 108)
+    average = -(-problem.total_tokens // max(problem.num_seqs, 1))
+
+    def end(size: int) -> float:
+        blocks = problem.num_kv_heads * problem.num_seqs * -(-average // size)
+        return -(-blocks // at_once) * (min(size, average) + _PARTITION_COST)
+
+    return min(sorted((size for size in sizes if size % problem.page == 0), reverse=True), key=end, default=max(sizes))
+
+
 PAGE_SIZE = Restriction(
     "page size",
     "BLOCK_SIZE == the page size of the cache",

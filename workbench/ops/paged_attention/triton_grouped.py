@@ -6,7 +6,7 @@ stage ahead of them the entries of the block table that say where they lie.
 
 Bytes that must move are those of ``cuda_grouped_mma``. At 4096 tokens of 8 query heads on a KV head of 128 elements,
 one partition (``tests/ops/test_paged_attention_grouped.py``), the machine saw 1.004 times as many distinct bytes and
-1.010 times as many asked for.
+1.010 times as many asked for; of an 8-bit cache 1.008 and 1.021, with a scale per token 1.008 and 1.042.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, GROUP, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
+from workbench.ops.paged_attention.rules import (
+    GRID,
+    GROUP,
+    PAGE_SIZE,
+    PARTITIONS,
+    balanced_partition_size,
+    shared_limit,
+)
+from workbench.ops.paged_attention.triton_eight_bits import UNITS, widen
 from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
 from workbench.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
@@ -28,7 +37,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     WHOLE_TILES,
     head_and_strides,
 )
-from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
 from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
 
 
@@ -37,10 +46,12 @@ def paged_attention_grouped(
     partial_out,  # [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32: sum of exp2(score - max) * V
     partial_stats,  # [num_seqs, num_heads, num_partitions, 2] fp32: max and sum of the weights
     query,  # [num_seqs, num_heads, HEAD_SIZE], rows query_stride apart
-    key_cache,  # "nhd" or "hnd": its strides inside a page are constexprs
+    key_cache,  # "nhd" or "hnd": its strides inside a page are constexprs; 8-bit elements come in pairs, as int16
     value_cache,
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
+    k_scale,  # [1], [num_kv_heads] or [num_blocks, BLOCK_SIZE, num_kv_heads]: by its strides
+    v_scale,
     alibi_slopes,  # [num_heads]
     scale,
     soft_cap,
@@ -49,15 +60,24 @@ def paged_attention_grouped(
     table_stride,
     key_page_stride,
     value_page_stride,
+    k_scale_page,
+    k_scale_token,
+    k_scale_head,
+    v_scale_page,
+    v_scale_token,
+    v_scale_head,
     GROUP: tl.constexpr,  # query heads per KV head
     ROWS: tl.constexpr,  # as many as a product has
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,  # the next power of two
-    KV_HEAD: tl.constexpr,  # strides inside a page, in elements
+    KV_HEAD: tl.constexpr,  # strides inside a page, in what key_cache has
     KV_TOKEN: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
+    KIND: tl.constexpr,  # kv_cache_dtype
+    UNIT: tl.constexpr,  # of the numbers that quantized elements become
+    TOKEN_SCALES: tl.constexpr,
     ALIBI: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
@@ -72,26 +92,36 @@ def paged_attention_grouped(
     end = tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
     if begin >= end:
         return
-    elements = tl.arange(0, HEAD_PADDED)
-    inside = elements < HEAD_SIZE
+    PAIR: tl.constexpr = 1 if KIND == "auto" else 2  # elements per column of a tile
+    columns = tl.arange(0, HEAD_PADDED // PAIR)
+    inside = columns < HEAD_SIZE // PAIR
     tokens = tl.arange(0, TILE_TOKENS)
     rows = tl.arange(0, ROWS)
     heads = kv_head * GROUP + rows
 
     # 1. Load the queries of the group, padded with zeros.
-    q = tl.load(
-        query + seq.to(tl.int64) * query_stride + heads[:, None] * HEAD_SIZE + elements[None, :],
-        mask=(rows < GROUP)[:, None] & inside[None, :],
-        other=0.0,
-    )
+    in_query = query + seq.to(tl.int64) * query_stride + heads[:, None] * HEAD_SIZE + columns[None, :] * PAIR
+    in_group = (rows < GROUP)[:, None] & inside[None, :]
+    q = tl.load(in_query, mask=in_group, other=0.0)
     factor = scale * (1.0 / soft_cap if SOFT_CAP else LOG2_E)
+    if KIND != "auto":  # products are in fp16: bring the query to numbers below 2 by a power of two
+        q_odd = tl.load(in_query + 1, mask=in_group, other=0.0).to(tl.float32)
+        largest = tl.max(tl.maximum(tl.maximum(tl.abs(q.to(tl.float32)), tl.abs(q_odd)), 1e-37), axis=1)
+        unit = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)[:, None]
+        q = (q.to(tl.float32) / unit).to(tl.float16)
+        q_odd = (q_odd / unit).to(tl.float16)
+        if not TOKEN_SCALES:
+            factor *= tl.load(k_scale + kv_head * k_scale_head)
+        factor *= UNIT * unit
     if ALIBI:
         slope = tl.load(alibi_slopes + heads, mask=rows < GROUP, other=0.0) * LOG2_E
 
     table = block_tables + seq.to(tl.int64) * table_stride
     max_score = tl.full([ROWS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([ROWS], dtype=tl.float32)
-    acc = tl.zeros([ROWS, HEAD_PADDED], dtype=tl.float32)
+    value_unit = 1e-37  # the largest scale of a value so far
+    acc = tl.zeros([ROWS, HEAD_PADDED // PAIR], dtype=tl.float32)
+    acc_odd = acc
     for start in tl.range(begin // TILE_TOKENS * TILE_TOKENS, end, TILE_TOKENS, num_stages=NUM_STAGES):
         token = start + tokens
         valid = (token >= begin) & (token < end)
@@ -100,11 +130,18 @@ def paged_attention_grouped(
 
         # 2. Score: [ROWS, TILE_TOKENS], minus infinity outside.
         key = tl.load(
-            key_cache + (block * key_page_stride + slot)[:, None] + elements[None, :],
+            key_cache + (block * key_page_stride + slot)[:, None] + columns[None, :],
             mask=valid[:, None] & inside[None, :],
-            other=0.0,
+            other=0,
         )
-        score = tl.dot(q, tl.trans(key)) * factor
+        if KIND == "auto":
+            score = tl.dot(q, tl.trans(key)) * factor
+        else:
+            even, odd = widen(key, KIND)
+            score = tl.dot(q_odd, tl.trans(odd), tl.dot(q, tl.trans(even))) * factor
+        if TOKEN_SCALES:
+            of_key = block * k_scale_page + token % BLOCK_SIZE * k_scale_token + kv_head * k_scale_head
+            score *= tl.load(k_scale + of_key, mask=valid, other=0.0)[None, :]
         if SOFT_CAP:  # tanh by its definition
             score = soft_cap * LOG2_E * (1.0 - 2.0 / (1.0 + tl.exp2(2.0 * LOG2_E * score)))
         if ALIBI:
@@ -118,61 +155,87 @@ def paged_attention_grouped(
         total = total * rescale + tl.sum(weight, axis=1)
         max_score = new_max
 
-        # 4. Accumulate: [ROWS, HEAD_PADDED]. Zero values outside too: an unused slot may hold NaN.
+        # 4. Accumulate: [ROWS, HEAD_PADDED // PAIR]. Zero values outside too: an unused slot may hold NaN.
         value = tl.load(
-            value_cache + (block * value_page_stride + slot)[:, None] + elements[None, :],
+            value_cache + (block * value_page_stride + slot)[:, None] + columns[None, :],
             mask=valid[:, None] & inside[None, :],
-            other=0.0,
+            other=0,
         )
-        acc = tl.dot(weight.to(value.dtype), value, acc * rescale[:, None])
+        if TOKEN_SCALES:  # relative to the largest one so far, because a weight becomes a 16-bit number
+            of_value = block * v_scale_page + token % BLOCK_SIZE * v_scale_token + kv_head * v_scale_head
+            value_scale = tl.load(v_scale + of_value, mask=valid, other=0.0)
+            new_unit = tl.maximum(value_unit, tl.max(value_scale, axis=0))
+            weight *= (value_scale / new_unit)[None, :]
+            rescale *= value_unit / new_unit
+            value_unit = new_unit
+        if KIND == "auto":
+            acc = tl.dot(weight.to(value.dtype), value, acc * rescale[:, None])
+        else:
+            even, odd = widen(value, KIND)
+            acc = tl.dot(weight.to(tl.float16), even, acc * rescale[:, None])
+            acc_odd = tl.dot(weight.to(tl.float16), odd, acc_odd * rescale[:, None])
 
     # 5. Reduce: that is the next kernel's. Leave the sums, and under which maximum they were taken.
     place = (seq.to(tl.int64) * num_heads + heads) * tl.num_programs(2) + partition
     tl.store(partial_stats + place * 2, max_score, mask=rows < GROUP)
     tl.store(partial_stats + place * 2 + 1, total, mask=rows < GROUP)
-    tl.store(
-        partial_out + place[:, None] * HEAD_SIZE + elements[None, :],
-        acc,
-        mask=(rows < GROUP)[:, None] & inside[None, :],
-    )
+    unit_of_sums = UNIT * value_unit if TOKEN_SCALES else UNIT
+    to = partial_out + place[:, None] * HEAD_SIZE + columns[None, :] * PAIR
+    tl.store(to, acc * unit_of_sums, mask=in_group)
+    if KIND != "auto":
+        tl.store(to + 1, acc_odd * unit_of_sums, mask=in_group)
 
 
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048, 4096)
+_PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_REGISTERS = 168  # of a thread with the tiles of the defaults
 
 
 def _signature(problem: Problem) -> Mapping[str, str]:
     scalar = f"*{SCALAR_TYPES[problem.dtype]}"
+    cache, stride = (scalar, "i64:16") if problem.kv_cache_dtype == "auto" else ("*i16", "i64:8")
     return {
         "partial_out": "*fp32",
         "partial_stats": "*fp32",
         "query": f"{scalar}:1",
-        "key_cache": scalar,
-        "value_cache": scalar,
+        "key_cache": cache,
+        "value_cache": cache,
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
+        "k_scale": "*fp32:1",
+        "v_scale": "*fp32:1",
         "alibi_slopes": "*fp32:1",
         "scale": "fp32",
         "soft_cap": "fp32",
         "sliding_window": "i32",
         "query_stride": "i64",
         "table_stride": "i64",
-        "key_page_stride": "i64:16",
-        "value_page_stride": "i64:16",
+        "key_page_stride": stride,
+        "value_page_stride": stride,
+        "k_scale_page": "i64",
+        "k_scale_token": "i32",
+        "k_scale_head": "i32",
+        "v_scale_page": "i64",
+        "v_scale_token": "i32",
+        "v_scale_head": "i32",
     }
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     strides = head_and_strides(config, problem)
+    pair = 1 if problem.kv_cache_dtype == "auto" else 2
     return {
         "GROUP": problem.group,
         "ROWS": 16,
         "HEAD_SIZE": strides["HEAD_SIZE"],
         "HEAD_PADDED": strides["HEAD_PADDED"],
-        "KV_HEAD": strides["VALUE_HEAD"],
-        "KV_TOKEN": strides["VALUE_TOKEN"],
+        "KV_HEAD": strides["VALUE_HEAD"] // pair,
+        "KV_TOKEN": strides["VALUE_TOKEN"] // pair,
         "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],
+        "KIND": problem.kv_cache_dtype,
+        "UNIT": UNITS[problem.kv_cache_dtype],
+        "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
         "SOFT_CAP": "soft_cap" in problem.features,
@@ -181,17 +244,25 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
 
 
 def default_config(problem: Problem) -> dict:
-    """The longest partitions that still give every multiprocessor two programs; 64-token tiles, 32 of a large head.
+    """64-token tiles, 32 of a large head; partitions that end together.
 
     A copy waits for its entry of the block table, so that a tile ahead takes two stages: of five, two tiles are ahead.
     """
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=2, heads=problem.num_kv_heads)
+    from workbench.toolchain.occupancy import occupancy
+
     tile = 64 if problem.head_size <= 128 else 32
-    return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "PARTITION_SIZE": size, "num_warps": 4, "num_stages": 5}
+    config = {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 5}
+    resident = occupancy(problem.arch, 128, _REGISTERS, _shared_bytes(config, problem)).blocks_per_sm
+    return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
+    unused = t.workspace.stats  # any address: what is not asked for is not followed
+    caches = [t.key_cache, t.value_cache]
+    if problem.kv_cache_dtype != "auto":
+        caches = [cache.view(torch.int16) for cache in caches]
+    k_scale, v_scale = (scale_or_one(scale, problem, unused) for scale in (t.k_scale, t.v_scale))
     return Launch(
         grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
         block=(32 * config["num_warps"],),
@@ -199,18 +270,20 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.workspace.out,
             t.workspace.stats,
             t.query,
-            t.key_cache,
-            t.value_cache,
+            *caches,
             t.block_tables,
             t.seq_lens,
-            t.workspace.stats if t.alibi_slopes is None else t.alibi_slopes,  # not followed where it is not asked for
+            k_scale,
+            v_scale,
+            unused if t.alibi_slopes is None else t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
             t.query.stride(0),
             t.block_tables.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
+            *(cache.stride(0) for cache in caches),
+            *scale_places(k_scale, config["BLOCK_SIZE"]),
+            *scale_places(v_scale, config["BLOCK_SIZE"]),
         ),
     )
 
@@ -219,7 +292,8 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     """At most what Triton takes: tiles of K and V, queries, and room to exchange weights between warps."""
     size = triton.next_power_of_2(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)
-    return buffers * 4 * config["TILE_TOKENS"] * size + 32 * size + 4096 * config["num_warps"]
+    tiles = 2 * config["TILE_TOKENS"] * size * problem.cache_dtype.itemsize
+    return buffers * tiles + 32 * size + 4096 * config["num_warps"]
 
 
 RESTRICTIONS = (
@@ -229,15 +303,15 @@ RESTRICTIONS = (
     WHOLE_TILES,
     Restriction(
         "products",
-        "TILE_TOKENS >= 16, head_size >= 16 and head_size <= 256",
-        lambda c, p: c["TILE_TOKENS"] >= 16 and 16 <= p.head_size <= 256,
+        "TILE_TOKENS >= 16, head_size >= 16 (32 of a quantized cache) and head_size <= 256",
+        lambda c, p: c["TILE_TOKENS"] >= 16 and 32 // p.cache_dtype.itemsize <= p.head_size <= 256,
     ),
     Restriction("whole 16-byte steps", "head_size % 8 == 0", lambda c, p: p.head_size % 8 == 0),
     TILE_IN_REGISTERS,
     Restriction(
         "shared memory",
-        "max((num_stages - 1) // 2, 1) * 4 * TILE_TOKENS * P + 32 * P + 4096 * num_warps bytes, with"
-        " P = next_power_of_2(head_size), <= what a block of arch may take",
+        "max((num_stages - 1) // 2, 1) * 2 * TILE_TOKENS * P * sizeof(cache element) + 32 * P + 4096 * num_warps bytes,"
+        " with P = next_power_of_2(head_size), <= what a block of arch may take",
         lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
     ),
     PARTITIONS,
@@ -260,7 +334,7 @@ VARIANT = TritonVariant(
     restrictions=RESTRICTIONS,
     layouts=("nhd", "hnd"),
     dtypes=("float16", "bfloat16"),
-    features=("alibi", "sliding_window", "soft_cap", "sinks"),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     signature=_signature,
     constexprs=_constexprs,

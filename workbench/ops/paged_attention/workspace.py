@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config
 
 
@@ -39,6 +40,12 @@ def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
 def scale_stride(scale: torch.Tensor | None) -> int:
     """How far apart the dequantization scales of two KV heads are: 0 for one scale of the whole tensor, or none."""
     return scale.stride(0) if scale is not None and scale.numel() > 1 else 0
+
+
+def scale_places(scale: torch.Tensor | None, block_size: int) -> tuple[int, int, int]:
+    """How far apart the scales of two pages, of two tokens of a page and of two KV heads are."""
+    slot, head = scale_strides(scale)
+    return slot * block_size, slot, head
 
 
 def scale_or_one(scale: torch.Tensor | None, problem: Problem, unused: torch.Tensor) -> torch.Tensor:

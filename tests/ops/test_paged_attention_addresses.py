@@ -1,0 +1,109 @@
+"""Caches of more than 2**31 elements: every kernel reaches the pages at their end, and 32-bit arithmetic is caught."""
+
+import dataclasses
+import mmap
+
+import pytest
+import torch
+from fitting import fitted
+from mutation import Mutant, caught
+
+from workbench import ops
+from workbench.ops.paged_attention import VARIANTS, Case
+from workbench.ops.variant import Variant
+
+KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
+ONE = Case("far", 2, 1, 64, (40, 7), dtype="float16", scales="tensor")
+NORESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python's mmap names from 3.13 on
+
+MUTANTS = {
+    "cuda_thread_group": (
+        Mutant("offset of K", "table[page] * key_page_stride", "(int)(table[page] * key_page_stride)"),
+        Mutant("offset of V", "table[page] * value_page_stride", "(int)(table[page] * value_page_stride)"),
+    ),
+    "triton_online_softmax": (
+        Mutant("offset of K", "block[:, None] * key_page_stride", "(block[:, None] * key_page_stride).to(tl.int32)"),
+        Mutant(
+            "offset of V", "block[:, None] * value_page_stride", "(block[:, None] * value_page_stride).to(tl.int32)"
+        ),
+    ),
+    "cuda_partitioned": (
+        Mutant("offset of K", "block * key_page_stride", "(int)(block * key_page_stride)"),
+        Mutant("offset of V", "block * value_page_stride", "(int)(block * value_page_stride)"),
+    ),
+    "triton_partitioned": (
+        Mutant("offset of K", "block[:, None] * key_page_stride", "(block[:, None] * key_page_stride).to(tl.int32)"),
+        Mutant(
+            "offset of V", "block[:, None] * value_page_stride", "(block[:, None] * value_page_stride).to(tl.int32)"
+        ),
+    ),
+    "cuda_grouped_mma": (
+        Mutant(
+            "offset of K and V",
+            "cache + pages[token / PAGE_TOKENS] * page_stride",
+            "cache + (int)(pages[token / PAGE_TOKENS] * page_stride)",
+            header="common/paged_tiles.cuh",
+        ),
+    ),
+    "triton_grouped": (
+        Mutant("offset of K", "(block * key_page_stride + slot)", "((block * key_page_stride).to(tl.int32) + slot)"),
+        Mutant(
+            "offset of V", "(block * value_page_stride + slot)", "((block * value_page_stride).to(tl.int32) + slot)"
+        ),
+    ),
+}
+
+
+def at_the_end(cache, spare):
+    """The pages of a cache behind so many others that the last ones lie past element 2**31.
+
+    The memory before them is reserved, not backed: what nobody touches costs nothing.
+    """
+    blocks = spare + len(cache)
+    length = blocks * cache[0].numel() * cache.element_size()
+    memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+    large = torch.frombuffer(memory, dtype=torch.uint8).view(cache.dtype).view(blocks, *cache.shape[1:])
+    large[spare:] = cache
+    return large
+
+
+@dataclasses.dataclass(frozen=True)
+class FarCase(Case):
+    """A case whose pages lie at the end of caches of more than 2**31 elements."""
+
+    def inputs(self, problem, device="cpu"):
+        tensors = super().inputs(problem, device)
+        spare = 2**31 // tensors.key_cache[0].numel() + 1
+        caches = {name: at_the_end(getattr(tensors, name), spare) for name in ("key_cache", "value_cache")}
+        tables = torch.where(tensors.block_tables < 0, tensors.block_tables, tensors.block_tables + spare)
+        return dataclasses.replace(tensors, block_tables=tables, **caches)
+
+
+def far(variant: Variant, kv_cache_dtype="auto"):
+    one = fitted(variant, dataclasses.replace(ONE, kv_cache_dtype=kv_cache_dtype))
+    return FarCase(**{item.name: getattr(one, item.name) for item in dataclasses.fields(one)})
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_cache_dtype"),
+    [*((variant.name, "auto") for variant in KERNELS), ("cuda_grouped_mma", "int8"), ("triton_grouped", "int8")],
+)
+def test_pages_past_2_to_the_31_elements(name, kv_cache_dtype, judge):
+    variant = ops.variant("paged_attention", name)
+    one = far(variant, kv_cache_dtype)
+    verdict = judge(variant, variant.default_config(one.problem()), one)
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant"), [pytest.param(name, one, id=f"{name} {one.name}") for name in MUTANTS for one in MUTANTS[name]]
+)
+def test_offsets_of_32_bits_are_caught(name, mutant, judge, tmp_path):
+    variant = ops.variant("paged_attention", name)
+    one = far(variant)
+    ok, seen = caught(variant, mutant, [(one, variant.default_config(one.problem()))], judge, tmp_path, checks=False)
+    assert ok, seen
+
+
+def test_every_kernel_has_such_a_mutant():
+    assert set(MUTANTS) == {variant.name for variant in KERNELS}

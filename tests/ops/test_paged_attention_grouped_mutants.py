@@ -1,0 +1,215 @@
+"""Wrong kernels that pack the query heads of a group, in CUDA C++ and in Triton: each is caught by the common judge."""
+
+import dataclasses
+
+import pytest
+from mutation import Mutant, caught, every_third
+from test_paged_attention_grouped import FEATURES
+from test_paged_attention_grouped import SMALL as CUDA_SMALL
+from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
+
+from workbench.ops.paged_attention import case
+from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
+from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
+
+TILES, CORES, REDUCTION = "common/paged_tiles.cuh", "common/tensor_cores.cuh", "common/partitions.cuh"
+OPERANDS, SCALES = "common/operands.cuh", "common/token_scales.cuh"
+CUDA_MUTANTS = (
+    Mutant("keys waited for too briefly", "wait_for_copies<PENDING>();", "wait_for_copies<PENDING + 1>();", count=2),
+    Mutant("values waited for briefly", "wait_for_copies<PENDING>();", "wait_for_copies<PENDING + 1>();", 2, nth=1),
+    Mutant("keys not waited for", "wait_for_copies<PENDING>();", "", count=2),
+    Mutant("values not waited for", "wait_for_copies<PENDING>();", "", count=2, nth=1),
+    Mutant("groups counted wrongly", "PENDING = 2 * (NUM_STAGES - 1) - 1;", "PENDING = 2 * NUM_STAGES - 2;"),
+    *(Mutant(f"{what} not committed", "commit_copies();", "", 2, nth=i) for i, what in enumerate(("keys", "values"))),
+    Mutant("nothing committed past the end", "commit_copies();", "if (tile < num_tiles) commit_copies();", count=2),
+    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
+    *(Mutant(f"warp barrier {i + 1} removed", "__syncwarp();", "", count=3, nth=i) for i in range(2)),
+    Mutant("copied into the stage in use", "free_stage * STAGE_BYTES;", "stage * STAGE_BYTES;"),
+    Mutant("stages not rotated", "free_stage = stage;", ""),
+    Mutant("one stage never used", "stage + 1 < NUM_STAGES ?", "stage + 2 < NUM_STAGES ?"),
+    Mutant("copied too far ahead", "tile + (NUM_STAGES - 1) * NUM_WARPS;", "tile + NUM_STAGES * NUM_WARPS;"),
+    Mutant("values outside kept", "inside ? COPY : 0", "COPY", header=TILES),
+    Mutant("copy ends a token early",
+           "row - begin < (unsigned)(end - begin)", "row - begin < (unsigned)(end - begin - 1)", header=TILES),
+    Mutant("mask missing", "if (token < begin || token >= end) score", "if (false) score"),
+    Mutant("mask ignores the window", "token < begin || token >= end", "token >= end"),
+    Mutant("last token skipped", "min(seq_len - base, PARTITION_SIZE)", "min(seq_len - base - 1, PARTITION_SIZE)"),
+    Mutant("window one token long", "seq_len - sliding_window, 0) - base", "seq_len - sliding_window - 1, 0) - base"),
+    Mutant("table ignored", "> begin ? table[i] : 0", "> begin ? i : 0"),
+    Mutant("table of the first partition", "table_stride + base / BLOCK_SIZE;", "table_stride;"),
+    Mutant("page before the window", "(i + 1) * BLOCK_SIZE > begin ? table", "i * BLOCK_SIZE > begin ? table"),
+    Mutant("wrong KV head", "key_cache + kv_head * head_stride", "key_cache"),
+    Mutant("keys for values", "value_cache + kv_head", "key_cache + kv_head"),
+    Mutant("query of another group", "(first_head + row) * HEAD_SIZE, row", "row * HEAD_SIZE, row"),
+    Mutant("rows past the group read", "row < GROUP);", "true);"),
+    Mutant("halves of a key exchanged",
+           "key[step - first][0], key[step - first][1]", "key[step - first][1], key[step - first][0]"),
+    Mutant("tokens of a key exchanged",
+           "key[step - first][2], key[step - first][3]", "key[step - first][0], key[step - first][1]"),
+    Mutant("quarters of a query exchanged", "to[1] = QUERY_TILES > 1 ? piece[2]", "to[1] = QUERY_TILES > 1 ? piece[0]"),
+    Mutant("values not transposed", "load_matrices_transposed(", "load_matrices("),
+    Mutant("half of the weights", "pack<Operand>(score[2 * i + 1][2 * q],", "pack<Operand>(score[2 * i][2 * q],"),
+    Mutant("weights exchanged", "score[2 * i][2 * q], score[2 * i][2 * q + 1]",
+           "score[2 * i][2 * q + 1], score[2 * i][2 * q]"),
+    Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
+    Mutant("cap not undone", "soft_cap * LOG2_E * tanhf", "LOG2_E * tanhf"),
+    Mutant("ALiBi from the partition", "slope[e / 2] * (base + token", "slope[e / 2] * (token"),
+    Mutant("one slope for both tiles", "slope[e / 2]", "slope[0]"),
+    Mutant("values not rescaled", "out[q][d][0] *= even,", ""),
+    Mutant("rescaled as another query", "lane % 4 * 8 + 4) * shrink;", "lane % 4 * 8) * shrink;"),
+    Mutant("sum not rescaled", "sum[q] *= rescale;", ""),
+    Mutant("maximum of one lane", "new_max = max_over_lanes<1, 4>(new_max);", ""),
+    Mutant("sum of one lane", "sum[q] = sum_over_lanes<1, 4>(sum[q]);", ""),
+    Mutant("every warp every tile", "begin / TILE_TOKENS + warp,", "begin / TILE_TOKENS,"),
+    Mutant("each warp its own maximum", "warp_out(w)[place] * rescale;", "warp_out(w)[place];"),
+    Mutant("one warp's sum", "block_sum += warp_sum", "block_sum = warp_sum"),
+    Mutant("partial results of another head", "+ first_head + row) * gridDim.z", "+ row) * gridDim.z"),
+    Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f(",
+           header=REDUCTION),
+    Mutant("copies of half a chunk", '[%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)',
+           '[%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes / 2)', header=CORES),
+)  # fmt: skip
+
+QUANTIZED_CUDA_MUTANTS = (
+    Mutant("scale of K of the first head", "factor[q] *= *key_scales;", "factor[q] *= *k_scale;"),
+    Mutant("scale of K missing", "if (k_scale && !TOKEN_SCALES)", "if (false)"),
+    Mutant("scale of V for K", "factor[q] *= *key_scales;", "factor[q] *= *value_scales;"),
+    Mutant("scale of V of the first head", "v_scale[head / (num_heads / num_kv_heads) * scale_stride]", "v_scale[0]",
+           header=REDUCTION),
+    Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale[", header=REDUCTION),
+    Mutant("tokens' scales of K for V", "(to + SCALE_BYTES, value_scales,", "(to + SCALE_BYTES, key_scales,"),
+    Mutant("tokens' scales of the first page", "v_scale_page, v_scale_token, start", "0, v_scale_token, start"),
+    Mutant("tokens' scales of the next head", "k_scale + kv_head * k_scale", "k_scale + (kv_head ^ 1) * k_scale"),
+    Mutant("one scale for two tokens", "(e % 2 ? key_scale.y : key_scale.x)", "key_scale.x"),
+    Mutant("scales outside kept", "(unsigned)(end - begin) ? 4 : 0", "(unsigned)(end - begin) ? 4 : 4", header=TILES),
+    Mutant("scales a token late",
+           "token % PAGE_TOKENS * token_stride,\n", "(token + 1) % PAGE_TOKENS * token_stride,\n", header=TILES),
+    Mutant("sums under smaller scales not shrunk", "return before / unit;", "return 1.f;", header=SCALES),
+    Mutant("scales of one lane", "unit = max_over_lanes<1, 4>(unit);", "", header=SCALES),
+    Mutant("unit of the sums missing", "Elements::UNIT * value_unit.sums_unit();", "Elements::UNIT;"),
+    Mutant("unit of V missing", "unit = Elements::UNIT * value", "unit = value"),
+    Mutant("unit of K missing", "factor[q] *= Elements::UNIT * query", "factor[q] *= query"),
+    Mutant("unit of the query missing", "return unit;\n}", "return 1.f;\n}", header=OPERANDS),
+    Mutant("e4m3 read as e5m2", "(marked & 0xff00ff00u) >> 1 |", "(marked & 0xff00ff00u) |", header=OPERANDS),
+    Mutant("sign of e4m3 lost", "<< 7 | (four << 8 & 0x80008000u);", "<< 7;", header=OPERANDS),
+    Mutant("int8 unsigned", "= four ^ 0x80808080u;", "= four;", header=OPERANDS),
+    Mutant("zero point of int8", "(0x6480)", "(0x6481)", header=OPERANDS),
+    Mutant("bytes of int8 exchanged", "0x64646464u, 0x4341)", "0x64646464u, 0x4143)", header=OPERANDS),
+    Mutant("query as it lies", "element % 2 * 8 + element / 4 * 2 + element % 4 / 2;", "element;", header=OPERANDS),
+    Mutant("sums as they lie", "return element % 2 * 8 + element / 2;", "return element;", header=OPERANDS),
+    Mutant("even for odd", "to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
+           "to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
+)  # fmt: skip
+FUNCTION, WIDEN = "triton_reduction.py", "triton_eight_bits.py"
+TRITON_MUTANTS = (
+    Mutant("K ignored", "score = tl.dot(q, tl.trans(key)) *", "score = 0.0 * tl.dot(q, tl.trans(key)) *"),
+    Mutant("wrong KV head", "slot = kv_head * KV_HEAD +", "slot ="),
+    Mutant("query of another group", "heads = kv_head * GROUP + rows", "heads = rows"),
+    Mutant("base not changed", "if SOFT_CAP else LOG2_E)", "if SOFT_CAP else 1.0)"),
+    Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
+    Mutant("ALiBi from the start", "(token - (seq_len - 1))[None, :]", "token[None, :]"),
+    Mutant("one slope for the group", "alibi_slopes + heads,", "alibi_slopes + heads * 0,"),
+    Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len)", "+ 1) * PARTITION_SIZE, seq_len - 1)"),
+    Mutant("window one token long", "begin, seq_len - sliding_window)", "begin, seq_len - sliding_window - 1)"),
+    Mutant("window starts at a tile", "(token >= begin) & (token < end)", "token < end"),
+    Mutant("mask missing", 'score = tl.where(valid[None, :], score, float("-inf"))', "score = score"),
+    Mutant("values outside kept", "mask=valid[:, None] & inside[None, :],", "mask=inside[None, :],", 2, nth=1),
+    Mutant("sums not rescaled", "value, acc * rescale[:, None])", "value, acc)"),
+    Mutant("total not rescaled", "total = total * rescale + tl.sum", "total = total + tl.sum"),
+    Mutant("wrong maximum kept", "        max_score = new_max\n", "        max_score = new_max * 0.5\n"),
+    Mutant("table ignored", "tl.load(table + token // BLOCK_SIZE, mask=valid, other=0)", "(token // BLOCK_SIZE)"),
+    Mutant("slots ignored", "token % BLOCK_SIZE * KV_TOKEN", "tokens % BLOCK_SIZE * 0"),
+    Mutant("keys for values", "value_cache + (block", "key_cache + (block"),
+    Mutant("rows past the group written", "max_score, mask=rows < GROUP)", "max_score, mask=rows < ROWS)"),
+    Mutant("partial results of another head", "num_heads + heads) * tl.num_programs(2)",
+           "num_heads + (heads ^ 1)) * tl.num_programs(2)"),
+    Mutant("last partition dropped", "tl.cdiv(seq_len, PARTITION_SIZE)", "seq_len // PARTITION_SIZE", header=FUNCTION),
+    Mutant("sink left out of the sum", "total = 1.0", "total = 0.0", header=FUNCTION),
+)  # fmt: skip
+
+QUANTIZED_TRITON_MUTANTS = (
+    Mutant("scale of K of the first head", "tl.load(k_scale + kv_head * k_scale_head)", "tl.load(k_scale)"),
+    Mutant("scale of V for K", "tl.load(k_scale + kv_head *", "tl.load(v_scale + kv_head *"),
+    Mutant("scale of V of the first head", "v_scale + head // GROUP * scale_stride", "v_scale", header=FUNCTION),
+    Mutant("tokens' scales of K for V", "tl.load(v_scale + of_value,", "tl.load(k_scale + of_value,"),
+    Mutant("tokens' scales of the first page", "block * v_scale_page + ", ""),
+    Mutant("tokens' scales of the first slot", "token % BLOCK_SIZE * k_scale_token + ", ""),
+    Mutant("tokens' scales of the next head", "k_scale_token + kv_head * k", "k_scale_token + (kv_head ^ 1) * k"),
+    Mutant("sums under smaller scales not shrunk", "rescale *= value_unit / new_unit", "rescale *= 1.0"),
+    Mutant("unit of the sums missing", "UNIT * value_unit if", "UNIT if"),
+    Mutant("unit of V missing", "UNIT * value_unit if", "value_unit if"),
+    Mutant("odd elements of V not rescaled", "odd, acc_odd * rescale[:, None])", "odd, acc_odd)"),
+    Mutant("odd elements of K left out", "tl.dot(q_odd, tl.trans(odd), tl.dot(q, tl.trans(even)))",
+           "tl.dot(q, tl.trans(even))"),
+    Mutant("odd elements of the query taken twice", "tl.dot(q, tl.trans(even))", "tl.dot(q_odd, tl.trans(even))"),
+    Mutant("unit of K missing", "factor *= UNIT * unit", "factor *= unit"),
+    Mutant("unit of the query missing", "factor *= UNIT * unit", "factor *= UNIT * (unit * 0 + 1)"),
+    Mutant("e4m3 read as e5m2", "shr.u32 odd, odd, 1;", "", header=WIDEN),
+    Mutant("sign of e4m3 lost", "or.b32 $1, odd, sign;", "mov.b32 $1, odd;", header=WIDEN),
+    Mutant("int8 unsigned", "xor.b32 shifted, $2, 0x80808080;", "mov.b32 shifted, $2;", header=WIDEN),
+    Mutant("zero point of int8", "0x64806480", "0x64816481", header=WIDEN),
+    Mutant("bytes of int8 exchanged", "0x4341;\n    sub", "0x4143;\n    sub", header=WIDEN),
+)  # fmt: skip
+
+ONE = case("small", head_size=32, layout="nhd", seq_lens=(1, 129, 300))
+ALL = {"layout": "hnd", "dtype": "bfloat16", **FEATURES["all of them"]}
+RUNS = {
+    CUDA: (
+        (ONE, CUDA_SMALL),
+        (
+            dataclasses.replace(ONE, num_heads=24, **ALL),
+            {**CUDA_SMALL, "BLOCK_SIZE": 8, "TILE_TOKENS": 32, "NUM_STAGES": 2},
+        ),
+        (dataclasses.replace(ONE, sliding_window=3), CUDA_SMALL),
+    ),
+    TRITON: (
+        (ONE, TRITON_SMALL),
+        (dataclasses.replace(ONE, num_heads=12, **{**ALL, "dtype": "float16"}), TRITON_SMALL),
+        (dataclasses.replace(ONE, sliding_window=3), TRITON_SMALL),
+    ),
+}
+INT8, E4M3 = (dataclasses.replace(ONE, kv_cache_dtype=name) for name in ("int8", "fp8_e4m3"))
+E4M3 = dataclasses.replace(E4M3, scales="token", dtype="bfloat16")
+QUANTIZED_RUNS = {
+    CUDA: ((INT8, CUDA_SMALL), (E4M3, {**CUDA_SMALL, "BLOCK_SIZE": 8})),
+    TRITON: ((INT8, TRITON_SMALL), (E4M3, {**TRITON_SMALL, "BLOCK_SIZE": 8})),
+}
+
+
+@pytest.mark.parametrize("mutant", every_third(CUDA_MUTANTS))
+def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(CUDA, mutant, RUNS[CUDA], judge, tmp_path)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("mutant", every_third(QUANTIZED_CUDA_MUTANTS))
+def test_mutant_of_quantization_in_cuda_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA], judge, tmp_path)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("mutant", every_third(TRITON_MUTANTS))
+def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("mutant", every_third(QUANTIZED_TRITON_MUTANTS))
+def test_mutant_of_quantization_in_triton_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(TRITON, mutant, QUANTIZED_RUNS[TRITON], judge, tmp_path)
+    assert ok, seen
+
+
+@pytest.mark.parametrize("variant", [CUDA, TRITON], ids=lambda variant: variant.name)
+def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
+    for one, config in RUNS[variant] + QUANTIZED_RUNS[variant]:
+        verdict = judge(variant, config, one, checks=True)
+        assert verdict.ok, verdict
+
+
+def test_the_mutants_take_every_barrier_and_wait():
+    # The last of the three for a warp comes after a matrix load, which the whole warp does at once: the machine sees
+    # the order without it.
+    source = CUDA.source.read_text()
+    words = ("__syncthreads", "__syncwarp", "wait_for_copies<", "commit_copies")
+    assert [source.count(word) for word in words] == [2, 3, 2, 2]

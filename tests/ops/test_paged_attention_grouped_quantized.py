@@ -1,0 +1,230 @@
+"""Quantized caches in the kernels that pack a group: every code, every scale, bytes, machine code."""
+
+import dataclasses
+import math
+from collections import Counter
+
+import pytest
+import torch
+from mutation import Mutant, with_header
+from test_paged_attention_grouped import SMALL as CUDA_SMALL
+from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
+
+from workbench.ops.paged_attention import Case, case
+from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
+from workbench.ops.paged_attention.problem import CACHE_DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
+from workbench.toolchain.sass_counts import counts_by_ptx_line
+
+SMALL = {CUDA: CUDA_SMALL, TRITON: TRITON_SMALL}
+BOTH = pytest.mark.parametrize("variant", SMALL, ids=lambda variant: variant.name)
+ALL = {"alibi": True, "sliding_window": 150, "soft_cap": 20.0, "sinks": True}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kv_cache_dtype", "scales", "dtype", "layout", "features"),
+    [
+        ("fp8_e4m3", "head", "bfloat16", "nhd", ALL),
+        ("fp8_e5m2", "token", "float16", "hnd", ALL),
+    ],
+)
+def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, features, judge):
+    """The grid has every cache dtype with every kind of scale; here the machine looks for races too."""
+    lengths = (1, 127, 128, 129, 300, 0)
+    one = case("small", kv_cache_dtype=kv_cache_dtype, scales=scales, dtype=dtype, layout=layout, seq_lens=lengths)
+    verdict = judge(variant, SMALL[variant], dataclasses.replace(one, **features), checks=True)
+    assert verdict.ok, verdict
+
+
+def two_tokens(kv_cache_dtype, keys, values, query):
+    """Sequences of two tokens on a page each. keys, values ``[num_seqs, 2, head_size]`` codes as uint8, one KV head;
+    query ``[num_seqs, head_size]``; no scale."""
+    num_seqs, _, head_size = keys.shape
+    dtype = CACHE_DTYPES[kv_cache_dtype]
+    caches = []
+    for codes in (keys, values):
+        cache = torch.full((num_seqs, 16, 1, head_size), 0x7F, dtype=torch.uint8)
+        cache[:, :2, 0] = codes
+        caches.append(cache.view(dtype))
+    problem = Problem(
+        num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", "nhd", 16, kv_cache_dtype, features=(kv_cache_dtype,)
+    )
+    tables, lengths = torch.arange(num_seqs).int()[:, None], torch.full((num_seqs,), 2).int()
+    return problem, Tensors(query[:, None], *caches, tables, lengths, 1.0, torch.empty_like(query[:, None]))
+
+
+def codes_as_values(variant, kv_cache_dtype, sim):
+    """The mean of two equal values of every code, and what it should be."""
+    codes = torch.arange(256).to(torch.uint8).view(4, 1, 64).expand(4, 2, 64)
+    problem, tensors = two_tokens(kv_cache_dtype, torch.zeros_like(codes), codes, torch.zeros(4, 64).half())
+    variant.run(SMALL[variant], problem, tensors, sim)
+    return tensors.out.flatten(), codes[:, 0].contiguous().view(CACHE_DTYPES[kv_cache_dtype]).half().flatten()
+
+
+def codes_as_keys(variant, kv_cache_dtype, sim):
+    """The weight of a token whose key is one element of every code beside a token of score 0, and what it should be.
+
+    The element moves through the head; the value of the one token is 1, that of the other 0.
+    """
+    codes = torch.arange(256)
+    keys, values = torch.zeros(2, 256, 2, 32, dtype=torch.uint8)
+    keys[codes, 1, codes % 32] = codes.to(torch.uint8)
+    values[:, 1] = torch.ones(1).to(CACHE_DTYPES[kv_cache_dtype]).view(torch.uint8)
+    exact = codes.to(torch.uint8).view(CACHE_DTYPES[kv_cache_dtype]).double()
+    size = 2.0 ** (2 - exact[exact.isfinite()].abs().max().log2().ceil())  # scores up to 4
+    problem, tensors = two_tokens(kv_cache_dtype, keys, values, torch.full((256, 32), size).half())
+    variant.run(SMALL[variant], problem, tensors, sim)
+    weights = torch.softmax(torch.stack([torch.zeros_like(exact), exact * size]), 0)[1]
+    return tensors.out[:, 0].double(), weights[:, None].expand(-1, 32)
+
+
+@BOTH
+@pytest.mark.parametrize("kv_cache_dtype", CACHE_DTYPES)
+def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, sim):
+    """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head."""
+    out, exact = codes_as_values(variant, kv_cache_dtype, sim)
+    torch.testing.assert_close(out, exact, rtol=0, atol=0, equal_nan=True)
+    out, exact = codes_as_keys(variant, kv_cache_dtype, sim)
+    torch.testing.assert_close(out, exact, rtol=0, atol=5e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("variant", "mutant"),
+    [
+        (CUDA, Mutant("NaN finite", "size | (next & 0x80808080u);", "size;", header="common/operands.cuh")),
+        (CUDA, Mutant("another NaN", "size = four & 0x7f7f7f7fu, next", "size = four & 0x3f3f3f3fu, next",
+                      header="common/operands.cuh")),
+        (TRITON, Mutant("NaN finite", "or.b32 size, size, next;", "", header="triton_eight_bits.py")),
+    ],
+    ids=lambda value: value.name,
+)  # fmt: skip
+def test_a_mutant_of_the_codes_is_caught(variant, mutant, sim, tmp_path):
+    wrong = with_header(variant, mutant, tmp_path)
+    SMALL[wrong] = SMALL[variant]
+    for compute in (codes_as_values, codes_as_keys):
+        out, exact = compute(wrong, "fp8_e4m3", sim)
+        assert not torch.allclose(out, exact.to(out.dtype), rtol=0, atol=5e-4, equal_nan=True)
+
+
+@BOTH
+def test_scales_of_a_tensor_of_heads_and_of_tokens_are_one_kernel_or_two(variant, sim):
+    """No scale, one of the tensor, the same for every head, and for every token, also of one of K and V alone."""
+    one = case("small", seq_lens=(40, 129), kv_cache_dtype="int8", layout="nhd")
+    problem = one.problem(SMALL[variant])
+    results = []
+    for scale in (None, torch.tensor(0.5), torch.full((1,), 0.5), torch.full((2,), 0.5)):
+        tensors = dataclasses.replace(one.inputs(problem), k_scale=scale, v_scale=scale, scale=0.01)
+        variant.run(SMALL[variant], problem, tensors, sim)
+        results.append(tensors.out)
+    assert torch.equal(results[1], results[2])
+    assert torch.equal(results[1], results[3])
+    assert not torch.equal(results[0], results[1])
+    by_token = dataclasses.replace(problem, features=(*problem.features, "token_scales"))
+    tokens = torch.full((len(tensors.key_cache), 16, 2), 0.5)
+    for k_scale, v_scale in ((tokens, tokens), (tokens, torch.full((2,), 0.5)), (torch.tensor([0.5]), tokens)):
+        tensors = dataclasses.replace(one.inputs(problem), k_scale=k_scale, v_scale=v_scale, scale=0.01)
+        variant.run(SMALL[variant], by_token, tensors, sim)
+        torch.testing.assert_close(tensors.out, results[1], rtol=2e-3, atol=1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_scales_may_be_of_any_size(variant, size, sim):
+    """A bf16 query beyond fp16, and scales per token that would be lost in a 16-bit weight."""
+    one = case("small", seq_lens=(40, 129), kv_cache_dtype="fp8_e4m3", scales="token", dtype="bfloat16")
+    one = dataclasses.replace(one, layout="nhd")
+    problem = one.problem(SMALL[variant])
+    tensors = one.inputs(problem)
+    tensors.query *= 2.0**60
+    tensors.k_scale *= 2.0**-60
+    tensors.v_scale *= size
+    variant.run(SMALL[variant], problem, tensors, sim)
+    check = one.check(tensors.out.double() / size)
+    assert check.ok, check
+
+
+@BOTH
+@pytest.mark.parametrize(("kv_cache_dtype", "scales"), [("fp8_e4m3", "head"), ("int8", "token")])
+def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
+    """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
+    one = Case("long", 8, 1, 128, (4096,), dtype="bfloat16", layout="nhd", kv_cache_dtype=kv_cache_dtype, scales=scales)
+    tile, wide = {"TILE_TOKENS": 32, "PARTITION_SIZE": 4096}, {CUDA: {"NUM_THREADS": 128}, TRITON: {"num_warps": 4}}
+    config = {**SMALL[variant], **tile, **wide[variant]}
+    problem = one.problem(config)
+    tensors = one.inputs(problem)
+    report = variant.run(config, problem, tensors, sim, statistics=True)
+    assert one.check(tensors.out).ok
+    minimum = one.minimum_bytes(problem)
+    distinct = report.unique_bytes_read + report.unique_bytes_written
+    asked = sum(line.bytes_moved for line in report.lines if line.space == "global")
+    assert minimum <= distinct <= 1.02 * minimum
+    assert (
+        minimum <= asked <= (1.02 if variant is CUDA else 1.05) * minimum
+    )  # Triton asks for the query again and again
+
+
+@pytest.mark.parametrize(("head_size", "group"), [(128, 8), (80, 16)])
+def test_no_bank_conflicts_in_cuda(head_size, group, sim):
+    one = Case("banks", group, 1, head_size, (200,), dtype="float16", layout="nhd", kv_cache_dtype="fp8_e4m3")
+    config = {**CUDA_SMALL, "NUM_STAGES": 2}
+    problem = one.problem(config)
+    report = CUDA.run(config, problem, one.inputs(problem), sim, statistics=True).parts[0]
+    shared = [line for line in report.lines if line.space == "shared" and line.requests]
+    assert sum("ldmatrix" in line.text for line in shared) >= math.ceil(head_size / 16)
+    across_rows = "ld.shared.f32" if head_size % 32 else "none"
+    assert all(line.wavefronts == line.ideal_wavefronts for line in shared if not line.text.startswith(across_rows))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("kv_cache_dtype", "scales", "head_size", "group", "tile", "registers"),
+    [
+        ("fp8_e4m3", "token", 128, 8, 32, 255),
+        ("int8", "head", 128, 8, 32, 168),
+        ("fp8_e5m2", "token", 256, 16, 16, 255),
+    ],
+)
+def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, tile, registers):
+    """As without quantization, with half of the copies and matrix loads."""
+    one = case("small", head_size=head_size, num_heads=2 * group, layout="nhd", dtype="bfloat16")
+    one = dataclasses.replace(one, kv_cache_dtype=kv_cache_dtype, scales=scales)
+    config = {**CUDA_SMALL, "TILE_TOKENS": tile, "NUM_STAGES": 2}
+    kernels = CUDA.kernels(config, one.problem(config, arch=arch), arch)
+    assert [kernel.spill_bytes for kernel in kernels] == [0, 0]
+    assert kernels[0].registers <= registers
+    counts = sum(counts_by_ptx_line(kernels[0]).values(), Counter())
+    assert counts["LDGSTS.128"] == 4 * tile * head_size // 512  # K and V of the first tile, and of the one ahead
+    copies = {name: number for name, number in counts.items() if name.startswith("LDGSTS")}
+    assert copies == {"LDGSTS.128": counts["LDGSTS.128"], **({"LDGSTS.32": 4} if scales == "token" else {})}
+    products = tile // 16 * head_size // 16
+    assert counts["HMMA"] == products * (2 + -(-group // 8))
+    assert counts["LDSM.4"] == products + head_size // 16
+    assert not any(name.startswith(("LDL", "STL")) for name in counts)
+
+
+@BOTH
+@pytest.mark.parametrize(("arch", "kv_cache_dtype"), [("sm_80", "fp8_e4m3"), ("sm_80", "int8"), ("sm_90", "fp8_e4m3")])
+def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
+    """Nor copy less than 16 bytes of K or V, convert one element at a time, or take values transposed byte by byte."""
+    one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")
+    problem = one.problem(arch=arch)
+    kernel = variant.compile(variant.default_config(problem), problem, arch)
+    assert kernel.spill_bytes == 0
+    assert kernel.occupancy.blocks_per_sm >= (2 if arch == "sm_90" else 1)
+    counts = sum(counts_by_ptx_line(kernel).values(), Counter())
+    names = " ".join(counts)
+    assert "HMMA.16816.F32" in kernel.sass
+    assert "LDSM" in names
+    assert not any(name.startswith(("LDS.U8", "LDS.S8", "LDG.U8", "LDG.64")) for name in counts)
+    widths = {name for name in counts if name.startswith("LDGSTS")}
+    assert widths <= {"LDGSTS.128", "LDGSTS.32"}
+    assert "LDGSTS.128" in widths
+
+
+@BOTH
+def test_other_dtypes_are_refused_by_name(variant):
+    """Tensor cores have no fp32, whatever the cache."""
+    for kv_cache_dtype in ("auto", "int8"):
+        problem = case("small", dtype="float32", layout="nhd", kv_cache_dtype=kv_cache_dtype).problem()
+        assert [rule.name for rule in variant.unsupported(problem)] == ["dtype"]
