@@ -22,6 +22,7 @@ _LAZY = {
     "tune": "workbench.tuning",
     "load_cuda": "workbench.loading",
     "check_kernel": "workbench.checking",
+    "simulated_driver": "workbench.driver",
 }
 
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from workbench.checking import check_kernel as check_kernel
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
+    from workbench.driver import simulated_driver as simulated_driver
     from workbench.loading import load_cuda as load_cuda
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants

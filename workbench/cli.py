@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | trace | tune | bench``: the workbench from a terminal."""
+"""``workbench doctor | compare | trace | tune | run | setup | bench``: the workbench from a terminal."""
 
 from __future__ import annotations
 
@@ -137,6 +137,31 @@ def export(sweep: str, path: str, kind: str) -> None:
     from workbench.tuning.sweep import load
 
     click.echo(f"written to {run(load(sweep), path, kind)}")
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model", default="h200", show_default=True, help="The GPU that the simulated driver stands for.")
+@click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
+def run(script: str, arguments: tuple[str, ...], model: str, simulated: bool) -> None:
+    """Run a Python SCRIPT that uses PyCUDA; without a GPU, on the simulated driver."""
+    from workbench.driver.running import run_script
+
+    run_script(script, arguments, model=model, force=simulated)
+
+
+@main.group()
+def setup() -> None:
+    """Get what pip alone cannot."""
+
+
+@setup.command("pycuda")
+def setup_pycuda() -> None:
+    """Build PyCUDA without a CUDA installation, and install it into this environment."""
+    from workbench.driver.pycuda_setup import install
+
+    install(click.echo)
 
 
 @main.group(invoke_without_command=True)

@@ -99,6 +99,7 @@ def doctor() -> DoctorReport:
         ("cache folder", _cache, True),
         ("nvcc", _nvcc, False),
         ("GPU and driver", _driver, False),
+        ("CUDA driver", _answering_driver, False),
         ("PyCUDA", _pycuda, False),
         ("cuda device", _cuda_device, False),
         ("JupyterLab", lambda: _package("jupyterlab", "", "'kernel-workbench[lab]'"), False),
@@ -213,15 +214,35 @@ def _driver() -> str:
     return "; ".join(done.stdout.strip().splitlines())
 
 
+def _answering_driver() -> str:
+    """Which driver PyCUDA would meet."""
+    from workbench.driver import simulated
+
+    running = simulated.current()
+    if running is not None:
+        return f"{running.name}, in this process"
+    real = simulated.real_device()
+    if real is not None:
+        return real
+    simulated.library_path()
+    name = simulated.device_facts(simulated.DEFAULT_MODEL).name
+    return f"{name}, after wb.simulated_driver() or with `workbench run`"
+
+
 def _pycuda() -> str:
-    remedy = f"{_PIP} 'kernel-workbench[cuda]' (it needs the CUDA toolkit to build)"
+    from workbench.driver import simulated
+
+    remedy = "workbench setup pycuda"
     if importlib.util.find_spec("pycuda") is None:
         raise _Missing("not installed", remedy)
+    version = importlib.metadata.version("pycuda")
+    if simulated.current() is None and simulated.real_device() is None:
+        return f"{version}, for the simulated driver"
     try:
         importlib.import_module("pycuda.driver")
     except ImportError as error:
-        raise _Missing(f"cannot be imported: {error}", "Install NVIDIA's driver, then " + remedy) from error
-    return importlib.metadata.version("pycuda")
+        raise _Missing(f"cannot be imported: {error}", f"Check NVIDIA's driver, or reinstall it: {remedy}") from error
+    return version
 
 
 def _cuda_device() -> str:

@@ -62,7 +62,14 @@ class UnsupportedInstructionError(WorkbenchError):
 
 
 class KernelFault(WorkbenchError):
-    """A kernel stopped on an illegal access, a trap or a deadlock; names block, thread, address and line."""
+    """A kernel stopped on an illegal access, a trap or a deadlock; names block, thread, address and line.
+
+    ``finding`` is the PTX machine's own account of it (a ``workbench.ptx.Finding``); None on a GPU.
+    """
+
+    def __init__(self, message: str, finding: object = None):
+        self.finding = finding
+        super().__init__(message)
 
 
 class KernelTimeout(KernelFault):

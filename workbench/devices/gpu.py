@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.devices import arguments
+from workbench.driver import simulated
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ _NON_BLOCKING = 1
 
 _TORCH_REMEDY = "On a machine with an NVIDIA GPU install a CUDA build of torch (https://pytorch.org)."
 _DRIVER_REMEDY = "Check nvidia-smi and CUDA_VISIBLE_DEVICES; install NVIDIA's driver."
-_PYCUDA_REMEDY = "Install it with: python -m pip install 'kernel-workbench[cuda]' (it needs the CUDA toolkit to build)."
+_PYCUDA_REMEDY = (
+    "Install it with: workbench setup pycuda (or pip install pycuda, which needs the CUDA toolkit to build)."
+)
 _SIM_REMEDY = 'device="sim" runs kernels without a GPU.'
 
 
@@ -266,12 +269,12 @@ class Gpu:
     def _image(self, kernel: CompiledKernel) -> bytes:
         """The machine code where this GPU runs it, else the PTX, which the driver then compiles.
 
-        Machine code runs on its own major architecture from its minor version on.
+        Machine code runs on its own major architecture from its minor version on, and on no simulated driver.
         """
         major, minor = self._torch.cuda.get_device_capability()
         number = kernel.arch.removeprefix("sm_").rstrip("af")
         fits = int(number[:-1]) == major and int(number[-1]) <= minor
-        if kernel.cubin is not None and fits:
+        if kernel.cubin is not None and fits and not _simulated():
             return kernel.cubin
         return kernel.ptx.encode() + b"\0"
 
@@ -281,6 +284,11 @@ class Gpu:
             yield
         except self._driver.Error as error:
             raise KernelFault(f"{kernel.label} ({kernel.arch}) on {self.description}: {error}") from error
+
+
+def _simulated() -> bool:
+    running = simulated.current()
+    return running is not None and running.simulated
 
 
 def _address(value: object) -> int | None:

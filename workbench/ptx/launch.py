@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,19 +117,50 @@ class Kernel:
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
         collected in ``report.findings`` instead.
         """
-        grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
-        self._check_launch(block, shared_bytes)
-        recorded = None if record_block is None else _place_of_block(record_block, grid)
         params, buffers = pack(self.name, self.parameters, args)
         variables = self.program.variable_buffers()
         buffers = [
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
         ] + buffers
         unwritten = self._unwritten(uninitialised, buffers)
+        rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
+        return self._run(
+            grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
+            seconds_limit, record_block, last_warp_first,
+        )  # fmt: skip
+
+    def launch_packed(
+        self,
+        grid: Shape,
+        block: Shape,
+        params: bytes,
+        rows: Sequence[tuple[int, int, int, bool, bool]],
+        buffers: Callable[[], list[Buffer]],
+        *,
+        shared_bytes: int = 0,
+        statistics: bool = False,
+        seconds_limit: float | None = None,
+    ) -> LaunchReport:
+        """Likewise with parameters that are bytes already, and the memory that there is.
+
+        ``rows``: (address, bytes, address in this process, writable, uninitialised) of every range that the kernel may
+        touch, the program's variables among them, by ascending address; ``buffers`` gives them names, and is asked only
+        where something is to be told about them.
+        """
+        return self._run(
+            grid, block, params, rows, buffers, shared_bytes, statistics, False, None, None, seconds_limit, None, False
+        )
+
+    def _run(
+        self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
+        seconds_limit, record_block, last_warp_first,
+    ) -> LaunchReport:  # fmt: skip
+        grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
+        self._check_launch(block, shared_bytes)
+        recorded = None if record_block is None else _place_of_block(record_block, grid)
         result = core.launch(
-            self.decoded.core, grid, block, params,
-            [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers], shared_bytes, statistics,
-            checks, threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
+            self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
+            threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
             recording.MAX_REQUESTS, last_warp_first,
         )  # fmt: skip
@@ -137,12 +168,13 @@ class Kernel:
         if printed:
             print(printed, end="")
         if result["fault"]:
-            self._raise(result, grid, block, buffers, instruction_limit, seconds_limit)
+            self._raise(result, grid, block, name_buffers(), instruction_limit, seconds_limit)
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
-            printed=printed, buffer_bytes=sum(buffer.size for buffer in buffers), shadow_bytes=result["shadow_bytes"],
+            printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
         )  # fmt: skip
+        buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
             found = [describe(self, row, grid, block, buffers) for row in result["findings"]]
             report.findings = sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0))
@@ -194,8 +226,9 @@ class Kernel:
         finding = describe(self, result["fault"], grid, block, buffers)
         if finding.kind == "timeout":
             limit = f"{seconds_limit:g} s" if result["timed_out"] else f"{instruction_limit:,} warp instructions"
-            raise KernelTimeout(f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low.")
-        raise KernelFault(finding.message)
+            message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low."
+            raise KernelTimeout(message, finding)
+        raise KernelFault(finding.message, finding)
 
     def _lines(self, raw: bytes) -> list[LineFacts]:
         counts = np.frombuffer(raw, np.uint64).reshape(-1, len(_COUNTS))

@@ -7,7 +7,7 @@ import functools
 import gc
 import struct
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -23,14 +23,18 @@ _FORMATS = {"f32": "<f", "f64": "<d"}
 
 
 class Program(Mapping):
-    """A PTX module. ``program.kernels`` maps names to kernels; device variables live as long as the program."""
+    """A PTX module. ``program.kernels`` maps names to kernels; device variables live as long as the program.
 
-    def __init__(self, text: str):
+    ``place`` says at which address (a multiple of 512) so many bytes of variables begin; without it they begin at the
+    same address in every program.
+    """
+
+    def __init__(self, text: str, place: Callable[[int], int] | None = None):
         self.module: Module = parse.parse(text)
         self.variables: dict[str, np.ndarray] = {}
         self._addresses: dict[str, int] = {}
         self._kernels: dict[str, object] = {}
-        self._place_variables()
+        self._place_variables(place)
 
     @staticmethod
     def from_text(text: str) -> Program:
@@ -87,13 +91,14 @@ class Program(Mapping):
                 if variable.initial:
                     _initialise(self, variable)
 
-    def _place_variables(self) -> None:
-        address = _GLOBALS_BASE
+    def _place_variables(self, place: Callable[[int], int] | None) -> None:
         placed = [v for v in self.module.variables.values() if v.space in ("global", "const")]
-        for variable in placed:
+        spans = [(v.size + 2 * _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT for v in placed]
+        address = place(sum(spans)) if place is not None and placed else _GLOBALS_BASE
+        for variable, span in zip(placed, spans, strict=True):
             self._addresses[variable.name] = address
             self.variables[variable.name] = np.zeros(max(variable.size, 1), np.uint8)
-            address += (variable.size + 2 * _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+            address += span
         for variable in placed:
             if variable.initial:
                 _initialise(self, variable)

@@ -28,12 +28,12 @@ def program() -> Path:
         candidate = Path(os.environ.get(variable) or "/nonexistent") / "bin" / "nvcc"
         if os.access(candidate, os.X_OK):
             return candidate
-    found = shutil.which("nvcc")
+    found = tools.installed_nvcc()
     if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
-        found = "/usr/local/cuda/bin/nvcc"
+        found = Path("/usr/local/cuda/bin/nvcc")
     if found is None:
         raise MissingToolError(f"nvcc was not found. {_REMEDY}")
-    return Path(found)
+    return found
 
 
 def version() -> str:

@@ -8,15 +8,18 @@ installed CUDA toolkit (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on PATH, ``/usr/l
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from workbench.errors import MissingToolError
+from workbench.home import home
 
 HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt,cccl]>=13,<14'"
 TRITON_REMEDY = "Install Triton, whose wheel carries it: python -m pip install triton"
@@ -36,12 +39,25 @@ def pip_folders() -> list[Path]:
     return sorted(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
 
 
+def driver_nvcc_folder() -> Path:
+    """Where the ``nvcc`` of the simulated driver is put; one folder for each Python environment."""
+    return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
+
+
+def installed_nvcc() -> Path | None:
+    """The nvcc on PATH that is NVIDIA's, not the one that the simulated driver puts there."""
+    folders = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part]
+    others = [part for part in folders if Path(part) != driver_nvcc_folder()]
+    found = shutil.which("nvcc", path=os.pathsep.join(others))
+    return Path(found) if found else None
+
+
 def toolkit_folders() -> list[Path]:
     """Installed CUDA toolkits, in the order in which they are tried."""
     candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    nvcc = shutil.which("nvcc")
+    nvcc = installed_nvcc()
     if nvcc:
-        candidates.append(str(Path(nvcc).resolve().parent.parent))
+        candidates.append(str(nvcc.resolve().parent.parent))
     candidates += [os.environ.get("CONDA_PREFIX"), "/usr/local/cuda"]
     folders = [Path(candidate) for candidate in candidates if candidate]
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))

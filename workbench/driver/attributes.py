@@ -1,0 +1,108 @@
+"""What the simulated device says about itself: the attributes of a real GPU, less what the PTX machine lacks.
+
+Numbers are those of ``CUdevice_attribute`` in cuda.h (CUDA 13). Multiprocessors, clock, L2 and bandwidth come from the
+shipped device models, limits per block and multiprocessor from the occupancy tables, the rest from the CUDA C++
+Programming Guide, table "Technical Specifications per Compute Capability". A capability that is not here (textures,
+cooperative and cluster launches, memory pools, virtual memory management, peers) is 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import workbench
+from workbench.errors import UnknownNameError
+from workbench.toolchain.occupancy import limits_of
+
+DEFAULT_MODEL = "h200"
+_LAST = 147  # the highest number that CUDA 13.0 knows
+_KIB = 1024
+
+# What devices.json leaves out. Bus widths in bits, from the datasheets named there; float64 lanes per float32 lane.
+_BUS_WIDTHS = {"a100-sxm-80gb": 5120, "h100-sxm": 5120, "h200": 6144, "l4": 192, "rtx-4090": 384}
+_SINGLE_TO_DOUBLE = {"sm_80": 2, "sm_89": 64, "sm_90": 2}
+# Host and device, one way, in bytes per second: PCI Express 5.0 for sm_90 and 4.0 before, 16 lanes, nominal.
+_HOST_BANDWIDTH = {"sm_80": 32e9, "sm_89": 32e9, "sm_90": 64e9}
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """One model: its name with "simulated" in it, all attributes by number, and rates in bytes per second."""
+
+    key: str
+    name: str
+    arch: str
+    attributes: Mapping[int, int]
+    device_bytes_per_second: float
+    host_bytes_per_second: float
+    operation_seconds: float
+
+
+def device_facts(key: str) -> DeviceFacts:
+    """The facts of a shipped device model. Raises UnknownNameError listing the models for any other name."""
+    # Read here and not through workbench.tuning, which imports torch.
+    models = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())["devices"]
+    if key not in models:
+        raise UnknownNameError("model", repr(key), ", ".join(models), "Name one of these.")
+    model = models[key]
+    arch = model["arch"]
+    return DeviceFacts(
+        key,
+        f"{model['name']} (simulated)",
+        arch,
+        _attributes(key, arch, model),
+        model["dram_bytes_per_second"]["value"],
+        _HOST_BANDWIDTH[arch],
+        model["launch_seconds"]["value"],
+    )
+
+
+def _attributes(key: str, arch: str, model: Mapping[str, Any]) -> dict[int, int]:
+    limits, number = limits_of(arch), int(arch.removeprefix("sm_"))
+    bus = _BUS_WIDTHS[key]
+    # Memory moves data twice per clock.
+    memory_clock = model["dram_bytes_per_second"]["value"] / (2 * bus / 8)
+    known = {
+        1: limits.threads_per_block,
+        2: 1024, 3: 1024, 4: 64,  # block
+        5: 2**31 - 1, 6: 65535, 7: 65535,  # grid
+        8: 48 * _KIB,  # shared memory per block that need not be asked for
+        9: 64 * _KIB,  # constant memory
+        10: 32,  # warp
+        11: 2**31 - 1,  # pitch
+        12: limits.registers_per_block,
+        13: int(model["clock_hz"]["value"] / 1e3),
+        14: 512,  # alignment of textures
+        15: 1,  # copies beside kernels
+        16: int(model["multiprocessors"]["value"]),
+        19: 1,  # can map host memory
+        30: 512,  # alignment of surfaces
+        31: 1,  # concurrent kernels
+        36: int(memory_clock / 1e3),
+        37: bus,
+        38: int(model["l2_bytes"]["value"]),
+        39: 32 * limits.max_warps,
+        40: 3,  # copy engines
+        41: 1,  # one address space for host and device
+        51: 32,  # pitch alignment of textures
+        75: number // 10,
+        76: number % 10,
+        78: 1,  # stream priorities
+        79: 1, 80: 1,  # global and local memory cached in L1
+        81: limits.shared_per_multiprocessor,
+        82: limits.registers,
+        83: 1,  # managed memory
+        87: _SINGLE_TO_DOUBLE[arch],
+        89: 1,  # host and device may touch managed memory at the same time
+        90: 1,  # preemption
+        91: 1,  # the host's pointer serves for registered memory
+        97: limits.shared_per_block,
+        99: 1,  # host memory can be registered
+        106: limits.max_blocks,
+        111: limits.shared_reserved,
+    }  # fmt: skip
+    return {which: known.get(which, 0) for which in range(1, _LAST + 1)}

@@ -1,0 +1,269 @@
+"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. Mirrors library/hooks.hpp.
+
+Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
+raise: ctypes would print the exception and go on with 0, which means success.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import functools
+import math
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.driver.images import resources_of
+from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
+from workbench.ptx import Finding, LaunchReport, Program
+from workbench.ptx.arguments import Buffer
+
+if TYPE_CHECKING:
+    from workbench.driver.attributes import DeviceFacts
+    from workbench.ptx import Kernel
+
+_OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 2, 218, 500, 801, 999
+_ILLEGAL_ADDRESS, _TIMEOUT, _ASSERT, _STACK, _MISALIGNED, _LAUNCH_FAILED = 700, 702, 710, 714, 716, 719
+# What a GPU reports for what the machine found; a deadlock hangs there until somebody's patience ends.
+_FAULT_CODES = {
+    "out-of-bounds": _ILLEGAL_ADDRESS,
+    "write to read-only memory": _ILLEGAL_ADDRESS,
+    "misaligned": _MISALIGNED,
+    "assertion failed": _ASSERT,
+    "stack overflow": _STACK,
+    "deadlock": _TIMEOUT,
+    "timeout": _TIMEOUT,
+}
+_MOST_PARAMETER_BYTES = 32764
+
+_u32, _u64, _double, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+
+
+class HookDevice(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("memory_bytes", _u64), ("attributes", ctypes.POINTER(ctypes.c_int)),
+        ("attribute_count", _u32), ("device_bytes_per_second", _double), ("host_bytes_per_second", _double),
+        ("operation_seconds", _double),
+    )  # fmt: skip
+
+
+class HookFunction(ctypes.Structure):
+    _fields_ = (
+        ("parameter_count", _u32), ("parameter_bytes", _u32), ("parameter_offsets", ctypes.POINTER(_u32)),
+        ("parameter_sizes", ctypes.POINTER(_u32)), ("static_shared", _u32), ("local_bytes", _u32),
+        ("constant_bytes", _u32), ("max_threads", _u32), ("required_threads", _u32), ("registers", _u32),
+        ("ptx_version", _u32), ("binary_version", _u32),
+    )  # fmt: skip
+
+
+class HookLaunch(ctypes.Structure):
+    _fields_ = (
+        ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
+        ("timed", _u32), ("parameters", _pointer), ("parameter_bytes", _u64), ("buffers", _pointer),
+        ("buffer_count", _u64), ("generation", _u64), ("seconds", _double),
+    )  # fmt: skip
+
+
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, _pointer, _u64)
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), _pointer, _u64)
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(HookLaunch), _pointer, _u64)
+_VARIABLE = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(_u64))
+_UNLOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64)
+
+
+class Hooks(ctypes.Structure):
+    _fields_ = (
+        ("load", _LOAD),
+        ("function", _FUNCTION),
+        ("launch", _LAUNCH),
+        ("variable", _VARIABLE),
+        ("unload", _UNLOAD),
+    )
+
+
+class _Loaded:
+    """One module of a client: its program, with variables at addresses of their own, and what its kernels take."""
+
+    def __init__(self, program: Program, text: str):
+        self.program, self.text = program, text
+        self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
+        self.kept: list[Any] = []  # arrays that the library reads
+
+
+class Machine:
+    """The hooks over the PTX machine. ``last_fault`` and ``last_report`` are of the process's latest launches."""
+
+    def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
+        self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
+        self._modules: dict[int, _Loaded] = {}
+        self._memory: tuple[tuple[int, int], list[tuple], list] = ((0, 0), [], [])
+        self.last_fault: Finding | None = None
+        self.last_report: LaunchReport | None = None
+        library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
+        library.workbench_driver_variable.argtypes = [_u64, _u64, _u64, _pointer]
+        library.workbench_driver_variable.restype = None
+        library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
+        self.hooks = Hooks(
+            _LOAD(_guarded(self._load, 2)), _FUNCTION(_guarded(self._function, 3)), _LAUNCH(_guarded(self._launch, 1)),
+            _VARIABLE(self._variable), _UNLOAD(self._unload),
+        )  # fmt: skip
+
+    def _load(self, number: int, image: bytes) -> None:
+        text = image.decode(errors="replace")
+        if ".version" not in text:
+            raise _Failed(200, "the image is neither PTX nor anything else that the simulated driver knows")
+        program = Program(text, self._reserve)
+        if not program.module.entries and not program.variables:
+            raise _Failed(_INVALID_PTX, "the PTX has neither a kernel nor a variable")
+        self._modules[number] = _Loaded(program, text)
+        for _, address, storage in program.variable_buffers():
+            self._library.workbench_driver_variable(number, address, storage.nbytes, storage.ctypes.data)
+
+    def _reserve(self, size: int) -> int:
+        address = self._library.workbench_driver_reserve(size)
+        if not address:
+            raise _Failed(_OUT_OF_MEMORY, "no addresses are left for the module's variables")
+        return address
+
+    def _function(self, number: int, name: bytes, out: Any) -> None:
+        loaded = self._modules[number]
+        kernel: Kernel = loaded.program[name.decode(errors="replace")]
+        bytes_of_parameters = kernel.entry.parameter_bytes
+        if bytes_of_parameters > _MOST_PARAMETER_BYTES:
+            raise _Failed(
+                _INVALID_PTX, f"{kernel.name}: {bytes_of_parameters} bytes of parameters are more than CUDA allows"
+            )
+        count = len(kernel.parameters)
+        offsets = (_u32 * count)(*[parameter.offset for parameter in kernel.parameters])
+        sizes = (_u32 * count)(*[parameter.size for parameter in kernel.parameters])
+        loaded.kept += [offsets, sizes]
+        header = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b[^{{]*?\.reqntid\s", loaded.program.module.text)
+        bound = math.prod(kernel.entry.max_threads or (0,))
+        variables = loaded.program.module.variables.values()
+        used = resources_of(loaded.text, self._facts.arch).get(kernel.name)
+        out[0] = HookFunction(
+            count, bytes_of_parameters, offsets, sizes, kernel.shared_bytes, kernel.decoded.local_bytes,
+            sum(variable.size for variable in variables if variable.space == "const"), bound, bound if header else 0,
+            used.registers if used else 0, _ten_times(loaded.program.module.version), int(self._facts.arch[3:]),
+        )  # fmt: skip
+        facts = SimpleNamespace(
+            registers=used.registers if used else 0,
+            spill_bytes=used.spill_bytes if used else 0,
+            static_shared_bytes=kernel.shared_bytes,
+            dynamic_shared_bytes=0,
+        )
+        loaded.kernels[name] = kernel, facts
+
+    def _launch(self, pointer: Any) -> None:
+        launch: HookLaunch = pointer.contents
+        kernel, facts = self._modules[launch.module].kernels[launch.name]
+        grid, block, shared = tuple(launch.grid), tuple(launch.block), launch.dynamic_shared
+        rows, table = self._rows(launch)
+        timed = bool(launch.timed)
+        try:
+            report = kernel.launch_packed(
+                grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
+                functools.partial(_named, table), shared_bytes=shared, statistics=timed,
+                seconds_limit=self._seconds_limit,
+            )  # fmt: skip
+        except KernelFault as fault:
+            self.last_fault, message = self._told(fault)
+            code = (
+                _TIMEOUT if isinstance(fault, KernelTimeout) else _FAULT_CODES.get(fault.finding.kind, _LAUNCH_FAILED)
+            )
+            raise _Failed(code, message) from fault
+        self.last_report = report
+        if timed:
+            from workbench.tuning.device_models import device_model
+            from workbench.tuning.predict import predict
+
+            facts.dynamic_shared_bytes = shared
+            predicted = predict(report, facts, math.prod(block), math.prod(grid), device_model(self._facts.key))
+            launch.seconds = predicted.seconds
+
+    def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
+        """The memory as the machine takes it, made anew only when an allocation came or went."""
+        key, rows, table = self._memory
+        if key != (launch.generation, launch.buffers):
+            count = launch.buffer_count
+            raw = ctypes.string_at(launch.buffers, 24 * count)
+            table = np.frombuffer(raw, np.uint64).reshape(-1, 3).tolist()
+            rows = [(address, size, host, True, False) for address, size, host in table]
+            self._memory = (launch.generation, launch.buffers), rows, table
+        return rows, table
+
+    def _told(self, fault: KernelFault) -> tuple[Finding, str]:
+        """The finding, and its message with what the driver knows about the address: it may have been freed."""
+        finding, message = fault.finding, str(fault)
+        text = ctypes.create_string_buffer(512)
+        if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):
+            message += f"; {text.value.decode()}"
+            finding = replace(finding, message=message)
+        return finding, message
+
+    def _variable(self, number: int, name: bytes, out: Any) -> int:
+        loaded = self._modules.get(number)
+        known = name.decode(errors="replace")
+        if loaded is None or known not in loaded.program.variables:
+            return _NOT_FOUND
+        out[0] = loaded.program.global_address(known)
+        return 0
+
+    def _unload(self, number: int) -> int:
+        self._modules.pop(number, None)
+        return 0
+
+
+class _Failed(Exception):
+    """A hook's own result: the code for the client, and the words."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+def _guarded(hook: Callable[..., None], arguments: int) -> Callable[..., int]:
+    """``hook`` as the library calls it: its first ``arguments`` arguments, then where the words of an error go."""
+
+    def call(*values: Any) -> int:
+        code, message = _UNKNOWN, ""
+        try:
+            hook(*values[:arguments])
+            return 0
+        except _Failed as failed:
+            code, message = failed.code, str(failed)
+        except UnknownNameError as error:
+            code, message = _NOT_FOUND, str(error)
+        except UnsupportedInstructionError as error:
+            code, message = _NOT_SUPPORTED, str(error)
+        except WorkbenchError as error:
+            code, message = _INVALID_PTX, str(error)
+        except KeyboardInterrupt:
+            # The client's own call cannot raise; the interpreter does as soon as it is back.
+            _thread.interrupt_main()
+            code, message = _TIMEOUT, "interrupted"
+        except BaseException as error:
+            traceback.print_exc()
+            message = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(Exception):
+            room = values[arguments + 1] - 1
+            ctypes.memmove(values[arguments], message.encode()[:room] + b"\0", min(len(message.encode()), room) + 1)
+        return code
+
+    return call
+
+
+def _named(table: list[list[int]]) -> list[Buffer]:
+    return [Buffer(f"the allocation at {hex(address)}", address, size, host, True) for address, size, host in table]
+
+
+def _ten_times(version: str) -> int:
+    major, _, minor = version.partition(".")
+    return 10 * int(major) + int(minor or 0)

@@ -1,0 +1,231 @@
+// Contexts: each thread has a stack of them; the primary one is shared by all who retain it.
+#include <algorithm>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+
+std::vector<u64>& context_stack() {
+  thread_local std::vector<u64> stack;
+  return stack;
+}
+
+u64 new_handle() {
+  constexpr u64 kFirst = 0x00c0'da00'0000;  // far from any address
+  return kFirst + 16 * ++state().next_handle;
+}
+
+std::shared_ptr<Context> find_context(CUcontext handle) {
+  const auto found = state().contexts.find(reinterpret_cast<u64>(handle));
+  if (found == state().contexts.end()) {
+    throw Refused{CUDA_ERROR_INVALID_CONTEXT, "no such context: it was never created, or is destroyed"};
+  }
+  return found->second;
+}
+
+const std::shared_ptr<Context>& Call::context() {
+  if (context_) return context_;
+  const auto& stack = context_stack();
+  if (stack.empty()) {
+    throw Refused{CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context: create, push or retain one first"};
+  }
+  const auto found = state().contexts.find(stack.back());
+  if (found == state().contexts.end()) throw Refused{CUDA_ERROR_CONTEXT_IS_DESTROYED, "this thread's context was destroyed"};
+  if (found->second->fault) throw Refused{found->second->fault, found->second->fault_text};
+  return context_ = found->second;
+}
+
+namespace {
+
+std::shared_ptr<Context> create_context(unsigned flags) {
+  auto context = std::make_shared<Context>();
+  context->handle = new_handle(), context->flags = flags;
+  context->limits = {{0, 1024}, {1, 1 << 20}, {2, 8 << 20}};  // stack, printf, malloc: what a GPU starts with
+  state().contexts[context->handle] = context;
+  return context;
+}
+
+// Everything that belongs to a context goes with it.
+void destroy_context(Call& call, const std::shared_ptr<Context>& context) {
+  State& all = state();
+  std::vector<u64> modules;
+  for (const auto& [handle, module] : all.modules)
+    if (module->context == context.get()) modules.push_back(handle);
+  for (u64 handle : modules) unload_module(call, handle);
+  std::erase_if(all.streams, [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.events, [&](const auto& item) { return item.second->context == context.get(); });
+  free_context_memory(context.get());
+  all.snapshots.erase(context.get());
+  all.contexts.erase(context->handle);
+}
+
+void pop_if_current(u64 handle) {
+  auto& stack = context_stack();
+  if (!stack.empty() && stack.back() == handle) stack.pop_back();
+}
+
+void check_device(CUdevice device) {
+  if (device != 0) throw Refused{CUDA_ERROR_INVALID_DEVICE, "there is one device, number 0, not " + std::to_string(device)};
+}
+
+CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
+  return entry([&](Call&) {
+    check_device(device);
+    CUcontext& handle = needed(out, "context");
+    const auto context = create_context(flags);
+    context_stack().push_back(context->handle);
+    handle = reinterpret_cast<CUcontext>(context->handle);
+  });
+}
+
+void release_primary(Call& call) {
+  State& all = state();
+  destroy_context(call, all.primary);
+  all.primary.reset(), all.primary_users = 0;
+}
+
+}  // namespace
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+CU_API cuCtxCreate_v2(CUcontext* out, unsigned flags, CUdevice device) { return create(out, flags, device); }
+CU_API cuCtxCreate_v3(CUcontext* out, void*, int, unsigned flags, CUdevice device) { return create(out, flags, device); }
+CU_API cuCtxCreate_v4(CUcontext* out, void*, unsigned flags, CUdevice device) { return create(out, flags, device); }
+
+CU_API cuCtxDestroy_v2(CUcontext handle) {
+  return entry([&](Call& call) {
+    const auto context = find_context(handle);
+    if (context == state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
+    pop_if_current(context->handle);
+    destroy_context(call, context);
+  });
+}
+
+CU_API cuCtxAttach(CUcontext* out, unsigned) {
+  return entry([&](Call& call) { needed(out, "context") = reinterpret_cast<CUcontext>(call.context()->handle), ++call.context()->users; });
+}
+
+CU_API cuCtxDetach(CUcontext handle) {
+  return entry([&](Call& call) {
+    const auto context = find_context(handle);
+    if (--context->users > 0) return;
+    pop_if_current(context->handle);
+    destroy_context(call, context);
+  });
+}
+
+CU_API cuCtxPushCurrent_v2(CUcontext handle) {
+  return entry([&](Call&) { context_stack().push_back(find_context(handle)->handle); });
+}
+
+CU_API cuCtxPopCurrent_v2(CUcontext* out) {
+  return entry([&](Call&) {
+    auto& stack = context_stack();
+    if (stack.empty()) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "this thread has no context to pop"};
+    if (out) *out = reinterpret_cast<CUcontext>(stack.back());
+    stack.pop_back();
+  });
+}
+
+CU_API cuCtxSetCurrent(CUcontext handle) {
+  return entry([&](Call&) {
+    auto& stack = context_stack();
+    const u64 wanted = handle ? find_context(handle)->handle : 0;
+    if (!stack.empty()) stack.pop_back();
+    if (wanted) stack.push_back(wanted);
+  });
+}
+
+CU_API cuCtxGetCurrent(CUcontext* out) {
+  return entry([&](Call&) {
+    const auto& stack = context_stack();
+    needed(out, "context") = reinterpret_cast<CUcontext>(stack.empty() ? 0 : stack.back());
+  });
+}
+
+CU_API cuCtxGetDevice(CUdevice* device) {
+  return entry([&](Call& call) { call.context(), needed(device, "device") = 0; });
+}
+
+CU_API cuCtxGetFlags(unsigned* flags) {
+  return entry([&](Call& call) { needed(flags, "flags") = call.context()->flags; });
+}
+
+CU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
+  return entry([&](Call& call) { (handle ? find_context(handle) : call.context()), needed(version, "version") = 3020; });
+}
+
+CU_API cuCtxSynchronize() {
+  return entry([&](Call& call) { synchronise(*call.context()); });
+}
+
+CU_API cuCtxGetLimit(std::size_t* value, int limit) {
+  return entry([&](Call& call) {
+    const auto found = call.context()->limits.find(limit);
+    if (found == call.context()->limits.end()) throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
+    needed(value, "value") = found->second;
+  });
+}
+
+CU_API cuCtxSetLimit(int limit, std::size_t value) {
+  return entry([&](Call& call) {
+    const auto found = call.context()->limits.find(limit);
+    if (found == call.context()->limits.end()) throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
+    found->second = value;
+  });
+}
+
+// The preferences below are remembered and have no effect: the machine has no cache to divide.
+CU_API cuCtxGetCacheConfig(int* config) {
+  return entry([&](Call& call) { needed(config, "config") = call.context()->cache_config; });
+}
+
+CU_API cuCtxSetCacheConfig(int config) {
+  return entry([&](Call& call) { call.context()->cache_config = config; });
+}
+
+CU_API cuCtxGetSharedMemConfig(int* config) {
+  return entry([&](Call& call) { needed(config, "config") = call.context()->shared_config; });
+}
+
+CU_API cuCtxSetSharedMemConfig(int config) {
+  return entry([&](Call& call) { call.context()->shared_config = config; });
+}
+
+CU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
+  return entry([&](Call&) {
+    check_device(device);
+    CUcontext& handle = needed(out, "context");
+    State& all = state();
+    if (!all.primary) all.primary = create_context(all.primary_flags);
+    ++all.primary_users;
+    handle = reinterpret_cast<CUcontext>(all.primary->handle);
+  });
+}
+
+CU_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return entry([&](Call& call) {
+    check_device(device);
+    if (!state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
+    if (--state().primary_users == 0) release_primary(call);
+  });
+}
+
+CU_API cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return entry([&](Call& call) {
+    check_device(device);
+    if (state().primary) release_primary(call);
+  });
+}
+
+CU_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  return entry([&](Call&) {
+    check_device(device);
+    needed(flags, "flags") = state().primary_flags, needed(active, "active") = state().primary != nullptr;
+  });
+}
+
+CU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+  return entry([&](Call&) { check_device(device), state().primary_flags = flags; });
+}

@@ -1,0 +1,143 @@
+// Initialisation and the one device, with the attributes that workbench.driver gave it.
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+
+State& state() {
+  static State* one = new State;  // never destroyed: clients clean up late, from destructors of their own
+  return *one;
+}
+
+namespace {
+
+constexpr int kCudaVersion = 13000;
+constexpr const char* kBusId = "0000:00:00.0";
+
+void check_device(CUdevice device) {
+  if (device != 0) throw Refused{CUDA_ERROR_INVALID_DEVICE, "there is one device, number 0, not " + std::to_string(device)};
+}
+
+int attribute(int which) {
+  const auto found = state().attributes.find(which);
+  if (found == state().attributes.end()) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "no device attribute has the number " + std::to_string(which)};
+  }
+  return found->second;
+}
+
+}  // namespace
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+#define HOOK extern "C" __attribute__((visibility("default")))
+
+// Called once by workbench.driver, before any client. Everything is copied.
+HOOK void workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
+  std::lock_guard lock(state().mutex);
+  State& all = state();
+  all.device = *device, all.hooks = *hooks, all.name = device->name;
+  for (u32 i = 0; i < device->attribute_count; ++i) all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
+  all.started = true;
+}
+
+// The interpreter goes: from now on nothing is loaded or launched; what only frees goes on working.
+HOOK void workbench_driver_close() {
+  std::lock_guard lock(state().mutex);
+  state().closed = true;
+}
+
+CU_API cuInit(unsigned flags) {
+  return entry(Needs::nothing, [&](Call&) {
+    if (flags) throw Refused{CUDA_ERROR_INVALID_VALUE, "the flags of cuInit must be 0"};
+    if (!state().started) throw Refused{CUDA_ERROR_NOT_INITIALIZED, "call workbench.simulated_driver() first"};
+    watch_forks();
+    state().initialised = true;
+  });
+}
+
+CU_API cuDriverGetVersion(int* version) {
+  return entry(Needs::nothing, [&](Call&) { needed(version, "version") = kCudaVersion; });
+}
+
+CU_API cuDeviceGetCount(int* count) {
+  return entry([&](Call&) { needed(count, "count") = 1; });
+}
+
+CU_API cuDeviceGet(CUdevice* device, int ordinal) {
+  return entry([&](Call&) { check_device(ordinal), needed(device, "device") = ordinal; });
+}
+
+CU_API cuDeviceGetName(char* name, int length, CUdevice device) {
+  return entry([&](Call&) {
+    check_device(device);
+    if (length < 1) throw Refused{CUDA_ERROR_INVALID_VALUE, "no room for the name"};
+    std::snprintf(&needed(name, "name"), static_cast<std::size_t>(length), "%s", state().name.c_str());
+  });
+}
+
+CU_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
+  return entry([&](Call&) { check_device(device), std::memcpy(&needed(uuid, "uuid"), "workbench sim 0\0", 16); });
+}
+
+CU_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
+  return entry([&](Call&) { check_device(device), needed(bytes, "bytes") = state().device.memory_bytes; });
+}
+
+CU_API cuDeviceGetAttribute(int* value, int which, CUdevice device) {
+  return entry([&](Call&) { check_device(device), needed(value, "value") = attribute(which); });
+}
+
+CU_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
+  return entry([&](Call&) {
+    check_device(device);
+    needed(major, "major") = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    needed(minor, "minor") = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  });
+}
+
+CU_API cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
+  return entry([&](Call&) {
+    check_device(device);
+    if (length < 13) throw Refused{CUDA_ERROR_INVALID_VALUE, "a PCI bus id takes 13 characters"};
+    std::snprintf(&needed(id, "id"), static_cast<std::size_t>(length), "%s", kBusId);
+  });
+}
+
+CU_API cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
+  return entry([&](Call&) {
+    if (std::string(&needed(id, "id")) != kBusId) throw Refused{CUDA_ERROR_INVALID_DEVICE, "the device is at " + std::string(kBusId)};
+    needed(device, "device") = 0;
+  });
+}
+
+CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  return entry([&](Call&) { check_device(device), check_device(peer), needed(can, "can") = 0; });
+}
+
+// For clients that ask for every function by name; those that do not exist come back as "symbol not found".
+CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64, int* status) {
+  return entry(Needs::nothing, [&](Call&) {
+    const std::string name = &needed(symbol, "symbol");
+    needed(function, "function") = nullptr;
+    Dl_info self{};
+    dladdr(reinterpret_cast<void*>(&workbench_driver_close), &self);
+    void* library = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
+      if (version < 13000 && name + suffix == "cuCtxCreate_v4") continue;
+      if ((*function = library ? dlsym(library, (name + suffix).c_str()) : nullptr)) break;
+    }
+    if (library) dlclose(library);
+    if (status) *status = *function ? 0 : 1;
+    if (!*function) throw Refused{CUDA_ERROR_NOT_FOUND, name + " is not part of the simulated driver"};
+  });
+}
+
+CU_API cuGetProcAddress(const char* symbol, void** function, int version, u64 flags) {
+  return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
+}

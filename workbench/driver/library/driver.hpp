@@ -1,0 +1,205 @@
+// The state of the simulated driver, and the frame in which every entry point runs.
+//
+// Everything that a client enqueues has happened when its call returns: that is one of the orders which streams and
+// events allow, so results are those of a GPU, only without overlap. Time is kept apart: every stream has a clock that
+// operations move on by their predicted time.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "hooks.hpp"
+
+namespace workbench::driver {
+
+// Thrown by whatever cannot be done; `entry` makes it the call's result.
+struct Refused {
+  CUresult code;
+  std::string why;
+};
+
+struct Context {
+  u64 handle = 0;
+  unsigned flags = 0;
+  int users = 1;                      // cuCtxAttach and cuCtxDetach
+  CUresult fault = CUDA_SUCCESS;      // once a kernel failed, nothing else runs here
+  std::string fault_text;
+  bool timed = false;                 // an event was recorded: from now on times are predicted
+  double host_clock = 0;              // seconds: what is enqueued now starts no earlier
+  double default_clock = 0;           // when the default stream is done
+  std::map<int, std::size_t> limits;
+  int cache_config = 0, shared_config = 0;
+};
+
+struct Stream {
+  Context* context;
+  unsigned flags;
+  double clock = 0;
+};
+
+struct Event {
+  Context* context;
+  unsigned flags;
+  bool recorded = false;
+  double time = 0;
+};
+
+struct Module {
+  u64 handle;
+  Context* context;
+};
+
+struct Function {
+  u64 module;
+  std::string name;
+  std::vector<u32> offsets, sizes;  // of the parameters
+  HookFunction facts;
+  u32 most_dynamic_shared;
+};
+
+enum class Where : u8 { device, variable, managed, pinned, registered };
+
+struct Allocation {
+  u64 address, size;
+  u8* host;
+  Where where;
+  unsigned flags;
+  Context* context;
+  u64 module = 0;                 // of a variable
+  u64 number = 0;                 // counts all allocations of the process
+  std::shared_ptr<void> storage;  // a launch in another thread may still hold it when it is freed
+  bool on_host() const { return where == Where::pinned || where == Where::registered || where == Where::managed; }
+  bool counts() const { return where == Where::device || where == Where::managed; }
+};
+
+// The buffers of one context, kept until an allocation comes or goes.
+struct Snapshot {
+  u64 generation;
+  std::vector<HookBuffer> rows;
+  std::vector<std::shared_ptr<Allocation>> held;
+};
+
+struct State {
+  std::mutex mutex;
+  bool started = false, initialised = false;
+  HookDevice device{};
+  std::string name;
+  std::map<int, int> attributes;
+  Hooks hooks{};
+  bool closed = false;  // the interpreter is going: no hook may be called any more
+
+  u64 next_handle = 0;
+  std::unordered_map<u64, std::shared_ptr<Context>> contexts;
+  std::shared_ptr<Context> primary;
+  int primary_users = 0;
+  unsigned primary_flags = 0;
+  std::unordered_map<u64, std::shared_ptr<Stream>> streams;
+  std::unordered_map<u64, std::shared_ptr<Event>> events;
+  std::unordered_map<u64, std::shared_ptr<Module>> modules;
+  std::unordered_map<u64, std::shared_ptr<Function>> functions;
+  std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
+  std::map<u64, u64> freed;                                // address and size of the latest that are gone
+  u64 used_bytes = 0, next_address = 0, generation = 1, allocation_count = 0;
+  std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
+};
+
+State& state();
+
+// One call of a client, with the lock held.
+class Call {
+ public:
+  explicit Call(std::unique_lock<std::mutex>& lock) : lock(lock) {}
+  // The calling thread's context. Refuses where there is none, and after a fault in it.
+  const std::shared_ptr<Context>& context();
+  std::unique_lock<std::mutex>& lock;
+
+ private:
+  std::shared_ptr<Context> context_;
+};
+
+// The calling thread's stack of contexts (handles; 0 stands for none).
+std::vector<u64>& context_stack();
+std::shared_ptr<Context> find_context(CUcontext handle);
+u64 new_handle();
+
+template <class T>
+const std::shared_ptr<T>& find_handle(const std::unordered_map<u64, std::shared_ptr<T>>& table, const void* handle, const char* kind) {
+  const auto found = table.find(reinterpret_cast<u64>(handle));
+  if (found == table.end()) {
+    throw Refused{CUDA_ERROR_INVALID_HANDLE, std::string("no such ") + kind + ": it was never created, or is destroyed"};
+  }
+  return found->second;
+}
+
+template <class T>
+T& needed(T* pointer, const char* name) {
+  if (!pointer) throw Refused{CUDA_ERROR_INVALID_VALUE, std::string(name) + " is a null pointer"};
+  return *pointer;
+}
+
+// Results of calls, and the words for them (errors.cpp).
+CUresult remember(CUresult code, const std::string& why) noexcept;
+bool in_forked_child() noexcept;
+
+// ---- memory (memory.cpp) ----
+
+// The allocation that holds all `bytes` from `address` on; null where there is none.
+std::shared_ptr<Allocation> find_allocation(u64 address, u64 bytes);
+// The same, refused with what is wrong about the address.
+std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes);
+// What lies at an address where nothing is: freed memory, or the end of which allocation.
+std::string describe_address(u64 address, u64 bytes);
+u64 reserve_addresses(u64 bytes);
+void add_allocation(std::shared_ptr<Allocation> allocation);
+void drop_allocation(u64 address);
+void free_context_memory(const Context* context);
+std::shared_ptr<Snapshot> snapshot(const Context* context);
+
+// ---- time (streams.cpp) ----
+
+// Moves the clock of `stream` on by an operation. Refuses a stream that is not of the context.
+void advance(Context& context, CUstream stream, double seconds);
+void check_stream(const Context& context, CUstream stream);
+void synchronise(Context& context);
+
+void unload_module(Call& call, u64 handle);
+
+void watch_forks();
+
+enum class Needs : u8 { nothing, initialised };
+
+// The frame of every entry point: never throws, never blocks for ever, says what went wrong.
+template <class Body>
+CUresult entry(Needs needs, Body&& body) noexcept {
+  if (in_forked_child()) {
+    return remember(CUDA_ERROR_NOT_INITIALIZED, "this process was forked after cuInit; start it with spawn instead");
+  }
+  try {
+    std::unique_lock lock(state().mutex);
+    if (needs == Needs::initialised && !state().initialised) {
+      throw Refused{CUDA_ERROR_NOT_INITIALIZED, "cuInit comes first"};
+    }
+    Call call(lock);
+    body(call);
+    return CUDA_SUCCESS;
+  } catch (const Refused& refused) {
+    return remember(refused.code, refused.why);
+  } catch (const std::bad_alloc&) {
+    return remember(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+  } catch (const std::exception& error) {
+    return remember(CUDA_ERROR_UNKNOWN, error.what());
+  }
+}
+
+template <class Body>
+CUresult entry(Body&& body) noexcept {
+  return entry(Needs::initialised, std::forward<Body>(body));
+}
+
+}  // namespace workbench::driver
+
+// What the thread's latest failing call said.
+extern "C" const char* workbench_driver_latest_error();

@@ -1,0 +1,331 @@
+// Memory: which addresses exist, to the byte. An address is not given out again soon, so that a stale one is noticed.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+// Device addresses: where no process of Linux on x86-64 has anything of its own.
+constexpr u64 kBase = u64{0x0200} << 32, kEnd = u64{0x5000} << 32;
+constexpr u64 kAlignment = 512;
+constexpr u64 kGap = u64{1} << 20;  // an index that runs away does not land in the next allocation
+constexpr u64 kPage = 4096;
+constexpr std::size_t kRemembered = 4096;  // freed allocations
+
+std::string hex(u64 value) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+u64 round_up(u64 value, u64 unit) { return (value + unit - 1) / unit * unit; }
+
+std::shared_ptr<Allocation> last_at_or_before(u64 address) {
+  const auto& all = state().allocations;
+  auto after = all.upper_bound(address);
+  return after == all.begin() ? nullptr : std::prev(after)->second;
+}
+
+void claim(u64 bytes) {
+  State& all = state();
+  if (bytes > all.device.memory_bytes - all.used_bytes) {
+    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " +
+                                                std::to_string(all.device.memory_bytes - all.used_bytes) + " of " +
+                                                std::to_string(all.device.memory_bytes) +
+                                                " are free; simulated_driver(memory_bytes=...) sets how many there are"};
+  }
+}
+
+// Whole pages of zeros, at an address that this process can use too.
+std::shared_ptr<void> host_pages(u64 bytes) {
+  void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  return {pages, [bytes](void* from) { ::munmap(from, bytes); }};
+}
+
+std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags) {
+  if (bytes == 0) throw Refused{CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes"};
+  auto made = std::make_shared<Allocation>();
+  made->size = bytes, made->where = where, made->flags = flags, made->context = call.context().get();
+  if (where != Where::pinned) claim(bytes);
+  if (where == Where::device) {
+    void* storage = std::calloc(bytes, 1);
+    if (!storage) throw std::bad_alloc();
+    made->storage = {storage, std::free};
+    made->address = reserve_addresses(bytes);
+  } else {
+    made->storage = host_pages(bytes);
+    made->address = reinterpret_cast<u64>(made->storage.get());
+  }
+  made->host = static_cast<u8*>(made->storage.get());
+  add_allocation(made);
+  return made;
+}
+
+// Frees what begins at an address. Refuses any other address, and says why it is none.
+void release(u64 address, bool (*fits)(const Allocation&), const char* wanted) {
+  const auto found = state().allocations.find(address);
+  if (found == state().allocations.end()) {
+    const auto around = last_at_or_before(address);
+    if (around && address < around->address + around->size) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is inside an allocation, not where it begins (" + hex(around->address) + ")"};
+    }
+    throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
+  }
+  if (!fits(*found->second)) throw Refused{CUDA_ERROR_INVALID_VALUE, std::string("the address is not one of ") + wanted};
+  drop_allocation(address);
+}
+
+}  // namespace
+
+u64 reserve_addresses(u64 bytes) {
+  State& all = state();
+  const u64 span = round_up(bytes, kAlignment) + kGap;
+  u64 from = std::max(all.next_address, kBase);
+  for (int turn = 0; turn < 2; ++turn, from = kBase) {
+    auto next = all.allocations.lower_bound(from);
+    if (const auto before = last_at_or_before(from)) {
+      if (before->address + before->size > from) from = round_up(before->address + before->size, kAlignment) + kGap;
+    }
+    while (next != all.allocations.end() && next->first < from + span && next->first < kEnd) {
+      from = round_up(next->first + next->second->size, kAlignment) + kGap;
+      ++next;
+    }
+    if (from + span <= kEnd) {
+      all.next_address = from + span;
+      return from;
+    }
+  }
+  throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left"};
+}
+
+void add_allocation(std::shared_ptr<Allocation> made) {
+  State& all = state();
+  made->number = ++all.allocation_count;
+  if (made->counts()) all.used_bytes += made->size;
+  all.freed.erase(made->address);
+  all.allocations[made->address] = std::move(made);
+  ++all.generation;
+}
+
+void drop_allocation(u64 address) {
+  State& all = state();
+  const auto found = all.allocations.find(address);
+  if (found == all.allocations.end()) return;
+  if (found->second->counts()) all.used_bytes -= found->second->size;
+  if (found->second->where != Where::registered) all.freed[address] = found->second->size;
+  if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
+  all.allocations.erase(found);
+  ++all.generation;
+}
+
+void free_context_memory(const Context* context) {
+  std::vector<u64> own;
+  for (const auto& [address, allocation] : state().allocations)
+    if (allocation->context == context) own.push_back(address);
+  for (u64 address : own) drop_allocation(address);
+}
+
+std::shared_ptr<Allocation> find_allocation(u64 address, u64 bytes) {
+  auto found = last_at_or_before(address);
+  if (!found) return nullptr;
+  const u64 offset = address - found->address;
+  return offset <= found->size && bytes <= found->size - offset ? found : nullptr;
+}
+
+std::string describe_address(u64 address, u64 bytes) {
+  const State& all = state();
+  if (address < kPage) return "a null pointer";
+  const auto around = last_at_or_before(address);
+  if (around && address < around->address + around->size) {
+    return std::to_string(bytes) + " bytes from byte " + std::to_string(address - around->address) + " of an allocation of " +
+           std::to_string(around->size) + " bytes";
+  }
+  auto after = all.freed.upper_bound(address);
+  if (after != all.freed.begin()) {
+    const auto& [begin, size] = *std::prev(after);
+    if (address - begin < size) {
+      return hex(address) + " is byte " + std::to_string(address - begin) + " of an allocation of " + std::to_string(size) +
+             " bytes that was freed";
+    }
+  }
+  if (around && address - around->address - around->size < kGap) {
+    return hex(address) + " is " + std::to_string(address - around->address - around->size) +
+           " bytes past the end of an allocation of " + std::to_string(around->size) + " bytes";
+  }
+  return hex(address) + " is in no allocation";
+}
+
+std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes) {
+  auto found = find_allocation(address, bytes);
+  if (!found) throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, bytes)};
+  return found;
+}
+
+std::shared_ptr<Snapshot> snapshot(const Context* context) {
+  State& all = state();
+  auto& kept = all.snapshots[context];
+  if (kept && kept->generation == all.generation) return kept;
+  kept = std::make_shared<Snapshot>();
+  kept->generation = all.generation;
+  for (const auto& [address, allocation] : all.allocations) {
+    if (allocation->context != context && !allocation->on_host()) continue;
+    kept->rows.push_back({address, allocation->size, allocation->host});
+    kept->held.push_back(allocation);
+  }
+  return kept;
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+// For workbench.driver: what lies at an address where a kernel found nothing. Returns 1 if it was freed.
+extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address, char* text, u64 size) {
+  std::lock_guard lock(state().mutex);
+  const std::string what = describe_address(address, 1);
+  std::snprintf(text, size, "%s", what.c_str());
+  return what.find("that was freed") != std::string::npos;
+}
+
+CU_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  return entry([&](Call& call) {
+    call.context();
+    needed(free, "free") = state().device.memory_bytes - state().used_bytes;
+    needed(total, "total") = state().device.memory_bytes;
+  });
+}
+
+CU_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
+  return entry([&](Call& call) {
+    CUdeviceptr& address = needed(out, "address");
+    address = allocate(call, bytes, Where::device, 0)->address;
+  });
+}
+
+CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element) {
+  return entry([&](Call& call) {
+    if (element != 4 && element != 8 && element != 16) throw Refused{CUDA_ERROR_INVALID_VALUE, "elements have 4, 8 or 16 bytes"};
+    CUdeviceptr& address = needed(out, "address");
+    std::size_t& row = needed(pitch, "pitch");
+    if (width > kEnd || height > kEnd) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
+    const u64 bytes = round_up(width, kAlignment);
+    if (height && bytes > kEnd / height) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
+    address = allocate(call, bytes * height, Where::device, 0)->address;
+    row = bytes;
+  });
+}
+
+CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
+  return entry([&](Call& call) {
+    if (flags != 1 && flags != 2) throw Refused{CUDA_ERROR_INVALID_VALUE, "flags are 1 (global) or 2 (host)"};
+    CUdeviceptr& address = needed(out, "address");
+    address = allocate(call, bytes, Where::managed, flags)->address;
+  });
+}
+
+CU_API cuMemFree_v2(CUdeviceptr address) {
+  return entry([&](Call& call) {
+    call.context();
+    if (address) release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
+  });
+}
+
+CU_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
+  return entry([&](Call& call) {
+    void*& pointer = needed(out, "pointer");
+    if (flags & ~7u) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags"};
+    // Page-locked memory is the machine's own: it is held to the same bound.
+    if (bytes > state().device.memory_bytes) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
+    pointer = allocate(call, bytes, Where::pinned, flags)->host;
+  });
+}
+
+CU_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return cuMemHostAlloc(out, bytes, 0); }
+
+CU_API cuMemFreeHost(void* pointer) {
+  return entry([&](Call& call) {
+    call.context();
+    release(reinterpret_cast<u64>(pointer), [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
+  });
+}
+
+CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
+  return entry([&](Call& call) {
+    auto made = std::make_shared<Allocation>();
+    made->address = reinterpret_cast<u64>(pointer), made->size = bytes, made->host = static_cast<u8*>(pointer);
+    made->where = Where::registered, made->flags = flags, made->context = call.context().get();
+    if (!pointer || !bytes) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing to register"};
+    const auto before = last_at_or_before(made->address + bytes - 1);
+    if (before && before->address + before->size > made->address) {
+      throw Refused{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part of it is registered or allocated here already"};
+    }
+    add_allocation(made);
+  });
+}
+
+CU_API cuMemHostUnregister(void* pointer) {
+  return entry([&](Call& call) {
+    call.context();
+    const auto found = state().allocations.find(reinterpret_cast<u64>(pointer));
+    if (found == state().allocations.end() || found->second->where != Where::registered) {
+      throw Refused{CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "no registered memory begins there"};
+    }
+    drop_allocation(found->first);
+  });
+}
+
+CU_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigned) {
+  return entry([&](Call& call) {
+    call.context();
+    if (!need_allocation(reinterpret_cast<u64>(pointer), 1)->on_host()) throw Refused{CUDA_ERROR_INVALID_VALUE, "not host memory"};
+    needed(out, "address") = reinterpret_cast<u64>(pointer);
+  });
+}
+
+CU_API cuMemHostGetFlags(unsigned* flags, void* pointer) {
+  return entry([&](Call& call) {
+    call.context();
+    const auto found = need_allocation(reinterpret_cast<u64>(pointer), 1);
+    if (!found->on_host()) throw Refused{CUDA_ERROR_INVALID_VALUE, "not host memory"};
+    needed(flags, "flags") = found->flags;
+  });
+}
+
+CU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
+  return entry([&](Call& call) {
+    call.context();
+    const auto found = need_allocation(address, 1);
+    if (base) *base = found->address;
+    if (size) *size = found->size;
+  });
+}
+
+CU_API cuPointerGetAttribute(void* out, int which, CUdeviceptr address) {
+  return entry([&](Call&) {
+    const auto found = need_allocation(address, 1);
+    u8& data = needed(static_cast<u8*>(out), "data");
+    const auto put = [&](auto value) { std::memcpy(&data, &value, sizeof value); };
+    switch (which) {
+      case CU_POINTER_ATTRIBUTE_CONTEXT: put(found->context->handle); break;
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(found->counts() || found->where == Where::variable ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST); break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(address); break;
+      case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!found->on_host()) throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
+        put(address);
+        break;
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found->number); break;
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found->where == Where::managed}); break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(int{0}); break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(found->address); break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(found->size); break;
+      default: throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pointer attribute " + std::to_string(which)};
+    }
+  });
+}

@@ -1,0 +1,352 @@
+// Modules, functions and launches. PTX is read and kernels run on the other side of the hooks, in Python: the lock is
+// never held there, because the thread that waits for it may be the one that has the interpreter.
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+constexpr u64 kWhySize = 4096;
+constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
+
+const Hooks& hooks() {
+  if (state().closed) throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
+  return state().hooks;
+}
+
+int attribute(int which) { return state().attributes.at(which); }
+
+// What an image is by its first bytes; only PTX can be run.
+void check_image(const char* image) {
+  if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
+  constexpr const char* remedy =
+      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc that comes with workbench";
+  if (!std::memcmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
+  if (!std::memcmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
+}
+
+u64 load(Call& call, const char* image) {
+  check_image(image);
+  auto module = std::make_shared<Module>(Module{new_handle(), call.context().get()});
+  const std::shared_ptr<Context> context = call.context();
+  const Hooks& to = hooks();
+  state().modules[module->handle] = module;
+  call.lock.unlock();
+  char why[kWhySize] = "";
+  const CUresult result = to.load(module->handle, image, why, sizeof why);
+  call.lock.lock();
+  if (result) {
+    unload_module(call, module->handle);
+    throw Refused{result, why};
+  }
+  return module->handle;
+}
+
+Module& own_module(Call& call, CUmodule handle) {
+  Module& module = *find_handle(state().modules, handle, "module");
+  if (module.context != call.context().get()) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the module belongs to another context"};
+  return module;
+}
+
+Function& own_function(Call& call, CUfunction handle) {
+  Function& function = *find_handle(state().functions, handle, "function");
+  own_module(call, reinterpret_cast<CUmodule>(function.module));
+  return function;
+}
+
+// The parameters of a launch, from a list of pointers or from a buffer that the client packed.
+std::vector<u8> packed(const Function& function, void** pointers, void** extra) {
+  std::vector<u8> bytes(function.facts.parameter_bytes);
+  if (!extra) {
+    for (std::size_t i = 0; i < function.offsets.size(); ++i) {
+      void** at = &needed(pointers, "the list of parameters") + i;
+      std::memcpy(bytes.data() + function.offsets[i], &needed(static_cast<const u8*>(*at), "a parameter"), function.sizes[i]);
+    }
+    return bytes;
+  }
+  const u8* from = nullptr;
+  std::size_t size = 0;
+  for (void** at = extra; *at != CU_LAUNCH_PARAM_END; at += 2) {
+    if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER) from = static_cast<const u8*>(at[1]);
+    else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE) size = needed(static_cast<std::size_t*>(at[1]), "the size of the parameters");
+    else throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown entry in the launch's extra list"};
+  }
+  if (size < bytes.size()) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + " takes " + std::to_string(bytes.size()) + " bytes of parameters, the launch brings " + std::to_string(size)};
+  }
+  if (!bytes.empty()) std::memcpy(bytes.data(), &needed(from, "the parameter buffer"), bytes.size());
+  return bytes;
+}
+
+void check_dimension(const Function& function, const char* what, int axis, u32 given, int most) {
+  if (given >= 1 && given <= static_cast<u32>(most)) return;
+  throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + what + " dimension " + "xyz"[axis] + " is " + std::to_string(given) +
+                                              ", allowed are 1 to " + std::to_string(most)};
+}
+
+// Returns the number of threads.
+u64 check_block(const Function& function, const u32* block) {
+  u64 threads = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    check_dimension(function, "block", axis, block[axis], attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + axis));
+    threads *= block[axis];
+  }
+  const u64 most = static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+  if (threads > most) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + std::to_string(threads) + " threads per block, at most " + std::to_string(most)};
+  }
+  return threads;
+}
+
+// What a GPU of this model would refuse.
+void check_shape(const Function& function, const HookLaunch& launch) {
+  const auto refuse = [&](CUresult code, const std::string& what) { throw Refused{code, function.name + ": " + what}; };
+  const u64 threads = check_block(function, launch.block);
+  for (int axis = 0; axis < 3; ++axis) check_dimension(function, "grid", axis, launch.grid[axis], attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + axis));
+  const HookFunction& facts = function.facts;
+  if (facts.required_threads && threads != facts.required_threads) {
+    refuse(CUDA_ERROR_INVALID_VALUE, "compiled for blocks of exactly " + std::to_string(facts.required_threads) + " threads");
+  }
+  if (facts.max_threads && threads > facts.max_threads) {
+    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads per block, its __launch_bounds__ allow " + std::to_string(facts.max_threads));
+  }
+  // Registers are given to a warp in units of 256.
+  const u64 registers = (threads + 31) / 32 * ((u64{facts.registers} * 32 + 255) / 256 * 256);
+  if (registers > static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK))) {
+    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads of " + std::to_string(facts.registers) + " registers do not fit");
+  }
+  if (launch.dynamic_shared > function.most_dynamic_shared) {
+    refuse(CUDA_ERROR_INVALID_VALUE, std::to_string(launch.dynamic_shared) + " bytes of dynamic shared memory, allowed are " + std::to_string(function.most_dynamic_shared) +
+                                         "; more must be asked for with MAX_DYNAMIC_SHARED_SIZE_BYTES");
+  }
+}
+
+void start(Call& call, CUfunction handle, HookLaunch launch, CUstream stream, void** pointers, void** extra) {
+  own_function(call, handle);
+  const auto function = find_handle(state().functions, handle, "function");
+  const std::shared_ptr<Context> context = call.context();
+  check_stream(*context, stream);
+  check_shape(*function, launch);
+  const std::vector<u8> parameters = packed(*function, pointers, extra);
+  const std::shared_ptr<Snapshot> memory = snapshot(context.get());
+  const Hooks& to = hooks();
+  launch.module = function->module, launch.name = function->name.c_str(), launch.timed = context->timed;
+  launch.parameters = parameters.data(), launch.parameter_bytes = parameters.size();
+  launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(), launch.generation = memory->generation;
+  char why[kWhySize] = "";
+  call.lock.unlock();
+  const CUresult result = to.launch(&launch, why, sizeof why);
+  call.lock.lock();
+  if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_UNKNOWN) {
+    // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and every one after.
+    context->fault = result, context->fault_text = why;
+    return;
+  }
+  if (result) throw Refused{result, why};
+  if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context) advance(*context, stream, launch.seconds);
+}
+
+u32 room_for_dynamic(const HookFunction& facts, int which) {
+  const u32 all = static_cast<u32>(attribute(which));
+  return all > facts.static_shared ? all - facts.static_shared : 0;
+}
+
+}  // namespace
+
+void unload_module(Call& call, u64 handle) {
+  State& all = state();
+  all.modules.erase(handle);
+  std::erase_if(all.functions, [&](const auto& item) { return item.second->module == handle; });
+  std::vector<u64> variables;
+  for (const auto& [address, allocation] : all.allocations)
+    if (allocation->module == handle) variables.push_back(address);
+  for (u64 address : variables) drop_allocation(address);
+  if (all.closed) return;
+  const Hooks to = all.hooks;
+  call.lock.unlock();
+  to.unload(handle);
+  call.lock.lock();
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+// From the load hook: addresses for a module's variables, then each of them. Return 0 where nothing is left.
+extern "C" __attribute__((visibility("default"))) u64 workbench_driver_reserve(u64 bytes) {
+  std::lock_guard lock(state().mutex);
+  try {
+    return reserve_addresses(bytes);
+  } catch (const Refused&) {
+    return 0;
+  }
+}
+
+extern "C" __attribute__((visibility("default"))) void workbench_driver_variable(u64 module, u64 address, u64 size, void* host) {
+  std::lock_guard lock(state().mutex);
+  const auto found = state().modules.find(module);
+  if (found == state().modules.end()) return;
+  auto made = std::make_shared<Allocation>();
+  made->address = address, made->size = size, made->host = static_cast<u8*>(host);
+  made->where = Where::variable, made->flags = 0, made->context = found->second->context, made->module = module;
+  add_allocation(made);
+}
+
+CU_API cuModuleLoadData(CUmodule* out, const void* image) {
+  return entry([&](Call& call) {
+    CUmodule& module = needed(out, "module");
+    module = reinterpret_cast<CUmodule>(load(call, static_cast<const char*>(image)));
+  });
+}
+
+CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options, void** values) {
+  const CUresult result = cuModuleLoadData(out, image);
+  // The logs say in full what the code cannot; their sizes are set to what was written.
+  char* log = nullptr;
+  u64 room = 0;
+  for (unsigned i = 0; options && values && i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) room = reinterpret_cast<u64>(values[i]);
+  }
+  u64 written = 0;
+  if (log && room) {
+    const char* text = result ? workbench_driver_latest_error() : "";
+    written = std::min<u64>(std::strlen(text), room - 1);
+    std::memcpy(log, text, written), log[written] = 0;
+  }
+  for (unsigned i = 0; options && values && i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) values[i] = reinterpret_cast<void*>(written);
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
+  }
+  return result;
+}
+
+CU_API cuModuleLoadFatBinary(CUmodule* out, const void* image) { return cuModuleLoadData(out, image); }
+
+CU_API cuModuleLoad(CUmodule* out, const char* path) {
+  std::string text;
+  const CUresult result = entry([&](Call&) {
+    std::ifstream file(&needed(path, "path"), std::ios::binary);
+    if (!file) throw Refused{CUDA_ERROR_FILE_NOT_FOUND, path};
+    std::ostringstream all;
+    all << file.rdbuf(), text = all.str();
+    text.resize(text.size() + 4);  // an image is looked at by its first four bytes
+  });
+  return result ? result : cuModuleLoadData(out, text.data());
+}
+
+CU_API cuModuleUnload(CUmodule handle) {
+  return entry([&](Call& call) {
+    find_handle(state().modules, handle, "module");
+    unload_module(call, reinterpret_cast<u64>(handle));
+  });
+}
+
+CU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
+  return entry([&](Call& call) {
+    CUfunction& function = needed(out, "function");
+    const std::string wanted = &needed(name, "name");
+    const Module module = own_module(call, handle);
+    const Hooks& to = hooks();
+    for (const auto& [known, one] : state().functions) {
+      if (one->module == module.handle && one->name == wanted) {
+        function = reinterpret_cast<CUfunction>(known);
+        return;
+      }
+    }
+    HookFunction facts{};
+    char why[kWhySize] = "";
+    call.lock.unlock();
+    const CUresult result = to.function(module.handle, wanted.c_str(), &facts, why, sizeof why);
+    call.lock.lock();
+    if (result) throw Refused{result, why};
+    auto made = std::make_shared<Function>(Function{module.handle, wanted, {}, {}, facts, 0});
+    made->offsets.assign(facts.parameter_offsets, facts.parameter_offsets + facts.parameter_count);
+    made->sizes.assign(facts.parameter_sizes, facts.parameter_sizes + facts.parameter_count);
+    made->facts.parameter_offsets = made->facts.parameter_sizes = nullptr;
+    made->most_dynamic_shared = std::min(kDefaultShared, room_for_dynamic(facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
+    const u64 number = new_handle();
+    state().functions[number] = std::move(made);
+    function = reinterpret_cast<CUfunction>(number);
+  });
+}
+
+CU_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule handle, const char* name) {
+  return entry([&](Call& call) {
+    const Module module = own_module(call, handle);
+    const std::string wanted = &needed(name, "name");
+    const Hooks& to = hooks();
+    u64 address = 0;
+    call.lock.unlock();
+    const CUresult result = to.variable(module.handle, wanted.c_str(), &address);
+    call.lock.lock();
+    if (result) throw Refused{result, "the module has no variable " + wanted};
+    const auto found = need_allocation(address, 0);
+    if (out) *out = address;
+    if (bytes) *bytes = found->size;
+  });
+}
+
+CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
+  return entry([&](Call& call) {
+    const Function& function = own_function(call, handle);
+    const HookFunction& facts = function.facts;
+    int& out = needed(value, "value");
+    const auto most = static_cast<u32>(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+    switch (which) {
+      case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: out = static_cast<int>(facts.max_threads ? std::min(facts.max_threads, most) : most); break;
+      case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: out = static_cast<int>(facts.static_shared); break;
+      case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: out = static_cast<int>(facts.constant_bytes); break;
+      case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: out = static_cast<int>(facts.local_bytes); break;
+      case CU_FUNC_ATTRIBUTE_NUM_REGS: out = static_cast<int>(facts.registers); break;
+      case CU_FUNC_ATTRIBUTE_PTX_VERSION: out = static_cast<int>(facts.ptx_version); break;
+      case CU_FUNC_ATTRIBUTE_BINARY_VERSION: out = static_cast<int>(facts.binary_version); break;
+      case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: out = 0; break;
+      case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: out = static_cast<int>(function.most_dynamic_shared); break;
+      case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: out = -1; break;
+      default: throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(which)};
+    }
+  });
+}
+
+CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
+  return entry([&](Call& call) {
+    Function& function = own_function(call, handle);
+    if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint, and there is no cache to divide
+    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "function attribute " + std::to_string(which) + " cannot be set"};
+    }
+    const u32 most = room_for_dynamic(function.facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    if (value < 0 || static_cast<u32>(value) > most) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "dynamic shared memory of at most " + std::to_string(most) + " bytes, not " + std::to_string(value)};
+    }
+    function.most_dynamic_shared = static_cast<u32>(value);
+  });
+}
+
+// PyCUDA sets the shape before every launch, which then brings it again: all that is left of it is the check.
+CU_API cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
+  return entry([&](Call& call) {
+    const u32 block[3] = {static_cast<u32>(x), static_cast<u32>(y), static_cast<u32>(z)};
+    check_block(own_function(call, handle), block);
+  });
+}
+
+CU_API cuFuncSetCacheConfig(CUfunction handle, int) {
+  return entry([&](Call& call) { own_function(call, handle); });
+}
+
+CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                      unsigned shared_bytes, CUstream stream, void** parameters, void** extra) {
+  return entry([&](Call& call) {
+    HookLaunch launch{};
+    launch.grid[0] = grid_x, launch.grid[1] = grid_y, launch.grid[2] = grid_z;
+    launch.block[0] = block_x, launch.block[1] = block_y, launch.block[2] = block_z;
+    launch.dynamic_shared = shared_bytes;
+    start(call, function, launch, stream, parameters, extra);
+  });
+}

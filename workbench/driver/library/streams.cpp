@@ -1,0 +1,164 @@
+// Streams and events. Work is done when it is enqueued; only its predicted time passes on the clocks.
+#include <algorithm>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+// The default stream has three handles: null, and those of the legacy and the per-thread one.
+bool is_default(CUstream stream) { return reinterpret_cast<u64>(stream) <= 2; }
+
+Stream& own_stream(const Context& context, CUstream handle) {
+  Stream& stream = *find_handle(state().streams, handle, "stream");
+  if (stream.context != &context) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the stream belongs to another context"};
+  return stream;
+}
+
+Event& own_event(const Context& context, CUevent handle) {
+  Event& event = *find_handle(state().events, handle, "event");
+  if (event.context != &context) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event belongs to another context"};
+  return event;
+}
+
+// When the stream can begin with what is enqueued now. The default stream and those that block wait for each other.
+double ready(const Context& context, CUstream handle) {
+  double from = context.host_clock;
+  if (is_default(handle)) {
+    from = std::max(from, context.default_clock);
+    for (const auto& [_, stream] : state().streams)
+      if (stream->context == &context && !(stream->flags & CU_STREAM_NON_BLOCKING)) from = std::max(from, stream->clock);
+    return from;
+  }
+  const Stream& stream = own_stream(context, handle);
+  if (!(stream.flags & CU_STREAM_NON_BLOCKING)) from = std::max(from, context.default_clock);
+  return std::max(from, stream.clock);
+}
+
+double& clock_of(Context& context, CUstream handle) {
+  return is_default(handle) ? context.default_clock : own_stream(context, handle).clock;
+}
+
+void create_stream(Call& call, CUstream* out, unsigned flags) {
+  if (flags & ~CU_STREAM_NON_BLOCKING) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
+  CUstream& handle = needed(out, "stream");
+  const u64 number = new_handle();
+  state().streams[number] = std::make_shared<Stream>(Stream{call.context().get(), flags, call.context()->host_clock});
+  handle = reinterpret_cast<CUstream>(number);
+}
+
+}  // namespace
+
+void check_stream(const Context& context, CUstream stream) {
+  if (!is_default(stream)) own_stream(context, stream);
+}
+
+void advance(Context& context, CUstream stream, double seconds) {
+  const double from = ready(context, stream);
+  clock_of(context, stream) = from + seconds;
+}
+
+void synchronise(Context& context) {
+  context.host_clock = std::max(context.host_clock, context.default_clock);
+  for (const auto& [_, stream] : state().streams)
+    if (stream->context == &context) context.host_clock = std::max(context.host_clock, stream->clock);
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+CU_API cuStreamCreate(CUstream* out, unsigned flags) {
+  return entry([&](Call& call) { create_stream(call, out, flags); });
+}
+
+CU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) {
+  return entry([&](Call& call) { create_stream(call, out, flags); });
+}
+
+CU_API cuStreamDestroy_v2(CUstream handle) {
+  return entry([&](Call&) {
+    find_handle(state().streams, handle, "stream");
+    state().streams.erase(reinterpret_cast<u64>(handle));
+  });
+}
+
+CU_API cuStreamSynchronize(CUstream handle) {
+  return entry([&](Call& call) {
+    Context& context = *call.context();
+    context.host_clock = ready(context, handle);
+  });
+}
+
+CU_API cuStreamQuery(CUstream handle) {
+  return entry([&](Call& call) { check_stream(*call.context(), handle); });
+}
+
+CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
+  return entry([&](Call& call) {
+    Context& context = *call.context();
+    check_stream(context, handle);
+    const Event& event = *find_handle(state().events, event_handle, "event");
+    if (event.recorded) clock_of(context, handle) = std::max(clock_of(context, handle), event.time);
+  });
+}
+
+CU_API cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, std::size_t, unsigned) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle);
+    if (need_allocation(address, 1)->where != Where::managed) throw Refused{CUDA_ERROR_INVALID_VALUE, "not managed memory"};
+  });
+}
+
+CU_API cuEventCreate(CUevent* out, unsigned flags) {
+  return entry([&](Call& call) {
+    CUevent& handle = needed(out, "event");
+    const u64 number = new_handle();
+    state().events[number] = std::make_shared<Event>(Event{call.context().get(), flags});
+    handle = reinterpret_cast<CUevent>(number);
+  });
+}
+
+CU_API cuEventDestroy_v2(CUevent handle) {
+  return entry([&](Call&) {
+    find_handle(state().events, handle, "event");
+    state().events.erase(reinterpret_cast<u64>(handle));
+  });
+}
+
+CU_API cuEventRecord(CUevent handle, CUstream stream) {
+  return entry([&](Call& call) {
+    Context& context = *call.context();
+    Event& event = own_event(context, handle);
+    event.time = ready(context, stream), event.recorded = true;
+    // From here on somebody may ask how long a launch takes; before, nobody pays for the statistics.
+    if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+  });
+}
+
+CU_API cuEventSynchronize(CUevent handle) {
+  return entry([&](Call& call) {
+    Context& context = *call.context();
+    const Event& event = own_event(context, handle);
+    if (event.recorded) context.host_clock = std::max(context.host_clock, event.time);
+  });
+}
+
+CU_API cuEventQuery(CUevent handle) {
+  return entry([&](Call& call) { own_event(*call.context(), handle); });
+}
+
+CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  return entry([&](Call& call) {
+    const Event &first = own_event(*call.context(), start), &last = own_event(*call.context(), end);
+    for (const Event* event : {&first, &last}) {
+      if (event->flags & CU_EVENT_DISABLE_TIMING) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
+      if (!event->recorded) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
+    }
+    needed(milliseconds, "milliseconds") = static_cast<float>(1e3 * (last.time - first.time));
+  });
+}
+
+CU_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return cuEventElapsedTime_v2(milliseconds, start, end);
+}

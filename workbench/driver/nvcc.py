@@ -1,0 +1,185 @@
+"""The ``nvcc`` that PyCUDA finds beside the simulated driver: ``python -m workbench.driver.nvcc``.
+
+It answers what ``pycuda.compiler`` asks: ``--version``, ``--preprocess`` and ``--cubin``, ``--ptx`` or ``--fatbin`` of
+one file. The result is always PTX with the resources of its kernels in front (see images.py), because that is what the
+simulated driver runs. NVRTC does the compiling; with ``WORKBENCH_NVCC=nvcc`` an installed nvcc does, for options and
+sources that only it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.driver.images import image
+from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
+from workbench.toolchain import nvcc, nvrtc, tools
+from workbench.toolchain.sass import parse_ptxas_log
+from workbench.toolchain.source import Source, include_closure
+
+_ACTIONS = {"--version": "version", "--preprocess": "preprocess", "-E": "preprocess"}
+_TARGETS = {
+    "--cubin": "cubin",
+    "-cubin": "cubin",
+    "--ptx": "ptx",
+    "-ptx": "ptx",
+    "--fatbin": "fatbin",
+    "-fatbin": "fatbin",
+}
+# What means nothing to NVRTC, which has no host code, no files and one target; the latter take a value.
+_IGNORED = ("--keep", "-m64", "--machine=64", "-O0", "-O1", "-O2", "-O3", "-lineinfo", "-c")
+_IGNORED_WITH_VALUE = (
+    "-Xcompiler",
+    "--compiler-options",
+    "-code",
+    "--gpu-code",
+    "-ccbin",
+    "--compiler-bindir",
+    "-Xptxas",
+    "-O",
+)
+_DEFAULT_ARCH = "sm_80"
+
+
+@dataclass
+class Command:
+    """One call: what to do, with which file, and the options for the compiler."""
+
+    action: str = "compile"
+    target: str = "cubin"
+    file: Path | None = None
+    output: Path | None = None
+    arch: str = _DEFAULT_ARCH
+    include_dirs: list[Path] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+
+
+def read(arguments: Sequence[str]) -> Command:
+    """The command line. Raises ArgumentError for a call without a file."""
+    command, rest = Command(), iter(arguments)
+    for word in rest:
+        name, _, value = word.partition("=")
+        if word in _ACTIONS:
+            command.action = _ACTIONS[word]
+        elif word in _TARGETS:
+            command.target = _TARGETS[word]
+        elif name in ("-arch", "--gpu-architecture"):
+            command.arch = (value or _value(word, rest)).replace("compute_", "sm_")
+        elif word.startswith("-I") or name == "--include-path":
+            command.include_dirs.append(Path((value if name == "--include-path" else word[2:]) or _value(word, rest)))
+        elif name in ("-o", "--output-file"):
+            command.output = Path(value or _value(word, rest))
+        elif word in ("-D", "-U", "-include", "--define-macro", "-std"):
+            long = {"-include": "--pre-include=", "-std": "--std="}.get(word, word[:2] if len(word) == 2 else "-D")
+            command.options.append(long + _value(word, rest))
+        elif name in _IGNORED_WITH_VALUE and word != "-O":
+            value or _value(word, rest)
+        elif word in _IGNORED:
+            continue
+        elif word.startswith("-"):
+            command.options.append(word)
+        else:
+            command.file = Path(word)
+    if command.file is None and command.action != "version":
+        raise ArgumentError("nvcc", " ".join(arguments), "a .cu file", "Name the file to compile.")
+    return command
+
+
+def _value(word: str, rest: Iterator[str]) -> str:
+    value = next(rest, None)
+    if value is None:
+        raise ArgumentError("nvcc", word, "an option with its value", "The value is missing.")
+    return value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit status, with messages on stderr, as a compiler has it."""
+    try:
+        command = read(arguments)
+        if command.action == "version":
+            print(version())
+        elif command.action == "preprocess":
+            print(_expanded(command))
+        else:
+            _write(command, _compiled(command, arguments))
+    except WorkbenchError as error:
+        print(f"{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _chosen_nvcc() -> Path | None:
+    """The installed nvcc where the user wants that one; None for NVRTC."""
+    wanted = os.environ.get("WORKBENCH_NVCC", "nvrtc")
+    if wanted not in ("nvrtc", "nvcc"):
+        raise ArgumentError("WORKBENCH_NVCC", repr(wanted), "'nvrtc' or 'nvcc'", "Unset it for NVRTC.")
+    return nvcc.program() if wanted == "nvcc" else None
+
+
+def version() -> str:
+    """What is compiled with. PyCUDA keys its cache by this, so that ours never meets that of a real nvcc."""
+    real = _chosen_nvcc()
+    compiler = f"nvcc {tools.program_version(real)}" if real else f"NVRTC {nvrtc.version()}"
+    release = compiler.split()[1]
+    major_minor = ".".join(release.split(".")[:2])
+    return f"nvcc of the simulated driver: PTX by {compiler}\nCuda compilation tools, release {major_minor}, V{release}"
+
+
+def _source(command: Command) -> Source:
+    path = Path.cwd() / command.file
+    try:
+        return Source(path.read_text(), str(path), command.file.name, path.parent)
+    except OSError as error:
+        raise ArgumentError("nvcc", str(path), "a file that can be read", str(error)) from error
+
+
+def _folders(command: Command, source: Source) -> list[Path]:
+    return [folder for folder in [source.folder, *command.include_dirs] if folder.is_dir()]
+
+
+def _expanded(command: Command) -> str:
+    """The text with every header that it includes, which is what a preprocessor's output changes with."""
+    source = _source(command)
+    closure = include_closure(source, _folders(command, source), nvrtc.toolkit_dirs(), {})
+    return "\n".join([source.text, *(f"// {name} {digest}" for name, digest in closure.digests.items())])
+
+
+def _compiled(command: Command, arguments: Sequence[str]) -> bytes:
+    source = _source(command)
+    real = _chosen_nvcc()
+    if real is not None:
+        return _by_nvcc(real, command, arguments)
+    output = nvrtc.compile(source, [], command.arch, _with_standard(command.options), _folders(command, source))
+    return image(output.ptx, parse_ptxas_log(output.log))
+
+
+def _with_standard(options: Sequence[str]) -> list[str]:
+    return (
+        list(options) if any(option.lstrip("-").startswith("std") for option in options) else ["--std=c++17", *options]
+    )
+
+
+def _by_nvcc(real: Path, command: Command, arguments: Sequence[str]) -> bytes:
+    """PTX from the installed compiler; its own --cubin tells what ptxas made of it."""
+    kept = [word for word in arguments if word not in _TARGETS and word != "--keep"]
+    with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
+        flags = ["-cubin", "-lineinfo", "-Xptxas", "-v", "--keep", f"--keep-dir={folder}", "-o", f"{folder}/out.cubin"]
+        done = subprocess.run([str(real), *flags, *kept], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MissingToolError(done.stderr.strip() or f"{real} failed with status {done.returncode}")
+        text = next(Path(folder).glob("*.ptx")).read_text()
+    return image(text, parse_ptxas_log(done.stderr))
+
+
+def _write(command: Command, content: bytes) -> None:
+    output = command.output or Path.cwd() / f"{command.file.stem}.{command.target}"
+    output.write_bytes(content)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

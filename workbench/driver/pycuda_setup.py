@@ -1,0 +1,113 @@
+"""``workbench setup pycuda``: PyCUDA built from its source with nothing but pip packages and a C++ compiler.
+
+PyCUDA has no wheels and looks for an installed CUDA toolkit. What it needs of one is little: ``cuda.h``, which NVIDIA's
+runtime package has, ``cudaProfiler.h``, which stands here, and a ``libcuda`` to link against, for which the simulated
+driver serves; the extension names it by its soname only, so that the result works with a real driver too. The wheel is
+kept in the workbench's home: another environment of the same Python takes it from there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.driver.simulated import library_path
+from workbench.errors import MissingToolError
+from workbench.home import home
+from workbench.toolchain import tools
+
+VERSION = "2026.1"
+
+_PROFILER_HEADER = """
+#include <cuda.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef enum CUoutput_mode_enum { CU_OUT_KEY_VALUE_PAIR = 0, CU_OUT_CSV = 1 } CUoutput_mode;
+CUresult CUDAAPI cuProfilerInitialize(const char *config_file, const char *output_file, CUoutput_mode output_mode);
+CUresult CUDAAPI cuProfilerStart(void);
+CUresult CUDAAPI cuProfilerStop(void);
+#ifdef __cplusplus
+}
+#endif
+"""
+
+
+def installed() -> str | None:
+    """The version of the PyCUDA of this environment; None without one."""
+    importlib.invalidate_caches()
+    return importlib.metadata.version("pycuda") if importlib.util.find_spec("pycuda") is not None else None
+
+
+def install(say: Callable[[str], object] = print) -> str:
+    """Build PyCUDA, unless a wheel of it is kept, and install it into this environment; returns its version.
+
+    Building takes about a minute of one core and needs a package index. Raises MissingToolError, with the end of the
+    log, where that fails.
+    """
+    wheels = home() / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    with open(wheels / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits, and finds it done
+        if (present := installed()) is not None:
+            say(f"PyCUDA {present} is installed")
+            return present
+        wheel = _kept(wheels)
+        if wheel is None:
+            say(f"building PyCUDA {VERSION}: about a minute, once")
+            wheel = _build(wheels)
+        say(f"installing {wheel.name}")
+        _pip("install", str(wheel))
+    return installed() or VERSION
+
+
+def _kept(wheels: Path) -> Path | None:
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return next(iter(sorted(wheels.glob(f"pycuda-{VERSION}-{tag}-*.whl"))), None)
+
+
+def _build(wheels: Path) -> Path:
+    include = tools.cuda_include()
+    with tempfile.TemporaryDirectory(prefix="workbench-pycuda-") as name:
+        folder = Path(name)
+        _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", "--dest", name)
+        with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
+            archive.extractall(folder, filter="data")
+        source = folder / f"pycuda-{VERSION}"
+        (folder / "include").mkdir()
+        (folder / "include" / "cudaProfiler.h").write_text(_PROFILER_HEADER)
+        (folder / "lib").mkdir()
+        (folder / "lib" / "libcuda.so").symlink_to(library_path())
+        settings = {
+            "CUDA_ROOT": str(include.parent),
+            "CUDA_INC_DIR": [str(folder / "include"), str(include)],
+            "CUDADRV_LIB_DIR": [str(folder / "lib")],
+            "CUDA_ENABLE_CURAND": False,
+            # Its work is done in the driver and on the device: what a higher level gains here is less than it costs.
+            "CXXFLAGS": ["-O1", "-g0", "-w"],
+        }
+        (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
+        _pip("wheel", str(source), "--no-deps", "--wheel-dir", name)
+        built = next(folder.glob("pycuda-*.whl"))
+        # Renamed into place: whoever looks sees a whole wheel or none.
+        partial = wheels / f".{built.name}"
+        partial.write_bytes(built.read_bytes())
+        return partial.replace(wheels / built.name)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        raise MissingToolError(
+            "\n".join([f"pip {arguments[0]} failed. PyCUDA needs a package index and a C++ compiler:", *lines[-12:]])
+        )

@@ -1,0 +1,181 @@
+"""Starting the simulated driver in this process."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
+from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
+from workbench.home import home
+
+if TYPE_CHECKING:
+    from workbench.driver.hooks import Machine
+    from workbench.ptx import Finding, LaunchReport
+
+_SONAME = "libcuda.so.1"
+_MOST_MEMORY = 4 << 30
+_current: Driver | None = None
+
+
+class Driver:
+    """The CUDA driver that answers in this process; ``simulated`` says which kind it is, ``name`` names its device.
+
+    ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
+    address), ``last_report`` what the latest finished launch did; both None on a real driver.
+    """
+
+    def __init__(
+        self, name: str, facts: DeviceFacts | None = None, machine: Machine | None = None, memory_bytes: int = 0
+    ):
+        self.name, self.memory_bytes = name, memory_bytes
+        self._facts, self._machine = facts, machine
+
+    @property
+    def simulated(self) -> bool:
+        return self._machine is not None
+
+    @property
+    def model(self) -> str | None:
+        """The device model of a simulated driver, such as ``"h200"``."""
+        return self._facts.key if self._facts else None
+
+    @property
+    def last_fault(self) -> Finding | None:
+        return self._machine.last_fault if self._machine else None
+
+    @property
+    def last_report(self) -> LaunchReport | None:
+        return self._machine.last_report if self._machine else None
+
+    def __repr__(self) -> str:
+        return f"<CUDA driver: {self.name}>"
+
+
+def current() -> Driver | None:
+    """The driver that `simulated_driver` found or started in this process."""
+    return _current
+
+
+def simulated_driver(
+    model: str = DEFAULT_MODEL,
+    *,
+    force: bool = False,
+    memory_bytes: int | None = None,
+    seconds_limit: float | None = None,
+) -> Driver:
+    """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
+
+    A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with a device that
+    has the attributes of ``model`` and ``memory_bytes`` of memory (default: a quarter of this machine's, at most 4
+    GiB). It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs for more than ``seconds_limit`` ends
+    with the driver's error for a timeout. The second call returns the same driver.
+
+        driver = wb.simulated_driver()
+        import pycuda.autoprimaryctx
+        from pycuda.compiler import SourceModule
+
+    Raises UnknownNameError for another model, ArgumentError for a second call that asks for something else,
+    DeviceUnavailableError where a driver is loaded already, MissingToolError where this package was built without it.
+    """
+    global _current
+    if _current is not None:
+        _check_same(_current, model, force, memory_bytes)
+        return _current
+    facts = device_facts(model)
+    if not force and (name := real_device()) is not None:
+        _current = Driver(name)
+        return _current
+    memory = _memory(memory_bytes)
+    if seconds_limit is not None and not seconds_limit > 0:
+        raise ArgumentError(
+            "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
+        )
+    machine = _start(facts, memory, seconds_limit)
+    _provide_nvcc()
+    _current = Driver(facts.name, facts, machine, memory)
+    return _current
+
+
+def _check_same(running: Driver, model: str, force: bool, memory_bytes: int | None) -> None:
+    if (running.simulated and model not in (running.model, DEFAULT_MODEL)) or (force and not running.simulated):
+        raise ArgumentError("model", repr(model), f"what runs: {running.name}", "A process has one driver: restart it.")
+    if memory_bytes not in (None, running.memory_bytes):
+        raise ArgumentError("memory_bytes", memory_bytes, str(running.memory_bytes), "A process has one driver.")
+
+
+def real_device() -> str | None:
+    """The name of the first GPU of a real driver; None without one. The driver is asked in a process of its own."""
+    if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")):
+        return None
+    ask = (
+        "import ctypes; d = ctypes.CDLL('libcuda.so.1'); n = ctypes.create_string_buffer(256);"
+        "assert not d.cuInit(0) and not d.cuDeviceGetName(n, 256, 0); print(n.value.decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def library_path() -> Path:
+    """Where ``libcuda.so.1`` lies in this package. Raises MissingToolError where it was not built."""
+    from workbench.ptx import _core
+
+    beside_core = Path(_core.__file__).resolve().parent.parent / "driver" / _SONAME
+    for path in (beside_core, Path(__file__).resolve().parent / _SONAME):
+        if path.is_file():
+            return path
+    raise MissingToolError(f"{_SONAME} is not part of this installation. Build it: python -m pip install -e .")
+
+
+def _memory(given: int | None) -> int:
+    if given is None:
+        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4, _MOST_MEMORY)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1 << 20:
+        raise ArgumentError("memory_bytes", given, "at least 1048576 bytes", "Pass a whole number.")
+    return given
+
+
+def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None) -> Machine:
+    from workbench.driver.hooks import HookDevice, Machine
+
+    loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line]
+    path = library_path()
+    if loaded and loaded[0] != str(path):
+        raise DeviceUnavailableError(
+            f"{loaded[0]} is loaded in this process already. Call simulated_driver() before importing PyCUDA or torch."
+        )
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    machine = Machine(library, facts, seconds_limit)
+    pairs = [number for pair in facts.attributes.items() for number in pair]
+    device = HookDevice(
+        facts.name.encode(), memory, (ctypes.c_int * len(pairs))(*pairs), len(facts.attributes),
+        facts.device_bytes_per_second, facts.host_bytes_per_second, facts.operation_seconds,
+    )  # fmt: skip
+    library.workbench_driver_start(ctypes.byref(device), ctypes.byref(machine.hooks))
+    atexit.register(library.workbench_driver_close)
+    return machine
+
+
+def _provide_nvcc() -> None:
+    """An ``nvcc`` at the front of PATH, and a cache for what PyCUDA compiles with it."""
+    from workbench.toolchain.tools import driver_nvcc_folder
+
+    folder = driver_nvcc_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "nvcc"
+    text = f'#!/bin/sh\nexec "{sys.executable}" -m workbench.driver.nvcc "$@"\n'
+    if not script.is_file() or script.read_text() != text:
+        new = folder / f".nvcc-{os.getpid()}"
+        new.write_text(text)
+        new.chmod(0o755)
+        new.replace(script)  # another process may be running it
+    os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
+    if "PYCUDA_CACHE_DIR" not in os.environ:
+        cache = home() / "pycuda"
+        cache.mkdir(parents=True, exist_ok=True)
+        os.environ["PYCUDA_CACHE_DIR"] = str(cache)
