@@ -51,6 +51,7 @@ def test_versions_agree():
 
 WHEEL_PROGRAM = """
 import pathlib, sys, torch, workbench
+from workbench.driver.simulated import library_path
 from workbench.ops import paged_attention
 from workbench.ops.paged_attention.cases import CASES
 
@@ -58,6 +59,7 @@ package = pathlib.Path(workbench.__file__).parent
 assert package.is_relative_to(sys.argv[1]), package
 assert list((package / "cuda_src").glob("*.cu")), "no CUDA sources in the wheel"
 assert (package / "ui/static/block_view.js").exists(), "no browser code in the wheel"
+assert library_path().is_relative_to(package) and not list((package / "driver").glob("library/*.cpp"))
 case = next(iter(CASES.values()))
 problem = case.problem()
 tensors = case.inputs(problem)

@@ -154,7 +154,8 @@ def _compiled(command: Command, arguments: Sequence[str]) -> bytes:
     real = _chosen_nvcc()
     if real is not None:
         return _by_nvcc(real, command, arguments)
-    output = nvrtc.compile(source, [], command.arch, _with_standard(command.options), _folders(command, source))
+    options = [*_with_standard(command.options), "--pre-include=mixed_math.h"]
+    output = nvrtc.compile(source, [], command.arch, options, _folders(command, source))
     return image(output.ptx, parse_ptxas_log(output.log))
 
 

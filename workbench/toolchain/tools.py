@@ -48,7 +48,7 @@ def installed_nvcc() -> Path | None:
     """The nvcc on PATH that is NVIDIA's, not the one that the simulated driver puts there."""
     folders = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part]
     others = [part for part in folders if Path(part) != driver_nvcc_folder()]
-    found = shutil.which("nvcc", path=os.pathsep.join(others))
+    found = shutil.which("nvcc", os.F_OK | os.X_OK, os.pathsep.join(others))
     return Path(found) if found else None
 
 

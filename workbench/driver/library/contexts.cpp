@@ -46,12 +46,12 @@ std::shared_ptr<Context> create_context(unsigned flags) {
 }
 
 // Everything that belongs to a context goes with it.
-void destroy_context(Call& call, const std::shared_ptr<Context>& context) {
+void destroy_context(const std::shared_ptr<Context>& context) {
   State& all = state();
   std::vector<u64> modules;
   for (const auto& [handle, module] : all.modules)
     if (module->context == context.get()) modules.push_back(handle);
-  for (u64 handle : modules) unload_module(call, handle);
+  for (u64 handle : modules) unload_module(handle);
   std::erase_if(all.streams, [&](const auto& item) { return item.second->context == context.get(); });
   std::erase_if(all.events, [&](const auto& item) { return item.second->context == context.get(); });
   free_context_memory(context.get());
@@ -78,9 +78,9 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   });
 }
 
-void release_primary(Call& call) {
+void release_primary() {
   State& all = state();
-  destroy_context(call, all.primary);
+  destroy_context(all.primary);
   all.primary.reset(), all.primary_users = 0;
 }
 
@@ -94,11 +94,11 @@ CU_API cuCtxCreate_v3(CUcontext* out, void*, int, unsigned flags, CUdevice devic
 CU_API cuCtxCreate_v4(CUcontext* out, void*, unsigned flags, CUdevice device) { return create(out, flags, device); }
 
 CU_API cuCtxDestroy_v2(CUcontext handle) {
-  return entry([&](Call& call) {
+  return entry([&](Call&) {
     const auto context = find_context(handle);
     if (context == state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
     pop_if_current(context->handle);
-    destroy_context(call, context);
+    destroy_context(context);
   });
 }
 
@@ -107,11 +107,16 @@ CU_API cuCtxAttach(CUcontext* out, unsigned) {
 }
 
 CU_API cuCtxDetach(CUcontext handle) {
-  return entry([&](Call& call) {
+  return entry([&](Call&) {
     const auto context = find_context(handle);
+    // PyCUDA detaches a primary context, too, when it forgets about it.
+    if (context == state().primary) {
+      if (--state().primary_users == 0) release_primary();
+      return;
+    }
     if (--context->users > 0) return;
     pop_if_current(context->handle);
-    destroy_context(call, context);
+    destroy_context(context);
   });
 }
 
@@ -205,17 +210,17 @@ CU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
 }
 
 CU_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return entry([&](Call& call) {
+  return entry([&](Call&) {
     check_device(device);
     if (!state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
-    if (--state().primary_users == 0) release_primary(call);
+    if (--state().primary_users == 0) release_primary();
   });
 }
 
 CU_API cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return entry([&](Call& call) {
+  return entry([&](Call&) {
     check_device(device);
-    if (state().primary) release_primary(call);
+    if (state().primary) release_primary();
   });
 }
 

@@ -1,23 +1,10 @@
 // Copies and fills. Bounds are checked under the lock; the bytes move without it, so that threads copy side by side.
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "driver.hpp"
 
 namespace workbench::driver {
 namespace {
-
-constexpr u64 kPage = 4096;
-
-// Whether this process has something at the first and the last byte: a wrong address is refused instead of ending it.
-bool mapped(u64 address, u64 bytes) {
-  const auto present = [](u64 at) {
-    unsigned char resident = 0;
-    return ::mincore(reinterpret_cast<void*>(at / kPage * kPage), 1, &resident) == 0;
-  };
-  return address >= kPage && address + bytes > address && present(address) && present(address + bytes - 1);
-}
 
 // One side of a copy: memory that the driver knows, or plain host memory.
 struct Side {

@@ -100,6 +100,7 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Event>> events;
   std::unordered_map<u64, std::shared_ptr<Module>> modules;
   std::unordered_map<u64, std::shared_ptr<Function>> functions;
+  std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
   std::map<u64, u64> freed;                                // address and size of the latest that are gone
   u64 used_bytes = 0, next_address = 0, generation = 1, allocation_count = 0;
@@ -152,6 +153,8 @@ std::shared_ptr<Allocation> find_allocation(u64 address, u64 bytes);
 std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes);
 // What lies at an address where nothing is: freed memory, or the end of which allocation.
 std::string describe_address(u64 address, u64 bytes);
+// Whether this process has something at the first and the last byte: a wrong address is refused instead of ending it.
+bool mapped(u64 address, u64 bytes);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(std::shared_ptr<Allocation> allocation);
 void drop_allocation(u64 address);
@@ -165,7 +168,7 @@ void advance(Context& context, CUstream stream, double seconds);
 void check_stream(const Context& context, CUstream stream);
 void synchronise(Context& context);
 
-void unload_module(Call& call, u64 handle);
+void unload_module(u64 handle);
 
 void watch_forks();
 

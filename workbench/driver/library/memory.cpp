@@ -84,6 +84,14 @@ void release(u64 address, bool (*fits)(const Allocation&), const char* wanted) {
 
 }  // namespace
 
+bool mapped(u64 address, u64 bytes) {
+  const auto present = [](u64 at) {
+    unsigned char resident = 0;
+    return ::mincore(reinterpret_cast<void*>(at / kPage * kPage), 1, &resident) == 0;
+  };
+  return address >= kPage && address + bytes > address && present(address) && present(address + bytes - 1);
+}
+
 u64 reserve_addresses(u64 bytes) {
   State& all = state();
   const u64 span = round_up(bytes, kAlignment) + kGap;
@@ -262,6 +270,7 @@ CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
     made->address = reinterpret_cast<u64>(pointer), made->size = bytes, made->host = static_cast<u8*>(pointer);
     made->where = Where::registered, made->flags = flags, made->context = call.context().get();
     if (!pointer || !bytes) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing to register"};
+    if (!mapped(made->address, bytes)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the host has no memory there"};
     const auto before = last_at_or_before(made->address + bytes - 1);
     if (before && before->address + before->size > made->address) {
       throw Refused{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part of it is registered or allocated here already"};

@@ -13,6 +13,8 @@ namespace {
 constexpr u64 kWhySize = 4096;
 constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
 
+constexpr const char* kNoLinker = "linking needs machine code; load one PTX module, or include the sources in one another";
+
 const Hooks& hooks() {
   if (state().closed) throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
   return state().hooks;
@@ -35,12 +37,15 @@ u64 load(Call& call, const char* image) {
   const std::shared_ptr<Context> context = call.context();
   const Hooks& to = hooks();
   state().modules[module->handle] = module;
+  const std::vector<u64> gone = std::move(state().unloaded);
+  state().unloaded.clear();
   call.lock.unlock();
+  for (u64 handle : gone) to.unload(handle);
   char why[kWhySize] = "";
   const CUresult result = to.load(module->handle, image, why, sizeof why);
   call.lock.lock();
   if (result) {
-    unload_module(call, module->handle);
+    unload_module(module->handle);
     throw Refused{result, why};
   }
   return module->handle;
@@ -157,7 +162,7 @@ u32 room_for_dynamic(const HookFunction& facts, int which) {
 
 }  // namespace
 
-void unload_module(Call& call, u64 handle) {
+void unload_module(u64 handle) {
   State& all = state();
   all.modules.erase(handle);
   std::erase_if(all.functions, [&](const auto& item) { return item.second->module == handle; });
@@ -165,11 +170,8 @@ void unload_module(Call& call, u64 handle) {
   for (const auto& [address, allocation] : all.allocations)
     if (allocation->module == handle) variables.push_back(address);
   for (u64 address : variables) drop_allocation(address);
-  if (all.closed) return;
-  const Hooks to = all.hooks;
-  call.lock.unlock();
-  to.unload(handle);
-  call.lock.lock();
+  // Not told now: a client unloads from destructors, which may run while a Python exception is on its way.
+  all.unloaded.push_back(handle);
 }
 
 }  // namespace workbench::driver
@@ -203,12 +205,14 @@ CU_API cuModuleLoadData(CUmodule* out, const void* image) {
   });
 }
 
-CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options, void** values) {
-  const CUresult result = cuModuleLoadData(out, image);
-  // The logs say in full what the code cannot; their sizes are set to what was written.
+namespace {
+
+// The logs say in full what the code cannot; their sizes are set to what was written.
+void write_logs(CUresult result, unsigned count, const int* options, void** values) {
+  if (!options || !values) return;
   char* log = nullptr;
   u64 room = 0;
-  for (unsigned i = 0; options && values && i < count; ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) room = reinterpret_cast<u64>(values[i]);
   }
@@ -218,10 +222,23 @@ CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int*
     written = std::min<u64>(std::strlen(text), room - 1);
     std::memcpy(log, text, written), log[written] = 0;
   }
-  for (unsigned i = 0; options && values && i < count; ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) values[i] = reinterpret_cast<void*>(written);
     if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
   }
+}
+
+}  // namespace
+
+CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options, void** values) {
+  const CUresult result = cuModuleLoadData(out, image);
+  write_logs(result, count, options, values);
+  return result;
+}
+
+CU_API cuLinkCreate_v2(unsigned count, int* options, void** values, void**) {
+  const CUresult result = remember(CUDA_ERROR_NOT_SUPPORTED, kNoLinker);
+  write_logs(result, count, options, values);
   return result;
 }
 
@@ -240,9 +257,9 @@ CU_API cuModuleLoad(CUmodule* out, const char* path) {
 }
 
 CU_API cuModuleUnload(CUmodule handle) {
-  return entry([&](Call& call) {
+  return entry([&](Call&) {
     find_handle(state().modules, handle, "module");
-    unload_module(call, reinterpret_cast<u64>(handle));
+    unload_module(reinterpret_cast<u64>(handle));
   });
 }
 

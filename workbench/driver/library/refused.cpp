@@ -6,7 +6,7 @@ using namespace workbench::driver;
 namespace {
 constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
-constexpr const char* kLinker = ": linking needs machine code; load one PTX module, or include the sources in one another";
+constexpr const char* kLinker = ": there is no linker, which cuLinkCreate says too";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
 constexpr const char* kPeers = ": there is one device";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
@@ -59,7 +59,6 @@ REFUSED(cuParamSetv, kOldLaunch)
 REFUSED(cuLinkAddData_v2, kLinker)
 REFUSED(cuLinkAddFile_v2, kLinker)
 REFUSED(cuLinkComplete, kLinker)
-REFUSED(cuLinkCreate_v2, kLinker)
 REFUSED(cuLinkDestroy, kLinker)
 
 REFUSED(cuIpcCloseMemHandle, kProcesses)
@@ -74,6 +73,9 @@ REFUSED(cuMemcpy3DPeer, kPeers)
 REFUSED(cuMemcpy3DPeerAsync, kPeers)
 
 REFUSED(cuProfilerInitialize, kProfiler)
+
+// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused.
+REFUSED(cuGetExportTable, ": private to NVIDIA's driver")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {

@@ -1,0 +1,220 @@
+"""The simulated driver by its own calls: what PyCUDA does not reach, or hides."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.driver import simulated_driver
+from workbench.driver.attributes import device_facts
+from workbench.driver.simulated import library_path, real_device
+from workbench.errors import ArgumentError, UnknownNameError
+
+PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .global .align 4 .u32 total = 7;
+.visible .entry add(.param .u64 out, .param .u32 n)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [n];
+    ld.global.u32 %r2, [%rd1];
+    add.u32 %r3, %r1, %r2;
+    st.global.u32 [%rd1], %r3;
+    ret;
+}
+"""
+U64, SIZE, VOID = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+
+
+@pytest.fixture
+def cuda(driver):
+    """The library with a context of the test's own current."""
+    library = ctypes.CDLL("libcuda.so.1")
+    assert library.cuInit(0) == 0
+    context = VOID()
+    assert library.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    yield library
+    assert library.cuCtxDestroy_v2(context) == 0
+
+
+def made(create, *arguments) -> VOID:
+    out = VOID()
+    assert create(ctypes.byref(out), *arguments) == 0
+    return out
+
+
+def allocated(cuda, size: int) -> U64:
+    out = U64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(out), SIZE(size)) == 0
+    return out
+
+
+def said(cuda, code: int) -> str:
+    text = ctypes.c_char_p()
+    assert cuda.cuGetErrorString(code, ctypes.byref(text)) == 0
+    return text.value.decode()
+
+
+def test_every_symbol_that_pycuda_links_against_is_there(pycuda):
+    """What its extension leaves undefined, by the system's own tools."""
+    from pycuda import _driver
+
+    listing = subprocess.run(["nm", "-D", "--undefined-only", _driver.__file__], capture_output=True, text=True)
+    wanted = set(re.findall(r"\bcu[A-Z]\w+", listing.stdout))
+    if not wanted:
+        pytest.skip("no nm on this machine")
+    assert len(wanted) > 130
+    library = ctypes.CDLL(str(library_path()))
+    assert [name for name in sorted(wanted) if not hasattr(library, name)] == []
+
+
+def test_parameters_by_pointers(cuda):
+    """As Numba and cuda.bindings launch; PyCUDA packs a buffer."""
+    module = made(cuda.cuModuleLoadData, PTX.encode())
+    function = made(cuda.cuModuleGetFunction, module, b"add")
+    memory = allocated(cuda, 4)
+    assert cuda.cuMemsetD32_v2(memory, 40, SIZE(1)) == 0
+    values = (VOID * 2)(ctypes.addressof(memory), ctypes.addressof(number := ctypes.c_uint32(2)))
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, values, None) == 0
+    back = np.zeros(1, np.uint32)
+    assert cuda.cuMemcpyDtoH_v2(VOID(back.ctypes.data), memory, SIZE(4)) == 0
+    assert back[0] == 42
+    assert number.value == 2
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 1
+    assert cuda.cuModuleUnload(module) == 0
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, values, None) == 400
+    assert "no such function" in said(cuda, 400)
+
+
+def test_registered_host_memory(cuda):
+    host = np.arange(1024, dtype=np.uint32)
+    assert cuda.cuMemHostRegister_v2(VOID(host.ctypes.data), SIZE(host.nbytes), 0) == 0
+    assert cuda.cuMemHostRegister_v2(VOID(host.ctypes.data + 8), SIZE(8), 0) == 712
+    address = U64()
+    assert cuda.cuMemHostGetDevicePointer_v2(ctypes.byref(address), VOID(host.ctypes.data), 0) == 0
+    function = made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, PTX.encode()), b"add")
+    values = (VOID * 2)(ctypes.addressof(address), ctypes.addressof(number := ctypes.c_uint32(5)))
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, values, None) == 0
+    assert host[0] == number.value
+    assert cuda.cuMemHostUnregister(VOID(host.ctypes.data)) == 0
+    assert cuda.cuMemHostUnregister(VOID(host.ctypes.data)) == 713
+    assert cuda.cuMemHostRegister_v2(VOID(1 << 40), SIZE(8), 0) == 1
+
+
+def test_freed_twice_and_freed_inside(cuda):
+    memory = allocated(cuda, 100)
+    assert cuda.cuMemFree_v2(U64(memory.value + 4)) == 1
+    assert "inside an allocation" in said(cuda, 1)
+    assert cuda.cuMemFree_v2(memory) == 0
+    assert cuda.cuMemFree_v2(memory) == 1
+    assert "that was freed" in said(cuda, 1)
+    assert cuda.cuMemFreeHost(VOID(memory.value)) == 1
+    assert allocated(cuda, 100).value != memory.value, "a stale pointer must not fit the next allocation"
+
+
+def test_memory_belongs_to_its_context(cuda):
+    memory, other = allocated(cuda, 64), made(cuda.cuCtxCreate_v2, 0, 0)
+    used = SIZE()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(used), ctypes.byref(total := SIZE())) == 0
+    within = allocated(cuda, 4096)
+    assert cuda.cuCtxDestroy_v2(other) == 0
+    free = SIZE()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    assert free.value == used.value, "what a context held goes with it"
+    assert cuda.cuMemsetD8_v2(within, 0, SIZE(1)) == 1
+    assert cuda.cuMemsetD8_v2(memory, 0, SIZE(64)) == 0
+    assert cuda.cuCtxPushCurrent_v2(other) == 201
+
+
+def test_pointer_attributes(cuda):
+    memory, value = allocated(cuda, 4096), U64()
+    managed = U64()
+    assert cuda.cuMemAllocManaged(ctypes.byref(managed), SIZE(64), 1) == 0
+    for which, address, expected in ((2, memory, 2), (11, memory, memory.value), (12, memory, 4096), (8, managed, 1)):
+        value.value = 0
+        assert cuda.cuPointerGetAttribute(ctypes.byref(value), which, U64(address.value + 8)) == 0
+        assert value.value == expected
+    assert cuda.cuPointerGetAttribute(ctypes.byref(value), 4, memory) == 1
+    assert cuda.cuPointerGetAttribute(ctypes.byref(value), 2, U64(1234567)) == 1
+
+
+def test_clocks_of_streams(cuda):
+    """Predicted times: a copy takes its bytes over the bandwidth, streams run beside each other, events order them."""
+    milliseconds = ctypes.c_float()
+
+    def elapsed(begin: VOID, end: VOID) -> float:
+        assert cuda.cuEventElapsedTime_v2(ctypes.byref(milliseconds), begin, end) == 0
+        return milliseconds.value
+
+    size = 8 << 20
+    host = np.zeros(size, np.uint8)
+    memory, facts = allocated(cuda, size), device_facts("h200")
+    one, two = (made(cuda.cuStreamCreate, 1) for _ in range(2))
+    begin, middle, end = (made(cuda.cuEventCreate, 0) for _ in range(3))
+    assert cuda.cuEventElapsedTime_v2(ctypes.byref(milliseconds), begin, end) == 400
+    assert "never recorded" in said(cuda, 400)
+
+    def copy(stream: VOID) -> None:
+        assert cuda.cuMemcpyHtoDAsync_v2(memory, VOID(host.ctypes.data), SIZE(size), stream) == 0
+
+    expected = 1e3 * (size / facts.host_bytes_per_second + facts.operation_seconds)
+    cuda.cuEventRecord(begin, one)
+    copy(one)
+    cuda.cuEventRecord(middle, one)
+    copy(two)
+    cuda.cuEventRecord(end, two)
+    assert elapsed(begin, middle) == pytest.approx(expected, rel=1e-4)
+    assert elapsed(begin, end) == pytest.approx(expected, rel=1e-4), "side by side"
+    cuda.cuStreamWaitEvent(two, middle, 0)
+    copy(two)
+    cuda.cuEventRecord(end, two)
+    assert elapsed(begin, end) == pytest.approx(2 * expected, rel=1e-4), "one after the other"
+
+
+def test_functions_by_name(cuda):
+    function, status = VOID(), ctypes.c_int()
+    assert cuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(function), 13000, U64(0), ctypes.byref(status)) == 0
+    assert (function.value, status.value) == (ctypes.cast(cuda.cuMemAlloc_v2, VOID).value, 0)
+    assert cuda.cuGetProcAddress_v2(b"cuNothing", ctypes.byref(function), 13000, U64(0), ctypes.byref(status)) == 500
+
+
+def test_one_driver_to_a_process(driver):
+    assert simulated_driver() is driver
+    with pytest.raises(ArgumentError, match="one driver"):
+        simulated_driver("l4")
+    with pytest.raises(ArgumentError, match="one driver"):
+        simulated_driver(memory_bytes=1 << 30)
+    with pytest.raises(UnknownNameError, match="h200"):
+        device_facts("h900")
+    assert (driver.simulated, driver.model, driver.memory_bytes) == (True, "h200", 64 << 20)
+
+
+def test_every_model_has_its_attributes():
+    models = {"a100-sxm-80gb": (8, 0), "h100-sxm": (9, 0), "h200": (9, 0), "l4": (8, 9), "rtx-4090": (8, 9)}
+    for key, arch in models.items():
+        facts = device_facts(key)
+        assert "simulated" in facts.name
+        assert (facts.attributes[75], facts.attributes[76]) == arch
+        assert set(facts.attributes) == set(range(1, 148))
+
+
+def test_nothing_of_it_is_on_the_systems_path():
+    """A program that does not ask for the simulated driver does not get it."""
+    if real_device() is not None:
+        pytest.skip("this machine has a driver of its own")
+    code = "import ctypes; ctypes.CDLL('libcuda.so.1')"
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert "cannot open shared object file" in done.stderr
+    assert Path(library_path()).parent.name == "driver"
