@@ -18,6 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers and nbval's kernels inherit the environment
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
+        os.environ["WORKBENCH_TESTS_WHEELS"] = os.environ.get("WORKBENCH_HOME", "")
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

@@ -6,6 +6,7 @@ Every figure of one result comes from one run on one machine, so that the ratios
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -99,6 +100,7 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
+    rows += _simulated_driver()
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
@@ -158,6 +160,18 @@ def _front_end(repeats: int) -> list[Row]:
     again = time.perf_counter() - start
     title = f"parse and decode {count:,} PTX instructions"
     return [Row(title, min(fresh)), Row("the same text again in the process", again)]
+
+
+def _simulated_driver() -> list[Row]:
+    """What PyCUDA on the simulated driver adds to a launch and to a copy; nothing where PyCUDA is not installed."""
+    if importlib.util.find_spec("pycuda") is None:
+        return []
+    found = _subprocess("workbench.bench.simulated_driver")
+    rows = []
+    for what, plain in (("launch", "launch of a small kernel"), ("copy", "copy of 256 MiB")):
+        ours = Row(f"{plain}, through PyCUDA", found[f"pycuda_{what}"], baseline=f"the time of {plain}")
+        rows += [Row(plain, found[what]), dataclasses.replace(ours, ratio=ours.seconds / found[what])]
+    return rows
 
 
 def _against(peer: Row, ours: str, rows: list[Row]) -> Row:

@@ -132,3 +132,10 @@ struct CUDA_MEMCPY3D {
   std::size_t dstPitch, dstHeight;
   std::size_t WidthInBytes, Height, Depth;
 };
+
+struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  CUstream hStream;
+  void* attrs;
+  unsigned numAttrs;
+};

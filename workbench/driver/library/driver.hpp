@@ -168,7 +168,23 @@ void advance(Context& context, CUstream stream, double seconds);
 void check_stream(const Context& context, CUstream stream);
 void synchronise(Context& context);
 
+// Refuses what is not PTX by its first bytes.
+void check_image(const char* image);
 void unload_module(u64 handle);
+
+// Where a client wants to read what went wrong: options of cuModuleLoadDataEx and cuLinkCreate.
+class Logs {
+ public:
+  Logs(unsigned count, const int* options, void** values);
+  // Writes what the latest call said if `result` is an error, and how long it is; returns `result`.
+  CUresult written(CUresult result) const;
+
+ private:
+  char* text_ = nullptr;
+  u64 room_ = 0;
+  void** size_ = nullptr;
+  void** info_size_ = nullptr;
+};
 
 void watch_forks();
 

@@ -1,6 +1,7 @@
 // Results and their words. cuGetErrorString says what the latest failing call of the thread found, where it can.
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -101,6 +102,25 @@ namespace workbench::driver {
 void watch_forks() {
   static std::once_flag once;
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
+}
+
+Logs::Logs(unsigned count, const int* options, void** values) {
+  for (unsigned i = 0; options && values && i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) text_ = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size_ = values + i, room_ = reinterpret_cast<u64>(values[i]);
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) info_size_ = values + i;
+  }
+}
+
+CUresult Logs::written(CUresult result) const {
+  u64 length = 0;
+  if (text_ && room_) {
+    length = result ? std::min<u64>(latest.size(), room_ - 1) : 0;
+    std::memcpy(text_, latest.c_str(), length), text_[length] = 0;
+  }
+  if (size_) *size_ = reinterpret_cast<void*>(length);
+  if (info_size_) *info_size_ = nullptr;
+  return result;
 }
 
 }  // namespace workbench::driver

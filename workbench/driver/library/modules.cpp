@@ -13,23 +13,12 @@ namespace {
 constexpr u64 kWhySize = 4096;
 constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
 
-constexpr const char* kNoLinker = "linking needs machine code; load one PTX module, or include the sources in one another";
-
 const Hooks& hooks() {
   if (state().closed) throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
   return state().hooks;
 }
 
 int attribute(int which) { return state().attributes.at(which); }
-
-// What an image is by its first bytes; only PTX can be run.
-void check_image(const char* image) {
-  if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
-  constexpr const char* remedy =
-      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc that comes with workbench";
-  if (!std::memcmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
-  if (!std::memcmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
-}
 
 u64 load(Call& call, const char* image) {
   check_image(image);
@@ -162,6 +151,14 @@ u32 room_for_dynamic(const HookFunction& facts, int which) {
 
 }  // namespace
 
+void check_image(const char* image) {
+  if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
+  constexpr const char* remedy =
+      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc that comes with workbench";
+  if (!std::memcmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
+  if (!std::memcmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
+}
+
 void unload_module(u64 handle) {
   State& all = state();
   all.modules.erase(handle);
@@ -205,41 +202,9 @@ CU_API cuModuleLoadData(CUmodule* out, const void* image) {
   });
 }
 
-namespace {
-
-// The logs say in full what the code cannot; their sizes are set to what was written.
-void write_logs(CUresult result, unsigned count, const int* options, void** values) {
-  if (!options || !values) return;
-  char* log = nullptr;
-  u64 room = 0;
-  for (unsigned i = 0; i < count; ++i) {
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) room = reinterpret_cast<u64>(values[i]);
-  }
-  u64 written = 0;
-  if (log && room) {
-    const char* text = result ? workbench_driver_latest_error() : "";
-    written = std::min<u64>(std::strlen(text), room - 1);
-    std::memcpy(log, text, written), log[written] = 0;
-  }
-  for (unsigned i = 0; i < count; ++i) {
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) values[i] = reinterpret_cast<void*>(written);
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
-  }
-}
-
-}  // namespace
-
 CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options, void** values) {
-  const CUresult result = cuModuleLoadData(out, image);
-  write_logs(result, count, options, values);
-  return result;
-}
-
-CU_API cuLinkCreate_v2(unsigned count, int* options, void** values, void**) {
-  const CUresult result = remember(CUDA_ERROR_NOT_SUPPORTED, kNoLinker);
-  write_logs(result, count, options, values);
-  return result;
+  const Logs logs(count, options, values);
+  return logs.written(cuModuleLoadData(out, image));
 }
 
 CU_API cuModuleLoadFatBinary(CUmodule* out, const void* image) { return cuModuleLoadData(out, image); }
@@ -355,6 +320,18 @@ CU_API cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
 
 CU_API cuFuncSetCacheConfig(CUfunction handle, int) {
   return entry([&](Call& call) { own_function(call, handle); });
+}
+
+CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+  return entry([&](Call& call) {
+    const CUlaunchConfig& c = needed(config, "config");
+    if (c.numAttrs) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "launch attributes: clusters and cooperative launches are not here"};
+    HookLaunch launch{};
+    launch.grid[0] = c.gridDimX, launch.grid[1] = c.gridDimY, launch.grid[2] = c.gridDimZ;
+    launch.block[0] = c.blockDimX, launch.block[1] = c.blockDimY, launch.block[2] = c.blockDimZ;
+    launch.dynamic_shared = c.sharedMemBytes;
+    start(call, function, launch, c.hStream, parameters, extra);
+  });
 }
 
 CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,

@@ -6,7 +6,6 @@ using namespace workbench::driver;
 namespace {
 constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
-constexpr const char* kLinker = ": there is no linker, which cuLinkCreate says too";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
 constexpr const char* kPeers = ": there is one device";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
@@ -55,11 +54,6 @@ REFUSED(cuParamSetSize, kOldLaunch)
 REFUSED(cuParamSetf, kOldLaunch)
 REFUSED(cuParamSeti, kOldLaunch)
 REFUSED(cuParamSetv, kOldLaunch)
-
-REFUSED(cuLinkAddData_v2, kLinker)
-REFUSED(cuLinkAddFile_v2, kLinker)
-REFUSED(cuLinkComplete, kLinker)
-REFUSED(cuLinkDestroy, kLinker)
 
 REFUSED(cuIpcCloseMemHandle, kProcesses)
 REFUSED(cuIpcGetEventHandle, kProcesses)

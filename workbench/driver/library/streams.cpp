@@ -76,6 +76,33 @@ CU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) {
   return entry([&](Call& call) { create_stream(call, out, flags); });
 }
 
+// All streams have the same priority.
+CU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return entry([&](Call& call) {
+    call.context();
+    if (least) *least = 0;
+    if (greatest) *greatest = 0;
+  });
+}
+
+CU_API cuStreamGetPriority(CUstream handle, int* priority) {
+  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(priority, "priority") = 0; });
+}
+
+CU_API cuStreamGetFlags(CUstream handle, unsigned* flags) {
+  return entry([&](Call& call) {
+    const std::shared_ptr<Context>& context = call.context();
+    needed(flags, "flags") = is_default(handle) ? 0 : own_stream(*context, handle).flags;
+  });
+}
+
+CU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle);
+    needed(out, "context") = reinterpret_cast<CUcontext>(call.context()->handle);
+  });
+}
+
 CU_API cuStreamDestroy_v2(CUstream handle) {
   return entry([&](Call&) {
     find_handle(state().streams, handle, "stream");

@@ -1,0 +1,77 @@
+"""What the simulated driver costs, in a process of its own: ``python -m workbench.bench.simulated_driver`` prints JSON.
+
+A launch through PyCUDA is compared with one of the same kernel on the PTX machine, a copy through PyCUDA with NumPy's.
+Both sides run in turn, so that they meet the same computer.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from workbench import ptx
+from workbench.driver import simulated_driver
+
+COPY_BYTES = 256 << 20
+_LAUNCHES, _COPIES = 400, 9
+_KERNEL = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry increment(.param .u64 x)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [x];
+    ld.global.u32 %r1, [%rd1];
+    add.u32 %r1, %r1, 1;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+"""
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def measure() -> dict[str, float]:
+    """Seconds of each: medians of the launches, the fastest of the copies."""
+    simulated_driver(force=True, memory_bytes=2 * COPY_BYTES)
+    import pycuda.autoprimaryctx  # noqa: F401
+    import pycuda.driver as cuda
+
+    count = np.zeros(1, np.uint32)
+    memory = cuda.to_device(count)
+    direct = ptx.Program(_KERNEL)["increment"]
+    through = cuda.module_from_buffer(_KERNEL.encode()).get_function("increment").prepare("P")
+    launches = [
+        (
+            _seconds(lambda: direct.launch(1, 1, [count])),
+            _seconds(lambda: through.prepared_call((1, 1), (1, 1, 1), memory)),
+        )
+        for _ in range(_LAUNCHES)
+    ]
+    assert count[0] == cuda.from_device(memory, 1, np.uint32)[0] == _LAUNCHES
+    host, copy = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
+    device = cuda.mem_alloc(COPY_BYTES)
+    copies = [
+        (_seconds(lambda: np.copyto(copy, host)), _seconds(lambda: cuda.memcpy_htod(device, host)))
+        for _ in range(_COPIES)
+    ]
+    return {
+        "launch": statistics.median(launch for launch, _ in launches),
+        "pycuda_launch": statistics.median(launch for _, launch in launches),
+        "copy": min(seconds for seconds, _ in copies),
+        "pycuda_copy": min(seconds for _, seconds in copies),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))

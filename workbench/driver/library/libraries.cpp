@@ -1,0 +1,39 @@
+// The newer way to load code (CUDA 12), which cuda.core and Numba take: a library is a module of the context that it was
+// loaded in, and a kernel is a function of it.
+#include "driver.hpp"
+
+using namespace workbench::driver;
+
+CU_API cuModuleLoadDataEx(CUmodule*, const void*, unsigned, int*, void**);
+CU_API cuModuleLoad(CUmodule*, const char*);
+CU_API cuModuleUnload(CUmodule);
+CU_API cuModuleGetFunction(CUfunction*, CUmodule, const char*);
+CU_API cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule, const char*);
+CU_API cuFuncGetAttribute(int*, int, CUfunction);
+CU_API cuFuncSetAttribute(CUfunction, int, int);
+
+CU_API cuLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int*, void**, unsigned) {
+  return cuModuleLoadDataEx(library, code, count, options, values);
+}
+
+CU_API cuLibraryLoadFromFile(void** library, const char* path, int*, void**, unsigned, int*, void**, unsigned) {
+  return cuModuleLoad(library, path);
+}
+
+CU_API cuLibraryUnload(void* library) { return cuModuleUnload(library); }
+CU_API cuLibraryGetKernel(void** kernel, void* library, const char* name) { return cuModuleGetFunction(kernel, library, name); }
+
+CU_API cuLibraryGetModule(CUmodule* module, void* library) {
+  return entry([&](Call&) { find_handle(state().modules, library, "library"), needed(module, "module") = library; });
+}
+
+CU_API cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library, const char* name) {
+  return cuModuleGetGlobal_v2(address, bytes, library, name);
+}
+
+CU_API cuKernelGetFunction(CUfunction* function, void* kernel) {
+  return entry([&](Call&) { find_handle(state().functions, kernel, "kernel"), needed(function, "function") = kernel; });
+}
+
+CU_API cuKernelGetAttribute(int* value, int which, void* kernel, CUdevice) { return cuFuncGetAttribute(value, which, kernel); }
+CU_API cuKernelSetAttribute(int which, int value, void* kernel, CUdevice) { return cuFuncSetAttribute(kernel, which, value); }

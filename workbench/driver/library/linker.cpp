@@ -1,0 +1,90 @@
+// The linker, as far as one PTX module goes: what comes out is what came in. Numba, for one, links whatever it compiles.
+#include <fstream>
+#include <sstream>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+struct Link {
+  Logs logs;
+  std::string image;
+};
+
+std::unordered_map<u64, std::shared_ptr<Link>>& links() {
+  static auto* all = new std::unordered_map<u64, std::shared_ptr<Link>>;
+  return *all;
+}
+
+void add(Link& link, std::string image) {
+  image.resize(image.size() + 4);  // an image is looked at by its first four bytes
+  check_image(image.c_str());
+  if (image.find(".version") == std::string::npos) {
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes PTX; libraries and objects are machine code"};
+  }
+  if (!link.image.empty()) {
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes one PTX module; include the sources in one another"};
+  }
+  link.image = std::move(image);
+}
+
+// One step of a link, whose logs tell how it went.
+template <class Body>
+CUresult step(void* handle, Body&& body) {
+  std::shared_ptr<Link> link;
+  const CUresult result = entry([&](Call& call) {
+    call.context();
+    link = find_handle(links(), handle, "link");
+    body(*link);
+  });
+  return link ? link->logs.written(result) : result;
+}
+
+}  // namespace
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+CU_API cuLinkCreate_v2(unsigned count, int* options, void** values, void** out) {
+  return entry([&](Call& call) {
+    call.context();
+    void*& handle = needed(out, "link");
+    const u64 number = new_handle();
+    links()[number] = std::make_shared<Link>(Link{Logs(count, options, values), {}});
+    handle = reinterpret_cast<void*>(number);
+  });
+}
+
+CU_API cuLinkAddData_v2(void* handle, int, void* data, std::size_t size, const char*, unsigned, int*, void**) {
+  return step(handle, [&](Link& link) {
+    const char* from = &needed(static_cast<const char*>(data), "data");
+    if (!mapped(reinterpret_cast<u64>(from), size)) throw Refused{CUDA_ERROR_INVALID_VALUE, "there is no such data"};
+    add(link, std::string(from, size));
+  });
+}
+
+CU_API cuLinkAddFile_v2(void* handle, int, const char* path, unsigned, int*, void**) {
+  return step(handle, [&](Link& link) {
+    std::ifstream file(&needed(path, "path"), std::ios::binary);
+    if (!file) throw Refused{CUDA_ERROR_FILE_NOT_FOUND, path};
+    std::ostringstream all;
+    all << file.rdbuf();
+    add(link, all.str());
+  });
+}
+
+CU_API cuLinkComplete(void* handle, void** image, std::size_t* size) {
+  return step(handle, [&](Link& link) {
+    if (link.image.empty()) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
+    needed(image, "image") = link.image.data();
+    if (size) *size = link.image.size();
+  });
+}
+
+CU_API cuLinkDestroy(void* handle) {
+  return entry([&](Call&) {
+    find_handle(links(), handle, "link");
+    links().erase(reinterpret_cast<u64>(handle));
+  });
+}
