@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | trace | tune | run | setup | bench``: the workbench from a terminal."""
+"""``workbench doctor | compare | trace | tune | export | run | setup | bench``: the workbench from a terminal."""
 
 from __future__ import annotations
 
