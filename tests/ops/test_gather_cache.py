@@ -47,7 +47,7 @@ def test_sizes_layouts_dtypes_and_scales(variant, judge):
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_random_legal_configurations(variant, count, judge):
     rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
     while seen < count:
@@ -148,7 +148,7 @@ class TestMemory:
         else:  # where it loads 16 codes per lane, it stores their 32 bytes in two halves
             assert 32 * report.global_store_sectors <= (2 if kind == "int8" else 1) * written
 
-    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.long)])
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
     def test_static_side(self, variant, arch):
         one = Case("pages", 4, 128, (256,), kv_cache_dtype="int8")
