@@ -235,7 +235,7 @@ def test_whatever_dies_the_guilty_are_found_and_nobody_else_is_lost(seed, tmp_pa
 
 
 def test_a_killed_process_costs_the_guilty_row_only_and_the_pool_is_replaced(pool, tmp_path):
-    check_deaths(pool, tmp_path, values=(1, 2, 5), crashes=[5])
+    check_deaths(pool, tmp_path, values=(1, 5), crashes=[5])
 
 
 def test_a_killed_worker_of_a_dask_cluster_with_one_slot_per_gpu_loses_no_row(dask, tmp_path):
@@ -253,7 +253,7 @@ def test_killed_workers_again_and_again(kind, tmp_path, request):
 def check_deaths(executor, folder: Path, values: tuple[int, ...], crashes: list[int]) -> None:
     log, mark, store = folder / "log", folder / "killed once", folder / "store.sqlite"
     variant = toy.steps_variant(values=values, log=log, behaviour=functools.partial(kill_by_value, mark=mark))
-    run = tune_steps(variant, executor=executor, store=store)
+    run = tune_steps(variant, executor=executor, store=store, strategy=in_order)
     assert [trial.config["STEPS"] for trial in run.trials if trial.outcome == "crash"] == crashes
     assert len(run.ranking) == len(values) - len(crashes)
     assert mark.exists() == (7 in values)

@@ -16,8 +16,8 @@ worker that has a GPU with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES``
 and CUDA C++, where the work is done outside of Python; Triton's variants take turns in them.
 
 A task that raises costs its row (``crash``). When a worker is lost, all that was under way may be to blame, as a pool
-does not say whose worker it was: it is tried again in halves, until the guilty one is found alone. One that ends two
-workers while it is alone is a ``crash``; no other row is lost.
+does not say whose worker it was: it is tried again in halves, until the guilty one is found alone. One that is alone in
+being lost twice is a ``crash``; no other row is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IN_FLIGHT = 128
 """Attempts that are claimed and handed to the executor, which queues those that its workers do not take at once."""
 
 DEATHS = 2
-"""What ends this many workers while nothing else is under way is a crash."""
+"""What is lost this often, and nothing else with it, is a crash."""
 
 
 def check_executor(executor: Executor | None) -> None:
@@ -73,8 +73,6 @@ class ClusterAttempts(Attempts):
         self._running: dict[Future, Attempt] = {}
         self._lost: list[Attempt] = []
         self._suspects: deque[list[Attempt]] = deque()
-        self._together = 0
-        """How many were under way since there was nothing under way."""
         self._deaths: Counter[str] = Counter()
 
     def __exit__(self, *error) -> None:
@@ -120,8 +118,6 @@ class ClusterAttempts(Attempts):
         """Nothing: the worker compiles."""
 
     def _submit(self, attempts: Iterable[Attempt]) -> None:
-        if not self._running:
-            self._together = 0
         for attempt in attempts:
             task = Task(
                 variant=Shipped(attempt.variant),
@@ -138,11 +134,10 @@ class ClusterAttempts(Attempts):
                 self._renew()
                 future = self._executor.submit(run_task, task)
             self._running[future] = attempt
-            self._together += 1
 
     def _try_again(self) -> None:
         """Find among those that were under way when a worker was lost the one that ends it."""
-        if self._together == 1 and self._lost:
+        if len(self._lost) == 1:
             (attempt,) = self._lost
             self._deaths[attempt.identity.key] += 1
             if self._deaths[attempt.identity.key] == DEATHS:

@@ -154,7 +154,7 @@ def draw_history(trials: Sequence[Trial], label: str, ax=None):
     ax.set(xlabel="attempt", ylabel=label, yscale="log")
     ax.spines[["top", "right"]].set_visible(False)
     if trials:
-        ax.legend(fontsize=8)
+        ax.legend(fontsize=8, loc="upper right")  # looking for the best place among many points takes seconds
     return ax
 
 

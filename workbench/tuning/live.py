@@ -56,7 +56,7 @@ class LiveTuning:
 
     @property
     def phase(self) -> str:
-        """ "running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
+        """One of "running", "stopping" (the present attempt is the last one), "stopped", "done" or "failed"."""
         if self._error is not None:
             return "failed"
         if self._run is not None:

@@ -139,6 +139,9 @@ class TuningView(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
+        data, metadata = bundle
+        if not self._shown:
+            return data | {"text/plain": repr(self)}, metadata
         with self._lock:
             figure, axes = plt.subplots(1, 2 if self.y else 1, figsize=(11, 3.8), layout="constrained", squeeze=False)
             draw_history(self._shown, self.unit.replace("µs", "[µs]"), axes[0, 0])
@@ -149,7 +152,6 @@ class TuningView(anywidget.AnyWidget):
         png = io.BytesIO()
         figure.savefig(png, format="png", bbox_inches="tight", dpi=90)
         plt.close(figure)
-        data, metadata = bundle
         return data | {"text/plain": repr(self), "image/png": png.getvalue()}, metadata
 
     # -- choices ------------------------------------------------------------------------------------------------
