@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.home import home as user_home
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """One empty home for the whole run: it neither reads nor changes what the user compiled and tuned.
@@ -19,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
-        os.environ["WORKBENCH_TESTS_WHEELS"] = os.environ.get("WORKBENCH_HOME", "")
+        os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

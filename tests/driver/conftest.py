@@ -42,11 +42,7 @@ def _begin_setup() -> None:
     log, status = home() / "pycuda-setup.log", _status()
     command = f'"{sys.executable}" -m workbench.cli setup pycuda >"{log}" 2>&1; echo $? >"{status}.new"; '
     command += f'mv "{status}.new" "{status}"'
-    environment = dict(os.environ)
-    environment.pop("WORKBENCH_HOME")
-    if kept := environment.get("WORKBENCH_TESTS_WHEELS"):
-        environment["WORKBENCH_HOME"] = kept
-    subprocess.Popen(["/bin/sh", "-c", command], env=environment, start_new_session=True)
+    subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
 
 
 def _problem() -> str | None:

@@ -80,7 +80,7 @@ NOTES = """
   given out again soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.
 - `register_host_memory` fails in PyCUDA 2026.1 itself (its own test is marked so); the driver call works.
-- Of PyCUDA's own `test_driver.py` all pass but the two of device code that launches kernels (19 passed, 11 skipped, 1
+- Of PyCUDA's own `test_driver.py` all pass but the two that link with the device runtime (19 passed, 11 skipped, 1
   expected failure).
 
 ## Other clients
@@ -88,8 +88,8 @@ NOTES = """
 Tried by hand, with `simulated_driver(force=True)` first; they are not part of the tests.
 
 - `cuda.bindings` 13.5 works: driver calls, modules from PTX, launches, copies, streams.
-- Numba-CUDA 0.30 finds the device and compiles, and stops at the driver's linker, which is not here.
-- `cuda.core` 1.2 finds the device; its streams need calls that are not here.
+- Numba-CUDA 0.30 with its own compiler (NVVM) works: `@cuda.jit`, launches with host and device arrays.
+- `cuda.core` 1.2 works: devices, streams, `Program`, kernels from PTX, buffers, `launch`.
 """
 
 

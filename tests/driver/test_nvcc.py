@@ -110,6 +110,7 @@ def test_a_kept_wheel_is_installed_and_a_failure_has_its_log(fresh_home: Path, m
     monkeypatch.setattr(pycuda_setup, "_pip", lambda *arguments: calls.append(arguments))
     wheels = fresh_home / "wheels"
     wheels.mkdir(parents=True)
+    monkeypatch.setenv("WORKBENCH_WHEELS", str(wheels))
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     wheel = wheels / f"pycuda-{pycuda_setup.VERSION}-{tag}-{tag}-linux_x86_64.whl"
     wheel.write_bytes(b"")

@@ -3,7 +3,7 @@
 PyCUDA has no wheels and looks for an installed CUDA toolkit. What it needs of one is little: ``cuda.h``, which NVIDIA's
 runtime package has, ``cudaProfiler.h``, which stands here, and a ``libcuda`` to link against, for which the simulated
 driver serves; the extension names it by its soname only, so that the result works with a real driver too. The wheel is
-kept in the workbench's home: another environment of the same Python takes it from there.
+kept in the workbench's home, or in ``$WORKBENCH_WHEELS``: another environment of the same Python takes it from there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import subprocess
 import sys
 import tarfile
@@ -53,7 +54,7 @@ def install(say: Callable[[str], object] = print) -> str:
     Building takes about a minute of one core and needs a package index. Raises MissingToolError, with the end of the
     log, where that fails.
     """
-    wheels = home() / "wheels"
+    wheels = Path(os.environ.get("WORKBENCH_WHEELS") or home() / "wheels")
     wheels.mkdir(parents=True, exist_ok=True)
     with open(wheels / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits, and finds it done
