@@ -93,6 +93,8 @@ def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypa
     ours = shutil.which("nvcc")
     assert Path(ours).parent == tools.driver_nvcc_folder()
     assert tools.installed_nvcc() == before
+    monkeypatch.setenv("WORKBENCH_HOME", str(fresh_home / "another"))
+    assert tools.installed_nvcc() == before
     assert "simulated driver" in subprocess.run([ours, "--version"], capture_output=True, text=True, check=True).stdout
 
 

@@ -47,9 +47,18 @@ def driver_nvcc_folder() -> Path:
 def installed_nvcc() -> Path | None:
     """The nvcc on PATH that is NVIDIA's, not the one that the simulated driver puts there."""
     folders = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part]
-    others = [part for part in folders if Path(part) != driver_nvcc_folder()]
+    others = [part for part in folders if not _is_drivers_nvcc(Path(part) / "nvcc")]
     found = shutil.which("nvcc", os.F_OK | os.X_OK, os.pathsep.join(others))
     return Path(found) if found else None
+
+
+def _is_drivers_nvcc(program: Path) -> bool:
+    """Told by its text: it may stand in another home than the present one."""
+    try:
+        with open(program, "rb") as file:
+            return b"workbench.driver.nvcc" in file.read(512)
+    except OSError:
+        return False
 
 
 def toolkit_folders() -> list[Path]:
