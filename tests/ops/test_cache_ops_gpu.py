@@ -8,7 +8,7 @@ from workbench.errors import ArgumentError
 from workbench.ops import contiguous_attention, copy_blocks, reshape_and_cache
 
 pytestmark = pytest.mark.gpu
-NAMES = ("causal_attention", "contiguous_attention", "copy_blocks", "reshape_and_cache")
+NAMES = ("causal_attention", "contiguous_attention", "copy_blocks", "gather_cache", "reshape_and_cache", "swap_blocks")
 ALL = [(variant, name) for op in NAMES for variant in ops.variants(op) for name in ops.get(op).cases]
 
 
