@@ -7,7 +7,8 @@ import torch
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache import PagedKVCache
-from workbench.models import Engine, Sampling, generate
+from workbench.models import Engine, Sampling, generate, make_cache
+from workbench.models.caches import TOKEN_SCALES
 from workbench.models.sampling import GenerationError
 
 
@@ -47,6 +48,28 @@ def test_every_request_gets_what_it_gets_alone(tiny, preemption, cache):
     assert kv.manager.num_free_blocks == 16
     assert not kv.manager.sequences
     assert kv.manager.statistics().used_host_blocks == 0
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_a_quantized_cache_is_read_back_after_a_preemption(tiny, preemption):
+    """Each token is the best by what an INT8 cache keeps of those before it, however often it was computed again."""
+    kv = pool(kv_cache_dtype="int8", num_host_blocks=40, **TOKEN_SCALES)
+    engine = Engine(tiny, kv, max_num_seqs=6, preemption=preemption)
+    wanted = {engine.add(prompt, max_new_tokens=count, stop=()): prompt for prompt, count in requests(16)}
+    preempted = sum(len(step.preempted) for step in engine.run())
+    assert preempted > 3
+    different = total = 0
+    for name, prompt in wanted.items():
+        tokens = engine.results[name].tokens
+        alone = make_cache("paged int8", tiny, num_tokens=48, read_back=True)
+        step = alone.begin("a", prompt + tokens)
+        logits = tiny.logits(tiny(step.tokens, step.positions, step.attend))[len(prompt) - 1 : -1]
+        for row, token in zip(logits, tokens, strict=True):
+            total += 1
+            if int(row.argmax()) != token:  # a code that rounds the other way moves logits by some hundredths
+                assert float(row.max() - row[token]) < 0.2
+                different += 1
+    assert different <= total // 50
 
 
 def test_requests_join_and_leave_while_others_run(tiny):

@@ -144,6 +144,26 @@ def test_beams_end_where_they_stop(tiny, prompt):
     assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.parametrize("kind", ["paged int8", "paged fp8_e4m3", "paged fp8_e5m2"])
+def test_quantized_caches_hold_less_and_write_nearly_the_same(tiny, prompt, kind):
+    """A quarter of the bytes of float32, and for every token and head 4 bytes of scale beside its 16."""
+    exact, small = (make_cache(name, tiny, num_tokens=64) for name in ("paged", kind))
+    for cache in (exact, small):
+        cache.begin("a", prompt)
+    assert small.memory().used_bytes == exact.memory().used_bytes * (16 + 4) // (4 * 16)
+    for cache in (exact, small):
+        cache.free("a")
+    found = parallel_samples(tiny, prompt, 3, sampling=DRAWN, max_new_tokens=6, stop=(), cache=make_cache(
+        kind, tiny, num_tokens=32, num_seqs=3))  # fmt: skip
+    assert [len(sample) for sample in found] == [6, 6, 6]
+    step = advance(tiny, small.begin("b", prompt))
+    torch.testing.assert_close(step, advance(tiny, exact.begin("b", prompt)))  # a prompt sees what was computed
+    logits = [advance(tiny, cache.extend({"b": [5]})) for cache in (exact, small)]
+    error = float((logits[0] - logits[1]).abs().max())
+    bits = {"paged int8": 6, "paged fp8_e4m3": 4, "paged fp8_e5m2": 3}[kind]  # that a number keeps
+    assert 0 < error < 2.0**-bits * float(logits[0].abs().max())
+
+
 def test_a_draw_follows_its_distribution():
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -30.0])
     chances = probabilities(logits, Sampling(temperature=0.5))
@@ -234,5 +254,5 @@ def test_bad_sampling():
     for wrong in ({"temperature": -1}, {"temperature": float("nan")}, {"top_k": 0}, {"top_p": 0}, {"top_p": 1.1}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             Sampling(**wrong)
-    with pytest.raises(ArgumentError, match="paged"):
+    with pytest.raises(ArgumentError, match="fp8"):
         make_cache("fp4", None, num_tokens=1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -229,8 +229,8 @@ class PagedCache:
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             self.kv.write(layer, key, value, placed.slot_mapping)
-            caches = self.kv.layers[layer]
-            return paged_attention(query, *caches, block_tables, seq_lens, layout=self.kv.layout, variant=self.variant)
+            caches, options = self.kv.layers[layer], self.kv.attention_options(layer)
+            return paged_attention(query, *caches, block_tables, seq_lens, variant=self.variant, **options)
 
         return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
@@ -257,16 +257,31 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
 
 
-CACHES = ("none", "contiguous", "paged")
+CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2")
 """The names that `make_cache` knows."""
 
+TOKEN_SCALES = {"k_scale": "token", "v_scale": "token"}
+"""Scales that a quantized `PagedKVCache` finds by itself: one for every token and head."""
 
-def make_cache(kind: str, model: GPT, *, num_tokens: int, num_seqs: int = 1, block_size: int = 16) -> ModelCache:
+
+def make_cache(
+    kind: str,
+    model: GPT,
+    *,
+    num_tokens: int,
+    num_seqs: int = 1,
+    block_size: int = 16,
+    scales: Mapping[str, Any] = TOKEN_SCALES,
+    read_back: bool = False,
+) -> ModelCache:
     """A cache for so many sequences of at most so many tokens each.
 
     Args:
         kind: one of `CACHES`.
         num_tokens: a contiguous row has so many; a paged pool has the blocks for ``num_seqs`` such sequences.
+        block_size: tokens of a block.
+        scales: the k_scale and v_scale of a quantized `PagedKVCache`, e.g. of `calibrated_scales`.
+        read_back: see `PagedCache`.
     """
     if kind not in CACHES:
         raise UnknownNameError("kind", repr(kind), ", ".join(CACHES), "See workbench.models.caches.")
@@ -278,7 +293,11 @@ def make_cache(kind: str, model: GPT, *, num_tokens: int, num_seqs: int = 1, blo
     if kind == "contiguous":
         return ContiguousCache(ContiguousKVCache(max_batch_size=num_seqs, max_seqlen=num_tokens, **sizes))
     num_blocks = num_seqs * -(-num_tokens // block_size)
-    return PagedCache(PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes))
+    _, _, quantized = kind.partition(" ")
+    options = {"kv_cache_dtype": quantized, **scales} if quantized else {}
+    return PagedCache(
+        PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes, **options), read_back=read_back
+    )
 
 
 def _check_single(batch: Batch) -> None:

@@ -10,6 +10,7 @@ ways of Kwon et al., "Efficient Memory Management for Large Language Model Servi
 A request gets the tokens that it would get alone, up to rounding: how many rows a matrix product has decides in which
 order its sums are rounded, so that logits differ in the last bits with the size of the batch. Where two tokens are
 that close, greedy choices may differ; nothing else of the batch takes part. (The same holds for serving systems.)
+Over a quantized cache, alone means with ``read_back`` (`PagedCache`): a prompt too sees its past as the cache keeps it.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ class Engine:
         self.model, self.preemption = model, preemption
         self.max_num_seqs = check_count("max_num_seqs", max_num_seqs, 1, "Requests that run at a time.")
         self.results: dict[str, Result] = {}
-        self._cache, self._manager = PagedCache(cache), cache.manager
+        # What is computed again must come out as it was: from a quantized cache, through what the cache keeps.
+        self._cache = PagedCache(cache, read_back=cache.kv_cache_dtype != "auto")
+        self._manager = cache.manager
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []  # the oldest first, as are the others
         self._swapped: deque[_Request] = deque()
