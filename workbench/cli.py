@@ -171,7 +171,7 @@ def setup_pycuda() -> None:
 )
 @click.option("--seed", default=0, show_default=True, help="Of the first weights and the order of the text.")
 def train_gpt(out: str, steps: int | None, seed: int) -> None:
-    """Train the small model of workbench.models on the text that this Python ships: about 15 minutes of CPU time.
+    """Train the small model of workbench.models on the text that this Python ships: 15 to 20 minutes of CPU time.
 
     Writes gpt.safetensors, training.json (the record) and held_out.json.gz (what it was not trained on).
     """
@@ -265,6 +265,28 @@ def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
     from workbench.bench.predict import run
 
     result = run(list(sweeps) or None)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@bench.command("generate")
+@click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_generate(new_tokens: int, as_json: bool) -> None:
+    """The small model over every cache: tokens per second, bytes, waste, and growth with length."""
+    from workbench.bench.generate import run
+
+    result = run(new_tokens=new_tokens)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@bench.command("perplexity")
+@click.option("--windows", default=None, type=click.IntRange(min=2), help="Windows of text (default: all there are).")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def bench_perplexity(windows: int | None, as_json: bool) -> None:
+    """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
+    from workbench.bench.perplexity import run
+
+    result = run(num_windows=windows)
     click.echo(result.to_json() if as_json else str(result))
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from workbench.models.checkpoint import FORMAT, CheckpointError, save
-from workbench.models.checkpoint import load as load_gpt
+from workbench.models import CheckpointError, load_gpt
+from workbench.models.checkpoint import FORMAT, save
 from workbench.models.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer([(97 + i, 98) for i in range(43)])

@@ -1,4 +1,12 @@
-"""Models over the caches and kernels of this package. The names below are loaded when first used."""
+"""A small language model that runs on the caches and kernels of this package: the end of the walk.
+
+    from workbench.models import load_gpt, stream_text
+    model, tokenizer = load_gpt()
+    for piece in stream_text(model, tokenizer, "The with statement", max_new_tokens=40):
+        print(piece, end="")
+
+The names below are loaded when first used.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +27,14 @@ _LAZY = {
     "beam_search": "workbench.models.beam",
     "decode_case": "workbench.models.decode_step",
     "generate": "workbench.models.generation",
+    "held_out_documents": "workbench.models.shipped",
+    "load_gpt": "workbench.models.shipped",
     "make_cache": "workbench.models.caches",
     "parallel_samples": "workbench.models.generation",
+    "recorded_activations": "workbench.models.shipped",
     "stream": "workbench.models.generation",
     "stream_text": "workbench.models.generation",
+    "training_record": "workbench.models.shipped",
 }
 
 __all__ = list(_LAZY)
@@ -44,6 +56,10 @@ if TYPE_CHECKING:
     from workbench.models.gpt import GPT as GPT
     from workbench.models.gpt import GPTConfig as GPTConfig
     from workbench.models.sampling import Sampling as Sampling
+    from workbench.models.shipped import held_out_documents as held_out_documents
+    from workbench.models.shipped import load_gpt as load_gpt
+    from workbench.models.shipped import recorded_activations as recorded_activations
+    from workbench.models.shipped import training_record as training_record
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)

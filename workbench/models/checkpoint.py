@@ -45,11 +45,13 @@ def load(
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is not readable as safetensors: {error}. `save` writes such a file.") from error
+        raise CheckpointError(
+            f"{path} is not readable as safetensors: {error}. `workbench train-gpt` writes such a file."
+        ) from error
     if metadata.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} is a safetensors file of format {metadata.get('format')!r}; allowed: {FORMAT!r}. "
-            "Checkpoints of other models do not load here; `save` writes one that does."
+            "Checkpoints of other models do not load here; `workbench train-gpt` writes one that does."
         )
     try:
         config = GPTConfig(**json.loads(metadata["config"]))

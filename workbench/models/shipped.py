@@ -1,0 +1,48 @@
+"""What the package ships of its model: the checkpoint, how it was trained, and what was recorded from it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from workbench.models import checkpoint
+from workbench.models.gpt import GPT
+from workbench.models.tokenizer import Tokenizer
+
+FOLDER = Path(__file__).parents[1] / "recorded" / "gpt"
+
+
+def load_gpt(
+    path: str | Path | None = None, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> tuple[GPT, Tokenizer]:
+    """The shipped model and its tokenizer, or those of a checkpoint that ``workbench train-gpt`` wrote.
+
+    Raises:
+        CheckpointError: see `workbench.models.checkpoint.load`.
+    """
+    return checkpoint.load(path or FOLDER / "gpt.safetensors", dtype=dtype, device=device)
+
+
+def training_record() -> dict:
+    """How the shipped checkpoint was trained: source, licence, sizes, seed, date, time, loss curve, held-out loss."""
+    return json.loads((FOLDER / "training.json").read_text())
+
+
+def held_out_documents() -> dict[str, str]:
+    """The documents by name that the shipped checkpoint was not trained on (Python's own text, licence PSF-2.0)."""
+    return json.loads(gzip.decompress((FOLDER / "held_out.json.gz").read_bytes()))
+
+
+def recorded_activations() -> dict[str, torch.Tensor]:
+    """Queries, keys and values of the shipped model on a held-out text, as a cache would be given them.
+
+    Returns:
+        ``keys``, ``values [num_layers, num_tokens, num_kv_heads, head_size] float16`` and
+        ``queries [num_layers, num_queries, num_heads, head_size] float16``, those of the last tokens; keys and queries
+        after the rotary turn. `workbench.models.activations.record` made them.
+    """
+    return load_file(FOLDER / "activations.safetensors")
