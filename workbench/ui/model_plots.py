@@ -99,7 +99,8 @@ def perplexity_changes(rows: Sequence[Perplexity], *, ax=None):
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(shown)), [row.name for row in shown])
     ax.set_xscale("symlog", linthresh=1, linscale=1.5)
-    ticks = [-1, 0, 1, 10, 100, 1000]
+    left, right = ax.get_xlim()
+    ticks = [tick for tick in (-10, -1, 0, 1, 10, 100, 1000) if 3 * left < tick < 3 * right]
     ax.set_xticks(ticks, [f"{tick:+d} %" if tick else "0" for tick in ticks])
     ax.set(ylim=(len(shown) - 0.5, -0.5), xlabel=f"perplexity against {rows[0].name}")
     ax.spines[["top", "right"]].set_visible(False)
