@@ -44,7 +44,8 @@ class PagedCache(Cache):
         num_blocks: blocks of the pool; a batch needs at most ``ceil(tokens / block_size)`` for each row.
         block_size: tokens per block.
         dtype: of keys and values; default the model's.
-        layout, device: as in `PagedKVCache`.
+        layout, device, kv_cache_dtype, k_scale, v_scale: as in `PagedKVCache`. The new tokens of a first prompt see each
+            other's keys and values as they are; everything later sees the quantized ones.
         variant: of `paged_attention`.
 
     Raises:
@@ -61,6 +62,9 @@ class PagedCache(Cache):
         dtype: torch.dtype | None = None,
         layout: str = "nhd",
         device: torch.device | str = "cpu",
+        kv_cache_dtype: str = "auto",
+        k_scale: Any = None,
+        v_scale: Any = None,
         variant: str = "auto",
     ):
         config = config.get_text_config(decoder=True)
@@ -76,6 +80,9 @@ class PagedCache(Cache):
             layout=layout,
             device=device,
             sliding_window=windows[0] if len(set(windows)) == 1 else None,
+            kv_cache_dtype=kv_cache_dtype,
+            k_scale=k_scale,
+            v_scale=v_scale,
         )
         self.step = _Step(self.paged)
         super().__init__(layers=[PagedLayer(self, index, window) for index, window in enumerate(windows)])
@@ -150,12 +157,16 @@ class PagedLayer(CacheLayerMixin):
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
             return self._prompt(query, key, value, how)
+        k_scale, v_scale = paged.scales[self.index]
         out = paged_attention(
             query[:, :, 0].contiguous(),
             *paged.layers[self.index],
             step.block_tables,
             step.seq_lens,
             layout=paged.layout,
+            kv_cache_dtype=paged.kv_cache_dtype,
+            k_scale=k_scale,
+            v_scale=v_scale,
             sliding_window=self.sliding_window,
             variant=self.cache.variant,
             **how,
