@@ -144,20 +144,23 @@ def test_a_kernel_of_choice_serves_the_model(variant):
     assert same_scores(generate(model, cache, max_new_tokens=4), generate(model, max_new_tokens=4))
 
 
-@pytest.mark.parametrize(("kind", "share"), [("int8", 0.02), ("fp8_e4m3", 0.1), ("fp8_e5m2", 0.2)])
-def test_a_quantized_cache_is_near_and_an_eighth_of_the_precision_is_seen(kind, share):
-    """Logits of the first step after the prompt differ by a small share of their spread; a wrong scale by far more."""
-    model = model_of("llama")
+@pytest.mark.parametrize(("kind", "share"), [("int8", 0.05), ("fp8_e4m3", 0.12), ("fp8_e5m2", 0.2)])
+def test_a_quantized_cache_is_near(kind, share, monkeypatch):
+    """Logits of the step after the prompt move by a share of their spread (RMS); by far more under a wrong scale."""
+    model, op = model_of("llama"), hf.paged_attention
     exact = generate(model, max_new_tokens=2).logits[1]
-    sizes = {"num_blocks": 30, "kv_cache_dtype": kind}
-    cache = hf.PagedCache(model.config, k_scale="token", v_scale="token", **sizes)
-    near = generate(model, cache, max_new_tokens=2).logits[1]
-    assert 0 < (near - exact).abs().max() < share * exact.std()
-    codes = sum(tensor.numel() * tensor.element_size() for pair in cache.paged.layers for tensor in pair)
-    whole = hf.PagedCache(model.config, num_blocks=30).paged.layers
-    assert 4 * codes == sum(tensor.numel() * tensor.element_size() for pair in whole for tensor in pair)
-    far = generate(model, hf.PagedCache(model.config, k_scale=1.0, v_scale=40.0, **sizes), max_new_tokens=2).logits[1]
-    assert (far - exact).abs().max() > 3 * share * exact.std()
+
+    def moved() -> float:
+        sizes = {"num_blocks": 30, "kv_cache_dtype": kind}
+        cache = hf.PagedCache(model.config, k_scale="token", v_scale="token", **sizes)
+        assert {side.element_size() for pair in cache.paged.layers for side in pair} == {1}
+        found = generate(model, cache, max_new_tokens=2).logits[1]
+        return float((found - exact).square().mean().sqrt() / exact.std())
+
+    assert 0 < moved() < share
+    wrong = lambda *tensors, v_scale, **options: op(*tensors, v_scale=2 * v_scale, **options)  # noqa: E731
+    monkeypatch.setattr(hf, "paged_attention", wrong)
+    assert moved() > 2 * share
 
 
 def test_a_checkpoint_from_a_folder(tmp_path):

@@ -44,7 +44,7 @@ class PagedCache(Cache):
         num_blocks: blocks of the pool; a batch needs at most ``ceil(tokens / block_size)`` for each row.
         block_size: tokens per block.
         dtype: of keys and values; default the model's.
-        layout, device, kv_cache_dtype, k_scale, v_scale: as in `PagedKVCache`. The new tokens of a first prompt see each
+        layout, device, kv_cache_dtype, k_scale, v_scale: as in `PagedKVCache`. The tokens of a first prompt see each
             other's keys and values as they are; everything later sees the quantized ones.
         variant: of `paged_attention`.
 
