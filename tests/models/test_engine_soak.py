@@ -102,10 +102,10 @@ def soak(model, number, seed, **options):
 )
 def test_hundreds_of_requests(minute, options):
     swaps = options["preemption"] == "swap"
-    seen = soak(minute, 600, seed=5, **options)
+    seen = soak(minute, 400, seed=5, **options)
     # It went everywhere, or it would prove little.
-    assert min(seen["refused"], seen["preempted"], seen["together"]) > 20, seen
-    assert (seen["swapped"] > 20) == swaps, seen
+    assert min(seen["refused"], seen["preempted"], seen["together"]) > 10, seen
+    assert (seen["swapped"] > 10) == swaps, seen
 
 
 @pytest.mark.long

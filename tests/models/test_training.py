@@ -29,6 +29,7 @@ def test_prose_is_joined_and_code_is_not():
     assert "third_thing)\n    print(value)  # and so on" in text
 
 
+@pytest.mark.long
 def test_nothing_held_out_is_trained_on():
     corpus = standard_library_text()
     training = {part.strip() for text in corpus.training.values() for part in text.split("\n\n") if len(part) > 60}
