@@ -2,8 +2,9 @@
 
 A point is a head size, a page size, heads, dtypes and scales of query and cache, features, a layout, a kind of input
 and a configuration, with seven sequences of uneven length; pages are shuffled, and every slot that no token owns holds
-NaN. Every run takes, for each kernel, points in which each value occurs and, of the shorter lists, each pair of values;
-``pytest -m full`` takes the whole product of head size, page size, dtype and cache dtype, the rest drawn by chance.
+NaN. Every run takes, for each kernel, points in which each value occurs and, of the shortest lists, each pair; ``-m
+long`` takes the pairs of longer lists, and ``-m full`` the whole product of head size, page size, dtype and cache
+dtype, the rest drawn by chance.
 """
 
 import itertools
@@ -30,7 +31,7 @@ FACTORS = {
     "family": ("needles", "zero_query", "one_hot_value", "large_scores"),
 }
 PRODUCT = ("head_size", "block_size", "dtype", "kv_cache_dtype")
-MOST_PAIRS = 27  # of two lists in every run: a longer product costs more points than all the others together
+FEW_PAIRS, MOST_PAIRS = 9, 27  # of two lists: a longer product costs more points than all the others together
 ARCHS = ("sm_80", "sm_89")  # Triton has fp8_e4m3 from sm_89 on
 
 
@@ -84,12 +85,12 @@ def lists_of(variant):
     return lists | {name: values for name, values in variant.space.items() if name != "BLOCK_SIZE"}
 
 
-def sample(variant, seed=1):
+def sample(variant, most_pairs, seed=1):
     """Points with every value, and every pair of values of lists short enough, that is legal."""
     rng, lists, points = random.Random(seed), lists_of(variant), []
     missing = {((name, value),) for name, values in lists.items() for value in values}
     for one, other in itertools.combinations(sorted(lists), 2):
-        if len(lists[one]) * len(lists[other]) <= MOST_PAIRS:
+        if len(lists[one]) * len(lists[other]) <= most_pairs:
             missing |= {((one, a), (other, b)) for a in lists[one] for b in lists[other]}
     order = sorted(missing, key=lambda wanted: (-len(wanted), str(wanted)))
     for wanted in order:
@@ -129,10 +130,10 @@ class Suite:
 
     name = ""
 
-    def test_sample(self):
+    @pytest.mark.parametrize("most_pairs", [FEW_PAIRS, pytest.param(MOST_PAIRS, marks=pytest.mark.long)])
+    def test_sample(self, most_pairs):
         variant = ops.variant("paged_attention", self.name)
-        points = sample(variant)
-        check(variant, points)
+        check(variant, sample(variant, most_pairs))
 
     @pytest.mark.full
     @pytest.mark.parametrize("head_size", FACTORS["head_size"])
