@@ -16,7 +16,7 @@
 //
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block. Idea: vLLM's v2 kernel
 // and Flash-Decoding (Dao et al., 2023) for the split, Milakov and Gimelshein (2018) for the online softmax.
-#ifdef QUANTIZED  // an 8-bit CACHE; first, for templates find to_float of a built-in type only if it was declared before
+#ifdef QUANTIZED  // an 8-bit CACHE; first, for templates find to_float of a built-in type only if it is declared before
 #include "common/quantized.cuh"
 #endif
 #include "common/partitions.cuh"

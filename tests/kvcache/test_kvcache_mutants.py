@@ -134,9 +134,7 @@ MUTANTS = (
         "                pass\n            record.table",
     ),
     Mutant("host blocks keep old contents", "block_manager", "self._host_contents.pop(block, None)", "pass"),
-    Mutant(
-        "swapped blocks not moved", "paged", "source[sources.to(source.device)]", "target[targets.to(target.device)]"
-    ),
+    Mutant("swapped blocks not moved", "paged", "swap_blocks(source_caches, target_caches, mapping)", "pass"),
     Mutant("slots off by one", "block_manager", "- logical) * size", "- logical) * size + 1"),
     Mutant(
         "queue loses its back link",
