@@ -325,7 +325,12 @@ class TestMutants:
             assert verdict.ok, verdict
 
     @pytest.mark.parametrize(
-        ("variant", "mutant"), [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
+        ("variant", "mutant"),
+        [
+            pytest.param(variant, mutant, id=f"{variant.name}-{mutant.name}", marks=pytest.mark.long if at % 2 else [])
+            for variant, mutants in ((CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS))
+            for at, mutant in enumerate(mutants)
+        ],
     )
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         ok, found = caught(variant, mutant, runs_of(variant), judge, tmp_path, checks=variant.language == "cuda")

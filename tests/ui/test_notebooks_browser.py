@@ -14,6 +14,8 @@ import pytest
 from jupyter_lab import TOKEN, chromium_page, jupyter_lab
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+WITH_VIEWS = ("04", "10")
+"""Those with live views run every time; all of them with ``-m "browser and long"``."""
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
 
@@ -48,7 +50,13 @@ def lab(tmp_path_factory):
         yield address
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem[:2] in WITH_VIEWS else pytest.mark.long)
+        for path in NOTEBOOKS
+    ],
+)
 def test_every_cell_runs(lab, notebook):
     requests = []
     with chromium_page(requests, height=1600) as page:
