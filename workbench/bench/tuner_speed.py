@@ -182,6 +182,9 @@ class _IdleCase:
     def inputs(self, problem, device: str = "cpu") -> SimpleNamespace:
         return SimpleNamespace(out=torch.empty(64, device=device))
 
+    def minimum_bytes(self, problem) -> int:
+        return 4 * 64
+
     def check(self, out) -> Check:
         error = float(out.abs().max())
         return Check(error, 0.0, error == 0.0)

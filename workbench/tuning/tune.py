@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from workbench.ops.op import Op
     from workbench.ops.variant import Variant
 
-QUICK_CONFIGURATIONS = 16
+QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
@@ -77,7 +77,7 @@ def tune(
             `workbench.tuning.search`.
         budget: for each variant, a number of configurations (those from the store count) or a time, "30s".
         store: file or `Store`; default ``$WORKBENCH_HOME/tuning.sqlite``.
-        quick: a random sample of 16 configurations of each variant, unless strategy or budget say otherwise.
+        quick: a random sample of 8 configurations of each variant, unless strategy or budget say otherwise.
         progress: called after each attempt with a `Progress`; may raise KeyboardInterrupt to end the search.
         record: put the winners into the tuned table, where the op finds them.
         model: on the simulator, the device model to predict for (default A100), whose architecture is compiled for.
