@@ -280,8 +280,8 @@ def test_a_time_budget_ends_the_search_and_the_next_run_goes_on():
 def test_quick_takes_a_sample_that_repeats_itself():
     values = tuple(range(1, 101))
     runs = [tune_steps(toy.steps_variant(values=values), quick=True) for _ in range(2)]
-    assert [len(run.trials) for run in runs] == [16, 16]
-    assert (runs[1].new, runs[1].reused) == (0, 16)
+    assert [len(run.trials) for run in runs] == [8, 8]
+    assert (runs[1].new, runs[1].reused) == (0, 8)
     other = tune_steps(toy.steps_variant(values=values), quick=True, seed=1)
     assert [trial.config for trial in other.trials] != [trial.config for trial in runs[0].trials]
 
