@@ -160,17 +160,19 @@ class Worker:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "the process that worked on it closed its connection"
-        how = f"exited with status {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         self._said.seek(0)
         lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        return "\n".join([f"the process that worked on it {how}", *lines[-_LAST_LINES:]])
+        return "\n".join([f"the process that worked on it {how_ended(code)}", *lines[-_LAST_LINES:]])
 
 
-def _signal_name(number: int) -> str:
+def how_ended(returncode: int) -> str:
+    """What `subprocess.Popen.returncode` says, as the rest of a sentence about the process."""
+    if returncode >= 0:
+        return f"exited with status {returncode}"
     try:
-        return f"{signal.Signals(number).name} ({signal.strsignal(number)})"
+        return f"was ended by {signal.Signals(-returncode).name} ({signal.strsignal(-returncode)})"
     except ValueError:
-        return f"signal {number}"
+        return f"was ended by signal {-returncode}"
 
 
 def serve(imports: Sequence[str], fd: int, parent: int) -> None:

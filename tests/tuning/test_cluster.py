@@ -23,6 +23,7 @@ from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.tuning import tasks, tune
 from workbench.tuning.device_models import device_model
+from workbench.tuning.shipping import Shipped
 from workbench.tuning.store import Store
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -128,21 +129,21 @@ def test_two_tuners_with_executors_on_one_store_do_no_work_twice(tmp_path):
 
 def test_variants_of_the_workbench_travel_by_name_and_others_by_value():
     variant = ops.variant("paged_attention", "cuda_thread_group")
-    sent = pickle.dumps(tasks.Shipped(variant))
+    sent = pickle.dumps(Shipped(variant))
     assert pickle.loads(sent).value is variant
     assert len(sent) < 200
     case = ops.get("paged_attention").case("small", seq_lens=(5, 17))
     assert case.reference() is not None  # made once, and not sent along
-    sent = pickle.dumps(tasks.Shipped(case))
+    sent = pickle.dumps(Shipped(case))
     assert pickle.loads(sent).value == case
     assert len(sent) < 1000
     own = toy.scale_variant()
-    arrived = pickle.loads(pickle.dumps(tasks.Shipped(own))).value
+    arrived = pickle.loads(pickle.dumps(Shipped(own))).value
     problem = toy.CASES["small"].problem()
     assert arrived.source_hash == own.source_hash
     assert arrived.configurations(problem) == own.configurations(problem)
     with pytest.raises(WorkbenchError, match="cannot be sent"):
-        pickle.dumps(tasks.Shipped(replace(own, defaults=threading.Lock())))
+        pickle.dumps(Shipped(replace(own, defaults=threading.Lock())))
 
 
 def test_a_worker_of_other_versions_is_refused_and_a_lost_context_ends_only_its_process(monkeypatch):

@@ -111,7 +111,7 @@ def test_the_probe_reads_nvml_and_knows_its_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12"))
     monkeypatch.setattr(os, "getppid", lambda: 2**22 + 2)
     others = (1,) if os.getpid() != 1 else ()
-    assert nvml_probe()() == GpuState(1410, others, ("power cap", "temperature"))
+    assert nvml_probe()() == GpuState(1410, others, ("power cap", "software thermal", "hardware thermal"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="34"))
     assert nvml_probe() is None, "the driver does not know it"
 

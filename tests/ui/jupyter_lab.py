@@ -17,6 +17,11 @@ import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
 TOKEN = "a-test"
+IN_THE_WAY = ".jp-Dialog, .Toastify__toast"
+_CONNECTED = """() => {
+    const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    return session?.isReady && session.session?.kernel?.connectionStatus === "connected";
+}"""
 _OWN = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "HOME")
 
 
@@ -78,6 +83,7 @@ def chromium_page(refused: list[str] | None = None, **viewport: int) -> Iterator
             refused.append(route.request.url)
         route.abort()
 
+    api.expect.set_options(timeout=60_000)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options, timeout=60_000)
         page = browser.new_page(viewport={"width": 1200, "height": 1400} | viewport)
@@ -85,3 +91,24 @@ def chromium_page(refused: list[str] | None = None, **viewport: int) -> Iterator
         page.set_default_timeout(60_000)
         yield page
         browser.close()
+
+
+def open_notebook(page, lab: str, name: str) -> None:
+    """Show a notebook of ``jupyter_lab`` and wait until its kernel is connected and no dialog covers it.
+
+    On a busy machine JupyterLab's page can give up on its server or its kernel and say so in a dialog. It is then
+    opened again, as its reader would; the third time the test fails with the dialog's words.
+    """
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    for _ in range(3):
+        said = ["its kernel did not connect"]
+        page.goto(f"{lab}/doc/tree/{name}.ipynb?token={TOKEN}&reset", wait_until="domcontentloaded")
+        page.locator(".jp-Notebook").wait_for()
+        with contextlib.suppress(PlaywrightTimeout):
+            page.wait_for_function(_CONNECTED)
+            said = []
+        said += page.locator(IN_THE_WAY).all_inner_texts()
+        if not said:
+            return
+    pytest.fail(f"{name}.ipynb did not open: {said}")

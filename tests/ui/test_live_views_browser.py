@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from jupyter_lab import TOKEN, chromium_page, jupyter_lab
+from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
 
 BLOCKS = (
     "from workbench.kvcache import BlockManager\n"
@@ -59,7 +59,9 @@ def page():
 
 
 def test_clicks_reach_the_manager_and_its_answer_is_displayed(page, lab):
-    expect = open_notebook(page, lab, "blocks")
+    from playwright.sync_api import expect
+
+    open_notebook(page, lab, "blocks")
     run(page, 0)
 
     view = page.locator(".bv-root")
@@ -100,7 +102,9 @@ def test_clicks_reach_the_manager_and_its_answer_is_displayed(page, lab):
 
 
 def test_a_tuning_run_is_watched_and_stopped_while_the_kernel_answers(page, lab):
-    expect = open_notebook(page, lab, "tuning")
+    from playwright.sync_api import expect
+
+    open_notebook(page, lab, "tuning")
     run(page, 0)
     view = page.locator(".tv-root")
     # 1 8 and 1 16, 2 8 ..., 13 16 have ended, 14 8 waits.
@@ -139,22 +143,12 @@ def test_a_tuning_run_is_watched_and_stopped_while_the_kernel_answers(page, lab)
     expect(view.locator(".tv-point")).to_have_count(10)
 
 
-def open_notebook(page, lab: str, name: str):
-    """Show a notebook, wait for its kernel, and return Playwright's ``expect``."""
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=60_000)
-    page.goto(f"{lab}/doc/tree/{name}.ipynb?token={TOKEN}&reset", wait_until="domcontentloaded")
-    page.locator(".jp-Notebook").wait_for()
-    expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").first).to_be_attached()
-    return expect
-
-
 def run(page, number: int) -> None:
     """Run one cell of the notebook; again if the page was still loading and did not take the key."""
     cell = page.locator(".jp-CodeCell").nth(number)
     prompt = cell.locator(".jp-InputArea-prompt")
     for _ in range(20):
+        assert page.locator(IN_THE_WAY).all_inner_texts() == []
         cell.locator(".cm-content").click()
         page.keyboard.press("Control+Enter")
         for _ in range(30):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jupyter_lab import TOKEN, chromium_page, jupyter_lab
+from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 WITH_VIEWS = ("04",)
@@ -30,13 +30,6 @@ STATE = """() => {
         errors: outputs.filter(output => output.output_type === "error").map(error => error.ename + error.evalue),
     };
 }"""
-
-CONNECTED = """() => {
-    const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
-    return session?.isReady && session.session?.kernel?.connectionStatus === "connected";
-}"""
-
-SCROLL = "node => { const before = node.scrollTop; node.scrollBy(0, 1400); return node.scrollTop > before; }"
 
 pytestmark = pytest.mark.browser
 
@@ -62,9 +55,7 @@ def test_every_cell_runs(lab, notebook):
     with chromium_page(requests, height=1600) as page:
         failures = []
         page.on("pageerror", lambda error: failures.append(str(error)))
-        page.goto(f"{lab}/doc/tree/{notebook.name}?token={TOKEN}&reset", wait_until="domcontentloaded")
-        page.locator(".jp-Notebook").wait_for()
-        page.wait_for_function(CONNECTED)
+        open_notebook(page, lab, notebook.stem)
         page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
         state = when_run(page)
@@ -75,7 +66,7 @@ def test_every_cell_runs(lab, notebook):
         widgets = page.locator(".jp-OutputArea-output:has-text('Error displaying widget')")
         assert widgets.count() == 0
         assert failures == [], "errors of scripts in the page"
-        assert page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts() == [], "nothing in the reader's way"
+        assert page.locator(IN_THE_WAY).all_inner_texts() == [], "nothing in the reader's way"
         assert requests == [], "nothing is fetched from another host"
         if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
             keep_pictures(page, Path(folder), notebook.stem)

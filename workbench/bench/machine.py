@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
+from workbench.tuning.gpu_state import throttle_reasons
 from workbench.tuning.versions import versions
 
 _STATE = {
@@ -15,16 +16,6 @@ _STATE = {
     "temperature_c": "temperature.gpu",
     "power_w": "power.draw",
     "throttled_by": "clocks_event_reasons.active",
-}
-_IDLE = 0x1
-# NVML's bits of what holds clocks down: nvmlClocksEventReasons of its API reference.
-_REASONS = {
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
 }
 
 
@@ -51,19 +42,18 @@ def gpu_state() -> dict[str, Any]:
     for name, query in _STATE.items():
         text = found.get(query, "")
         if name == "throttled_by":
-            state[name] = throttle_reasons(text)
+            state[name] = _throttled_by(text)
         elif text.replace(".", "", 1).isdigit():
             state[name] = float(text)
     return state if found else {}
 
 
-def throttle_reasons(bits: str) -> list[str] | None:
+def _throttled_by(bits: str) -> list[str] | None:
     """What a mask such as ``0x0000000000000004`` names; None for a text that is no mask."""
     try:
-        mask = int(bits, 16) & ~_IDLE
+        return list(throttle_reasons(int(bits, 16)))
     except ValueError:
         return None
-    return [reason for bit, reason in _REASONS.items() if mask & bit]
 
 
 def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:

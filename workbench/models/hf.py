@@ -157,17 +157,12 @@ class PagedLayer(CacheLayerMixin):
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
             return self._prompt(query, key, value, how)
-        k_scale, v_scale = paged.scales[self.index]
         out = paged_attention(
             query[:, :, 0].contiguous(),
             *paged.layers[self.index],
             step.block_tables,
             step.seq_lens,
-            layout=paged.layout,
-            kv_cache_dtype=paged.kv_cache_dtype,
-            k_scale=k_scale,
-            v_scale=v_scale,
-            sliding_window=self.sliding_window,
+            **(paged.attention_options(self.index) | {"sliding_window": self.sliding_window}),
             variant=self.cache.variant,
             **how,
         )

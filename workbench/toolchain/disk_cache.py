@@ -15,12 +15,12 @@ import hashlib
 import itertools
 import json
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.errors import ArgumentError
+from workbench.files import replace_file
 from workbench.home import home
 
 # Raised whenever the meaning of a stored entry changes; it is part of every key.
@@ -84,17 +84,10 @@ def load(key: str) -> dict[str, bytes] | None:
 def store(key: str, blobs: Mapping[str, bytes]) -> bool:
     """Store ``blobs`` under ``key`` in one step. False where the folder cannot be written: nothing is lost but time."""
     path = entry_path(key)
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".writing-", delete=False) as file:
-            temporary = file.name
-            file.write(_pack(blobs))
-        os.replace(temporary, path)
+        replace_file(path, _pack(blobs))
     except OSError:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         return False
     if next(_stored) % _LOOK_EVERY == 0:
         trim()

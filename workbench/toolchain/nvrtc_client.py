@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import contextvars
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Iterator
 
 from workbench.errors import CompileError, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_server
+from workbench.worker import how_ended
 
 DEFAULT_SECONDS = 120.0
 """How long one program may take, unless :func:`compile_limit` says otherwise."""
@@ -58,7 +58,7 @@ def compile_program(library: str, request: dict, label: str) -> dict:
             return answer
         if len(rest) == 4:
             status = os.waitstatus_to_exitcode(int.from_bytes(rest, "little"))
-            raise CompileError(f"NVRTC crashed while compiling {label}: its process {_end(status)}.")
+            raise CompileError(f"NVRTC crashed while compiling {label}: its process {how_ended(status)}.")
     raise CompileError(f"The process that compiles with NVRTC ended twice while compiling {label}.")
 
 
@@ -68,15 +68,6 @@ def _folder() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
-
-
-def _end(code: int) -> str:
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name} ({signal.strsignal(-code)})"
-    except ValueError:
-        return f"was ended by signal {-code}"
 
 
 class _Server:

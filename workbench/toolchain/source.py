@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import ArgumentError
+from workbench.files import replace_file
 from workbench.home import home
 
 # What messages call a source that came as text.
@@ -67,10 +66,7 @@ def _kept(text: str) -> Path:
     if not path.is_file():
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Written beside and renamed: another process may be reading it.
-            temporary = path.with_name(f".writing-{os.getpid()}-{threading.get_ident()}")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            replace_file(path, text)  # another process may be reading it
     return path
 
 

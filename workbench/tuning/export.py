@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from workbench.errors import ArgumentError, MissingToolError
+from workbench.files import replace_file
 from workbench.tuning.store import Store
 from workbench.tuning.store_schema import SCHEMA_VERSION
 
@@ -22,7 +23,7 @@ def export(store: Store, path: str | Path, *, op: str | None = None) -> int:
     path = Path(path)
     records = store.records(op=op)
     if path.suffix == ".json":
-        path.write_text(json.dumps({"schema": SCHEMA_VERSION, "trials": records}, indent=1) + "\n")
+        replace_file(path, json.dumps({"schema": SCHEMA_VERSION, "trials": records}, indent=1) + "\n")
     elif path.suffix == ".csv":
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(records[0]) if records else [])

@@ -19,8 +19,16 @@ CLOCK_FALL = 0.95
 
 NOT_WATCHED = "not watched: nvidia-ml-py is not installed"
 
-# NVML's clock event reasons that mean that the GPU runs slower than it was asked to.
-_HELD_BACK = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature", 0x40: "temperature", 0x80: "power brake"}
+_APPLICATION_CLOCKS = 0x2
+# NVML's bits of what holds clocks down: nvmlClocksEventReasons of its API reference.
+_REASONS = {
+    _APPLICATION_CLOCKS: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,23 @@ def nvml_probe() -> Probe | None:
     return probe
 
 
+def gpu_lost() -> bool:
+    """Whether torch's current GPU no longer answers: after an illegal access nothing in this process can use it."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").add_(1).cpu()
+    except Exception:
+        return True
+    return False
+
+
+def throttle_reasons(mask: int) -> tuple[str, ...]:
+    """What NVML's mask of clock event reasons names; being idle is none."""
+    return tuple(reason for bit, reason in _REASONS.items() if mask & bit)
+
+
 class _NvmlProbe:
     def __init__(self, nvml, handle):
         self._nvml, self._handle = nvml, handle
@@ -62,13 +87,12 @@ class _NvmlProbe:
     def __call__(self) -> GpuState:
         nvml, handle = self._nvml, self._handle
         users = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-        reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        held_back = {name: None for bit, name in _HELD_BACK.items() if reasons & bit}
+        mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         return GpuState(
             clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             # In a container NVML may name processes by the host's numbers: who is not here cannot be told from us.
             others=tuple(sorted(pid for pid in users - _ours() if Path(f"/proc/{pid}").exists())),
-            held_back=tuple(held_back),
+            held_back=throttle_reasons(mask & ~_APPLICATION_CLOCKS),  # these are as asked,
         )
 
 

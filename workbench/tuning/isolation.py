@@ -10,11 +10,12 @@ configuration, and only that.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from workbench.errors import UnknownNameError, WorkbenchError
+from workbench.ops.variant import Variant
 from workbench.tuning import by_value
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
@@ -27,6 +28,7 @@ from workbench.tuning.measure import (
     evaluate,
     resources_of,
 )
+from workbench.tuning.shipping import Shipped
 from workbench.tuning.trial import Trial, canonical
 from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 
@@ -98,8 +100,8 @@ class InWorker:
     def __init__(self, device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
         self._device_name, self._arch = device.name, device.arch
-        self._setting = by_value.dumps((_sent_device(device), model, self._limits))
-        self._sent: dict[object, bytes] = {}
+        self._setting = pickle.dumps((Shipped(device), model, self._limits))
+        self._shipped: dict[object, bytes] = {}
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
         self._worker.start()
 
@@ -108,7 +110,7 @@ class InWorker:
         if variant.language != "triton":
             return compile_configuration(variant, config, problem, self._arch, self._limits.compile_seconds)
         begun, limit = time.perf_counter(), self._limits.compile_seconds
-        request = self._sent_variant(variant), dict(config), by_value.dumps(problem)
+        request = self._sent(variant), dict(config), by_value.dumps(problem)
         try:
             return self._compiler.call(_compile_there, self._setting, *request, seconds=limit)
         except WorkerTimeout:
@@ -121,7 +123,7 @@ class InWorker:
         """Try a configuration, as :func:`workbench.tuning.evaluate` does; a hang is a "timeout", a crash a "crash"."""
         started = time.time()
         limit = None if self._limits.seconds is None else self._limits.seconds + BESIDE_SECONDS
-        request = self._sent_variant(variant), dict(config), self._sent_case(case), compiled
+        request = self._sent(variant), dict(config), self._sent(case), compiled
         try:
             trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
         except (WorkerTimeout, WorkerEnded) as error:
@@ -135,33 +137,23 @@ class InWorker:
 
     def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
         """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each."""
-        sent = [(self._sent_variant(variant), dict(config)) for variant, config in leaders]
-        return self._worker.call(_time_again_there, self._setting, sent, self._sent_case(case), rounds)
+        sent = [(self._sent(variant), dict(config)) for variant, config in leaders]
+        return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds)
 
     def close(self) -> None:
         """End the processes."""
         self._worker.close()
         self._compiler.close()
 
-    def _sent_variant(self, variant) -> bytes:
-        from workbench import ops
-
-        if variant not in self._sent:
-            op = ops.OPS.get(variant.op)
-            named = op is not None and any(variant is known for known in op.variants)
+    def _sent(self, value) -> bytes:
+        """A variant or a case as `_arrived` takes it; the same bytes each time."""
+        key = value if isinstance(value, Variant) else (type(value), canonical(value.to_dict()))
+        if key not in self._shipped:
             try:
-                # By value it goes without the kernels that it remembers.
-                self._sent[variant] = by_value.dumps((variant.op, variant.name) if named else replace(variant))
+                self._shipped[key] = pickle.dumps(Shipped(value))
             except WorkbenchError as error:
                 raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
-        return self._sent[variant]
-
-    def _sent_case(self, case) -> bytes:
-        """A case without what it has computed."""
-        key = type(case), canonical(case.to_dict())
-        if key not in self._sent:
-            self._sent[key] = by_value.dumps((type(case), case.to_dict()))
-        return self._sent[key]
+        return self._shipped[key]
 
     def _ended(self, variant, config, case, compiled, outcome: str, message: str, started: float) -> Trial:
         kernels = compiled.kernels if compiled else ()
@@ -200,44 +192,22 @@ _kept: dict[bytes, object] = {}
 """What came as bytes, as it was made: a variant remembers its kernels, a case its reference."""
 
 
-def _sent_device(device) -> tuple:
-    return ("sim", device.arch) if device.name == "sim" else (device.name, None)
-
-
-def _made(content: bytes, make) -> object:
+def _arrived(content: bytes):
+    """The variant or case that was sent."""
     if content not in _kept:
-        _kept[content] = make(*by_value.loads(content))
+        _kept[content] = pickle.loads(content).value
     return _kept[content]
 
 
-def _here(device: tuple, model: DeviceModel, limits: Limits) -> InProcess:
-    name, arch = device
-    if name == "sim":
-        from workbench.devices.sim import Simulator
-
-        return InProcess(Simulator(arch=arch), model, limits)
-    from workbench import devices
-
-    return InProcess(devices.get(name), model, limits)
-
-
-def _variant(content: bytes):
-    if content not in _kept:
-        found = by_value.loads(content)
-        if isinstance(found, tuple):
-            from workbench import ops
-
-            found = ops.get(found[0]).variant(found[1])
-        _kept[content] = found
-    return _kept[content]
-
-
-def _case(kind: type, record: Mapping):
-    return kind.from_dict(record)
+def _measurer(setting: bytes) -> InProcess:
+    if setting not in _kept:
+        device, model, limits = pickle.loads(setting)
+        _kept[setting] = InProcess(device.value, model, limits)
+    return _kept[setting]
 
 
 def _compile_there(setting: bytes, variant: bytes, config: dict, problem: bytes) -> Compiled:
-    return _made(setting, _here).compile(_variant(variant), config, by_value.loads(problem))
+    return _measurer(setting).compile(_arrived(variant), config, by_value.loads(problem))
 
 
 def _evaluate_there(
@@ -245,11 +215,11 @@ def _evaluate_there(
 ) -> tuple[Trial, bool]:
     """The trial, and whether it left this process's GPU context unusable."""
     try:
-        return _made(setting, _here).evaluate(_variant(variant), config, _made(case, _case), compiled), False
+        return _measurer(setting).evaluate(_arrived(variant), config, _arrived(case), compiled), False
     except DeviceLostError as error:
         return error.trial, True
 
 
 def _time_again_there(setting: bytes, leaders: list, case: bytes, rounds: int) -> list[tuple[float, ...]]:
-    made = [(_variant(variant), config) for variant, config in leaders]
-    return _made(setting, _here).time_again(made, _made(case, _case), rounds)
+    made = [(_arrived(variant), config) for variant, config in leaders]
+    return _measurer(setting).time_again(made, _arrived(case), rounds)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from workbench.files import replace_file
 from workbench.tuning.sweep import Sweep
 from workbench.tuning.trial import Trial
 
@@ -173,7 +174,7 @@ def export(sweep: Sweep, path: str | Path, kind: str) -> Path:
     # Kernel Tuner tells a finished cache by its last three characters.
     text = json.dumps(content, indent=None if kind == "kernel-tuner" else 1)
     path = Path(path)
-    path.write_text(text)
+    replace_file(path, text)
     return path
 
 

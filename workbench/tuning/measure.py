@@ -32,7 +32,7 @@ from workbench.errors import (
 )
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.tuning.device_models import DeviceModel, device_model
-from workbench.tuning.gpu_state import NOT_WATCHED, disturbance
+from workbench.tuning.gpu_state import NOT_WATCHED, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.predict import counts_of, predict_counts
 from workbench.tuning.trial import Trial
@@ -203,7 +203,7 @@ def evaluate(
     if trial.outcome not in ("ok", "restricted", "compile_error"):
         inputs.forget()
     trial = replace(trial, finished=time.time())
-    if device.name == "cuda" and trial.outcome in ("launch_error", "crash") and _context_lost():
+    if device.name == "cuda" and trial.outcome in ("launch_error", "crash") and gpu_lost():
         raise DeviceLostError(trial)
     return trial
 
@@ -345,14 +345,3 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
     if origin in ("pycuda", "triton") or isinstance(error, WorkbenchError) or "CUDA error" in str(error):
         return "launch_error", f"{type(error).__name__}: {error}"
     return "crash", f"{type(error).__name__}: {error}"
-
-
-def _context_lost() -> bool:
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-        torch.zeros(1, device="cuda").add_(1).cpu()
-    except Exception:
-        return True
-    return False

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
+from workbench.files import replace_file
 from workbench.tuning.device_models import device_models
 from workbench.tuning.trial import OUTCOMES, Trial, canonical
 
@@ -100,7 +101,7 @@ class Sweep:
         # No time stamp in the gzip header: the same sweep gives the same bytes.
         data = gzip.compress(text.encode(), 9, mtime=0) if path.suffix == ".gz" else text.encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        replace_file(path, data)
         return path
 
 

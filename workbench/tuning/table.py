@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from workbench.errors import StoreError
+from workbench.files import replace_file
 from workbench.ops.tuned import (
     SIM_TABLE,
     Entry,
@@ -95,17 +94,7 @@ def _locked(path: Path) -> Iterator[None]:
 def _replace(path: Path, table: Table) -> None:
     text = json.dumps(table_record(table), indent=1) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        replace_file(path, text, durable=True)
     except OSError as error:
         raise StoreError(
             f"tuned table {path}: {error}. The old table is unchanged; free space or name another $WORKBENCH_HOME."

@@ -1,26 +1,24 @@
 """One attempt as a task for another process: what is sent there, what is done there, what comes back.
 
-A task is plain data. Variants of the workbench travel by name; others (of a notebook or of one's own module) by value,
-with `cloudpickle`. Nothing but a worker's death or a fault of ours makes a task raise: exceptions with
+A task is plain data. Nothing but a worker's death or a fault of ours makes a task raise: exceptions with
 arguments of their own do not survive the way back, so what ended an attempt returns as an `Answer`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from workbench.errors import DeviceUnavailableError, MissingToolError
-from workbench.tuning import by_value
 from workbench.tuning.attempts import device_label
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import GpuClock
 from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
+from workbench.tuning.shipping import Shipped
 from workbench.tuning.trial import Trial, canonical
 from workbench.tuning.versions import toolchain
 
@@ -29,8 +27,6 @@ _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
 _LOST = threading.Event()
 """Set when this process has lost its GPU context."""
-_TRITON = threading.Lock()
-"""Triton's compiler is not made for several threads."""
 
 
 @dataclass(frozen=True)
@@ -51,53 +47,6 @@ class Stamp:
 def stamp_of(variant, device) -> Stamp:
     """The stamp of this process."""
     return Stamp(device_label(device), device.arch, toolchain(variant.language), variant.source_hash)
-
-
-class Shipped:
-    """A variant, case or device on its way to another process; pickled only if it really leaves this one.
-
-    A variant that an op of the workbench has goes by name, a case as its record, the simulator as its architecture;
-    everything else by value. Raises WorkbenchError for what cannot be sent.
-    """
-
-    def __init__(self, value):
-        self.value = value
-
-    def __reduce__(self):
-        from workbench import ops
-        from workbench.ops.variant import Variant
-
-        value = self.value
-        op = ops.OPS.get(getattr(value, "op", None))
-        if op is not None and value in op.variants:
-            return _named_variant, (value.op, value.name)
-        if hasattr(value, "from_dict"):
-            return _restored_case, (by_value.dumps(type(value)), value.to_dict())
-        if getattr(value, "name", None) == "sim":
-            return _simulator, (value.arch,)
-        if isinstance(value, Variant):
-            value = replace(value)  # without the kernels that it remembers
-        return _unpacked, (by_value.dumps(value),)
-
-
-def _named_variant(op: str, name: str) -> Shipped:
-    from workbench import ops
-
-    return Shipped(ops.variant(op, name))
-
-
-def _restored_case(kind: bytes, record: Mapping) -> Shipped:
-    return Shipped(by_value.loads(kind).from_dict(record))
-
-
-def _simulator(arch: str) -> Shipped:
-    from workbench.devices.sim import Simulator
-
-    return Shipped(Simulator(arch=arch))
-
-
-def _unpacked(content: bytes) -> Shipped:
-    return Shipped(by_value.loads(content))
 
 
 @dataclass(frozen=True)
@@ -135,19 +84,17 @@ def run_task(task: Task, attempt: Callable = evaluate) -> Answer:
     variant, device = task.variant.value, task.device.value
     stamp = stamp_of(variant, device)
     case, inputs = _inputs(task.case.value, device.name)
-    turns = _TRITON if variant.language == "triton" else contextlib.nullcontext()
     try:
-        with turns:
-            trial = attempt(
-                variant,
-                task.config,
-                case,
-                device,
-                model=task.model,
-                limits=task.limits,
-                inputs=inputs,
-                clock=_clock() if device.name == "cuda" else None,
-            )
+        trial = attempt(
+            variant,
+            task.config,
+            case,
+            device,
+            model=task.model,
+            limits=task.limits,
+            inputs=inputs,
+            clock=_clock() if device.name == "cuda" else None,
+        )
     except DeviceLostError as error:
         _LOST.set()
         return Answer(stamp, error.trial, lost=True)

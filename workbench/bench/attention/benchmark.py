@@ -163,9 +163,10 @@ def _on_gpu(head: dict, out, where, deadline: float, budget: float) -> tuple[Led
 
     import torch
 
-    from workbench.bench.attention.measured import Measurer, gpu_lost
+    from workbench.bench.attention.measured import Measurer
     from workbench.bench.attention.peers import PACKAGES
     from workbench.bench.streaming import measure_ceiling
+    from workbench.tuning.gpu_state import gpu_lost
     from workbench.tuning.gpu_timing import GpuClock
 
     def free_bytes() -> int:

@@ -7,8 +7,6 @@ with the same file goes on with it.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Self
 
 from workbench.bench.attention.cells import Cell
 from workbench.errors import ArgumentError
+from workbench.files import replace_file
 
 FORMAT = 1
 
@@ -121,9 +120,7 @@ class Ledger:
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=self.path.parent, suffix=".part", delete=False) as file:
-            file.write(self.to_json())
-        os.replace(file.name, self.path)
+        replace_file(self.path, self.to_json())
 
     def to_json(self) -> str:
         """All of it, for a record."""

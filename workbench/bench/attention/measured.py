@@ -159,15 +159,3 @@ def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float
 def _failed(row: Row, error: Exception) -> Row:
     first = (str(error).strip() or "no message").splitlines()[0]
     return replace(row, outcome="failed", note=f"{type(error).__name__}: {first}")
-
-
-def gpu_lost() -> bool:
-    """Whether torch's current GPU no longer answers: after an illegal access nothing in this process can use it."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-        torch.zeros(1, device="cuda").add_(1).cpu()
-    except Exception:
-        return True
-    return False
