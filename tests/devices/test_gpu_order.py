@@ -88,6 +88,7 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
     monkeypatch.setattr(gpu, "_for_ever", lambda value: value)
+    monkeypatch.setattr(gpu, "_simulated", lambda: False)  # whatever other tests have started in this process
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "recorder")
