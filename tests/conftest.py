@@ -30,7 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
+LONG_MODULES = ("test_packaging.py", "test_sim.py", "test_paged_attention_grid.py", "test_isolation.py")
+"""These, the notebooks and what needs a browser begin first: a long one that begins last keeps one core waiting."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not (item.path.name in LONG_MODULES or _is_slow(item)))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
@@ -42,6 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     except DeviceUnavailableError as error:
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.path.suffix == ".ipynb" or item.get_closest_marker("browser") is not None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
