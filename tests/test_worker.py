@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import gone, wait_until
 
 from workbench.errors import ConfigurationError
 from workbench.worker import RemoteError, Worker, WorkerEnded, WorkerStartError, WorkerTimeout
@@ -21,20 +21,6 @@ from workbench.worker import RemoteError, Worker, WorkerEnded, WorkerStartError,
 def worker() -> Iterator[Worker]:
     with Worker() as made:
         yield made
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 def test_calls_are_answered_by_one_process_that_stays(worker: Worker):
