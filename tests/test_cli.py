@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench.cli import main
+from workbench.errors import DeviceUnavailableError
 from workbench.tuning import Store
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
@@ -74,6 +75,24 @@ def test_an_error_is_one_message_and_exit_code_2(workbench):
     assert done.exit_code == 2
     assert "llama-9" in done.output
     assert "Traceback" not in done.output
+
+
+def test_isolation_reaches_the_tuner(workbench, monkeypatch):
+    from workbench.tuning import isolation
+
+    choice = next(option for option in main.commands["tune"].params if option.name == "isolation").type
+    assert set(choice.choices) == set(isolation.ISOLATION)
+    monkeypatch.setattr(isolation, "InWorker", Refusing)
+    command = ("tune", "copy_blocks", "--device", "sim", "--budget", "1")
+    assert "asked for a process" in workbench(*command, "--isolation", "process").output
+    assert workbench(*command, "--isolation", "none").exit_code == 0
+
+
+class Refusing:
+    """Stands where a process would be started."""
+
+    def __init__(self, *_):
+        raise DeviceUnavailableError("asked for a process")
 
 
 def test_a_recorded_sweep_is_replayed_exported_and_searched(workbench, tmp_path):

@@ -91,8 +91,15 @@ def trace(op: str, case: str | None, variant: str) -> None:
 @click.option("--store", default=None, type=click.Path(dir_okay=False), help="Where results are kept (SQLite).")
 @click.option("--quick", is_flag=True, help="A small case and a few configurations of each variant.")
 @click.option("--retry-failed", is_flag=True, help="Try configurations again that failed before.")
+@click.option(
+    "--isolation",
+    type=click.Choice(("auto", "process", "none")),
+    default="auto",
+    show_default=True,
+    help="Measure in a process that may hang and crash, or in this one; auto: a process on a GPU.",
+)
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
-def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, save) -> None:
+def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -113,6 +120,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         store=store,
         quick=quick,
         retry_failed=retry_failed,
+        isolation=isolation,
         progress=bar,
     )
     bar.close()

@@ -9,7 +9,6 @@ import pickle
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -18,10 +17,11 @@ from pathlib import Path
 import pytest
 import toy
 from toy import tune_steps
+from waiting import gone, wait_until
 
-from workbench import ops
-from workbench.errors import ArgumentError, WorkbenchError
-from workbench.tuning import tasks, tune
+from workbench import devices, ops
+from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
+from workbench.tuning import Limits, isolation, tasks, tune
 from workbench.tuning.device_models import device_model
 from workbench.tuning.shipping import Shipped
 from workbench.tuning.store import Store
@@ -248,7 +248,7 @@ def test_a_killed_worker_of_a_dask_cluster_with_one_slot_per_gpu_loses_no_row(da
 def test_killed_workers_again_and_again(kind, tmp_path, request):
     executor = request.getfixturevalue(kind)
     executor = executor.get_executor() if kind == "dask" else executor
-    check_deaths(executor, tmp_path, values=tuple(range(1, 31)), crashes=[5])
+    check_deaths(executor, tmp_path, values=(*range(1, 13), *range(20, 40)), crashes=[5])
 
 
 def check_deaths(executor, folder: Path, values: tuple[int, ...], crashes: list[int]) -> None:
@@ -282,6 +282,140 @@ def test_an_executor_that_breaks_for_good_ends_the_run_and_keeps_what_is_finishe
     rest = tune_steps(store=tmp_path / "store.sqlite")
     assert rest.new + rest.reused == 12
     assert rest.reused == 4
+
+
+# -- configurations that hang or crash ---------------------------------------------------------------------------
+
+
+class Hanging(toy.StepsVariant):
+    """For one value the compiler hangs, for another the kernel."""
+
+    language = "triton"
+
+    def kernels(self, config, problem, arch="sm_80"):
+        self._log("compile", config)
+        if config["STEPS"] == 3:
+            signal.pause()
+        return (toy.FakeKernel(key=str(config)),)
+
+    def run(self, config, problem, tensors, device, **options):
+        if config["STEPS"] == 5:
+            self._log("run", config)
+            signal.pause()
+        return super().run(config, problem, tensors, device, **options)
+
+
+def measure_briefly() -> None:
+    """What a measurement may take beside the kernel's own limit: for tests, nothing."""
+    isolation.BESIDE_SECONDS = 0.0
+
+
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.long)])
+def test_a_hang_in_a_worker_costs_one_row_and_leaves_no_process_behind(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
+    variant = toy.steps_variant(values=(1, 3, 4, 5, 6), kind=Hanging, log=tmp_path / "log")
+    processes = functools.partial(ProcessPoolExecutor, mp_context=SPAWN, initializer=measure_briefly)
+    with ThreadPoolExecutor(1) if kind == "threads" else processes(1) as executor:
+        run = tune_steps(
+            variant,
+            executor=executor,
+            strategy=in_order,
+            isolation="process",
+            limits=Limits(seconds=4.0, compile_seconds=4.0),
+        )
+        pids = {int(line.split()[-1]) for line in (tmp_path / "log").read_text().splitlines()}
+        if kind == "threads":  # those of other processes end with them
+            wait_until(lambda: all(map(gone, pids)))
+    outcomes = {trial.config["STEPS"]: trial.outcome for trial in run.trials}
+    assert outcomes == {1: "ok", 3: "timeout", 4: "ok", 5: "timeout", 6: "ok"}
+    messages = [trial.message for trial in run.trials if not trial.ok]
+    assert "the compiler took longer than 4 s" in messages[0]
+    assert "after 4 s" in messages[1]
+    assert len(pids) == 4, "two compilers, two that measured"
+    assert os.getpid() not in pids
+    wait_until(lambda: all(map(gone, pids)))
+
+
+def test_a_worker_keeps_what_it_made_for_the_runs_that_go_on_and_for_no_other(tmp_path):
+    sim, made, ended = devices.get("sim"), [], []
+
+    class Measurer:
+        def __init__(self, *_):
+            made.append(self)
+
+        def compile(self, *_):
+            return None
+
+        def evaluate(self, *_):
+            return "a trial"
+
+        def close(self):
+            ended.append(self)
+
+    def try_in(run, *runs):
+        values = [Shipped(value) for value in (toy.steps_variant(), toy.ToyCase(), sim)]
+        setting = {"model": device_model(), "limits": None, "isolation": "none", "parent": os.getpid()}
+        task = tasks.Task(values[0], {"STEPS": 1}, *values[1:], **setting, run=run, runs=frozenset(runs))
+        assert tasks.run_task(task).trial == "a trial"
+
+    def work():
+        try_in("first", "first")
+        try_in("second", "first", "second")
+        try_in("first", "first", "second")
+        assert len(made) == 2
+        assert not ended
+        try_in("second", "second")
+        assert (len(made), ended) == (2, made[:1])
+        tasks.close("second")
+        assert ended == made
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr(tasks, "measurer", Measurer)
+        threads.submit(work).result()
+
+
+def test_the_first_to_end_are_not_the_first_that_were_tried(tmp_path):
+    """The last three crash alike, and end before all others: their own doing."""
+    gate, told = threading.Event(), []
+
+    def crash_first(config):
+        if config["STEPS"] > 9:
+            raise AttributeError("of their own")
+        assert gate.wait(60)
+
+    def tell(progress):
+        told.append(progress.latest.outcome)
+        if progress.done == 3:
+            gate.set()
+
+    with ThreadPoolExecutor(12) as threads:
+        run = tune_steps(toy.steps_variant(behaviour=crash_first), executor=threads, strategy=in_order, progress=tell)
+    assert told[:3] == ["crash"] * 3
+    assert run.outcomes == {"ok": 9, "crash": 3}
+
+
+def test_when_everything_crashes_alike_nothing_of_it_is_kept(tmp_path):
+    store = tmp_path / "store.sqlite"
+
+    def broken(config):
+        raise AttributeError("a broken installation")
+
+    with ThreadPoolExecutor(8) as threads, pytest.raises(WorkbenchError, match=r"3 attempts.*a broken installation"):
+        tune_steps(toy.steps_variant(behaviour=broken), executor=threads, store=store)
+    assert tune_steps(store=store).new == 12
+
+
+def test_what_no_worker_can_do_is_said_as_if_it_were_done_here(monkeypatch, tmp_path):
+    store = tmp_path / "store.sqlite"
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(CaseTooLargeError, match=r"can try nothing: case huge does not fit into memory"):
+            tune_steps(cases=toy.ToyCase("huge", 1 << 50), executor=threads, store=store)
+        lock = threading.Lock()
+        variant = toy.steps_variant(behaviour=lambda config: lock.locked())
+        with pytest.raises(WorkbenchError, match='isolation="none"'):
+            tune_steps(variant, executor=threads, isolation="process", store=store)
+    with Store(store) as opened:
+        assert len(opened) == 0
 
 
 # -- ends -------------------------------------------------------------------------------------------------------
@@ -321,13 +455,6 @@ def test_a_stop_keeps_what_is_finished_and_gives_the_rest_back(tmp_path):
 
 def in_order(space, start, rng):
     yield list(space)
-
-
-def wait_until(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_a_time_budget_gives_back_what_no_worker_began(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import toy
@@ -111,6 +112,8 @@ def test_a_configuration_that_the_sweep_lacks_is_an_outcome(run, file):
         ({"cases": "large"}, "cases: got large"),
         ({"variants": ["steps", "other"]}, "variants: got steps, other"),
         ({"model": "l4"}, "model: got l4"),
+        ({"executor": ThreadPoolExecutor(1)}, "executor: got ThreadPoolExecutor; allowed: None in a replay"),
+        ({"isolation": "docker"}, "isolation: got 'docker'"),
     ],
 )
 def test_what_the_sweep_does_not_hold_is_refused(file, options, message):

@@ -194,10 +194,12 @@ class StepsVariant(Variant):
                 file.write(f"{what} {config['STEPS']} {config.get('PAGE', '')} {os.getpid()}\n")
 
 
-def steps_variant(values=tuple(range(1, 13)), pages: tuple[int, ...] | None = None, name="steps", **options):
+def steps_variant(
+    values=tuple(range(1, 13)), pages: tuple[int, ...] | None = None, name="steps", kind=StepsVariant, **options
+):
     space = {"STEPS": values} | ({"PAGE": pages} if pages else {})
     rule = Restriction("page size", "PAGE == page", lambda c, p: not pages or p.page in (None, c["PAGE"]))
-    return StepsVariant(
+    return kind(
         op="steps",
         name=name,
         idea="costs what it is told to",

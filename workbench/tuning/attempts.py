@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
@@ -10,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from workbench.errors import ConfigurationError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock
-from workbench.tuning.isolation import measurer
+from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
 from workbench.tuning.predict import VERSION as PREDICTION_VERSION
 from workbench.tuning.store import Identity, Store
@@ -25,7 +26,8 @@ LOOK_AHEAD = 6
 """Attempts that are claimed, and being compiled, while another is measured."""
 
 ALIKE = 3
-"""When a run's first attempts, this many, crash with the same message, it is not the configurations' fault."""
+"""When a run's first attempts, this many, crash with the same message, and nothing has come to another end, it is not
+the configurations' fault."""
 
 POLL_SECONDS = 0.1
 
@@ -49,6 +51,8 @@ class Attempt:
     case: object
     identity: Identity
     compiled: Future | None = None
+    number: int = -1
+    """Its place in the order in which this run takes up attempts, from 0: workers may end them in another."""
 
 
 class Attempts:
@@ -77,7 +81,7 @@ class Attempts:
         self.cases = tuple(cases)
         self.trials: dict[tuple, Trial] = {}
         self.new = self.reused = 0
-        self.measurer = measurer(isolation, device, model, limits, clock)
+        self._isolation, self._clock = isolation, clock
         self._device, self._model, self._store = device, model, store
         self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
         self._total, self._stop = total, stop
@@ -87,7 +91,14 @@ class Attempts:
         # Triton's compiler is not made for several threads.
         self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton")
         self._best: Trial | None = None
-        self._crashes: list[tuple[str, str]] = []
+        self._taken_up = 0
+        self._crashes: dict[int, tuple[str, str]] = {}
+        self._cause: str | None = None
+
+    @functools.cached_property
+    def measurer(self) -> InProcess | InWorker:
+        """What compiles and measures in, or next to, this process; made when it is first asked for."""
+        return measurer(self._isolation, self._device, self._model, self._limits, self._clock)
 
     def __enter__(self) -> Attempts:
         return self
@@ -96,7 +107,8 @@ class Attempts:
         # Whatever is being compiled ends by itself, and its result is in the compiler's cache.
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
-        self.measurer.close()
+        if "measurer" in vars(self):
+            self.measurer.close()
 
     def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
@@ -153,22 +165,16 @@ class Attempts:
             elif claim.state == "busy":
                 busy.append(attempt)
             else:
+                attempt.number, self._taken_up = self._taken_up, self._taken_up + 1
                 attempt.compiled = self._compile_ahead(attempt)
                 mine.append(attempt)
 
     def _compile_ahead(self, attempt: Attempt) -> Future | None:
-        variant, config = attempt.variant, attempt.config
-        # On a GPU Triton's JIT runs in this thread, so its compiler must not run in another one.
-        if variant.language == "torch" or (variant.language == "triton" and self._device.name == "cuda"):
+        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._device)
+        if problem is None:
             return None
-        try:
-            problem = attempt.case.problem(config, arch=self._device.arch)
-            if variant.broken(config, problem):
-                return None
-        except ConfigurationError:
-            return None
-        pool = self._triton_pool if variant.language == "triton" else self._pool
-        return pool.submit(self.measurer.compile, variant, config, problem)
+        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
+        return pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
 
     def _measure(self, attempt: Attempt) -> None:
         compiled: Compiled | None = attempt.compiled.result() if attempt.compiled else None
@@ -191,21 +197,26 @@ class Attempts:
 
     def _finish(self, attempt: Attempt, trial: Trial) -> None:
         key = attempt.identity.key
+        if trial.outcome == "crash" and trial.message == self._cause:
+            self._store.release(key)  # it came in after the run was given up for this very reason
+            return
         self._store.finish(key, trial)
         self.new += 1
-        if trial.outcome == "crash" and len(self._crashes) == self.new - 1:
-            self._crashes.append((key, trial.message))
+        if trial.outcome == "crash":
+            self._crashes[attempt.number] = key, trial.message
             self._stop_if_alike()
         self._keep(attempt, trial)
 
     def _stop_if_alike(self) -> None:
-        keys, messages = zip(*self._crashes, strict=True)
-        if len(keys) == ALIKE and len(set(messages)) == 1:
-            self._store.forget(*keys)
-            raise WorkbenchError(
-                f"the first {ALIKE} attempts crashed alike: {messages[0]}. That is hardly the configurations' doing, "
-                "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
-            )
+        first = {self._crashes[number][1] if number in self._crashes else None for number in range(ALIKE)}
+        if len(self._crashes) < self.new or len(first) > 1 or None in first:
+            return
+        (self._cause,) = first
+        self._store.forget(*(key for key, message in self._crashes.values() if message == self._cause))
+        raise WorkbenchError(
+            f"the first {ALIKE} attempts crashed alike: {self._cause}. That is hardly the configurations' doing, "
+            "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
+        )
 
     def _reuse(self, attempt: Attempt, trial: Trial) -> None:
         # Counts are kept, so another device model, or a better version of the prediction, needs no new run.

@@ -15,6 +15,11 @@ worker that has a GPU with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES``
 ``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU: good for the simulator
 and CUDA C++, where the work is done outside of Python; Triton's variants take turns in them.
 
+``isolation`` and ``limits`` hold in the workers as they hold here: on a GPU, and with ``isolation="process"`` on the
+simulator, each thread of a worker measures in a process of its own, and a kernel or a compiler that hangs there is
+ended at its limit and costs its row (``timeout``). On the simulator the default is the worker itself, where a kernel
+ends at the simulator's limits.
+
 A task that raises costs its row (``crash``). When a worker is lost, all that was under way may be to blame, as a pool
 does not say whose worker it was: it is tried again in halves, until the guilty one is found alone. One that is alone in
 being lost twice is a ``crash``; no other row is lost.
@@ -25,6 +30,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import (
@@ -38,7 +44,8 @@ from concurrent.futures import (
 )
 from dataclasses import replace
 
-from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.tuning import tasks
 from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
 from workbench.tuning.measure import DeviceLostError
 from workbench.tuning.tasks import Answer, Shipped, Stamp, Task, run_task
@@ -49,6 +56,9 @@ IN_FLIGHT = 128
 
 DEATHS = 2
 """What is lost this often, and nothing else with it, is a crash."""
+
+_RUNS: set[str] = set()
+"""The tuning runs with an executor that go on in this process."""
 
 
 def check_executor(executor: Executor | None) -> None:
@@ -67,13 +77,19 @@ class ClusterAttempts(Attempts):
     """`Attempts` that an executor's workers make. A process pool that broke is replaced by a new one like it."""
 
     def __init__(self, *args, executor: Executor, **options):
-        super().__init__(*args, isolation="none", **options)  # its workers are processes, or threads by choice
+        super().__init__(*args, **options)
         self._executor = executor
+        self._run = uuid.uuid4().hex
         self._renewed: Executor | None = None
+        self._packed: dict[int, Shipped] = {}
         self._running: dict[Future, Attempt] = {}
         self._lost: list[Attempt] = []
         self._suspects: deque[list[Attempt]] = deque()
         self._deaths: Counter[str] = Counter()
+
+    def __enter__(self) -> ClusterAttempts:
+        _RUNS.add(self._run)
+        return self
 
     def __exit__(self, *error) -> None:
         super().__exit__(*error)
@@ -85,6 +101,8 @@ class ClusterAttempts(Attempts):
                     self._finish(attempt, replace(answer.trial, device=attempt.identity.device))
         if self._renewed is not None:
             self._renewed.shutdown(wait=False, cancel_futures=True)
+        _RUNS.discard(self._run)
+        tasks.close(self._run)
 
     def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
@@ -120,12 +138,15 @@ class ClusterAttempts(Attempts):
     def _submit(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             task = Task(
-                variant=Shipped(attempt.variant),
+                variant=self._shipped(attempt.variant),
                 config=attempt.config,
-                case=Shipped(attempt.case),
-                device=Shipped(self._device),
+                case=self._shipped(attempt.case),
+                device=self._shipped(self._device),
                 model=self._model,
                 limits=self._limits,
+                isolation=self._isolation,
+                run=self._run,
+                runs=frozenset(_RUNS),
                 parent=os.getpid(),
             )
             try:
@@ -134,6 +155,12 @@ class ClusterAttempts(Attempts):
                 self._renew()
                 future = self._executor.submit(run_task, task)
             self._running[future] = attempt
+
+    def _shipped(self, value) -> Shipped:
+        """For all tasks the same one: it is packed once."""
+        if id(value) not in self._packed:
+            self._packed[id(value)] = Shipped(value)
+        return self._packed[id(value)]
 
     def _try_again(self) -> None:
         """Find among those that were under way when a worker was lost the one that ends it."""
@@ -161,8 +188,6 @@ class ClusterAttempts(Attempts):
             attempt = self._running.pop(future)
             try:
                 answer = future.result()
-            except MissingToolError:
-                raise
             except Exception as error:
                 if _worker_lost(error):
                     self._lost.append(attempt)
@@ -172,8 +197,8 @@ class ClusterAttempts(Attempts):
                 self._accept(attempt, answer)
 
     def _accept(self, attempt: Attempt, answer: Answer) -> None:
-        if answer.fatal:
-            raise MissingToolError(f"a worker of the executor can try nothing: {answer.fatal}")
+        if answer.fatal is not None:
+            raise type(answer.fatal)(f"a worker of the executor can try nothing: {answer.fatal}")
         if difference := self._unlike(attempt, answer):
             raise WorkbenchError(
                 f"a worker of the executor is not like this process, so its result was not kept: {difference}. "

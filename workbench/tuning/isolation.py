@@ -10,11 +10,12 @@ configuration, and only that.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import time
 from collections.abc import Mapping, Sequence
 
-from workbench.errors import UnknownNameError, WorkbenchError
+from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
 from workbench.ops.variant import Variant
 from workbench.tuning import by_value
 from workbench.tuning.device_models import DeviceModel
@@ -103,6 +104,7 @@ class InWorker:
         self._setting = pickle.dumps((Shipped(device), model, self._limits))
         self._shipped: dict[object, bytes] = {}
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
+        self._closed = False
         self._worker.start()
 
     def compile(self, variant, config: Mapping, problem) -> Compiled:
@@ -132,7 +134,8 @@ class InWorker:
         if lost or trial.outcome == "crash":
             # Whatever went wrong in it may go on being wrong; the next one starts while the next is compiled.
             self._worker.close()
-            self._worker.start()
+            if not self._closed:
+                self._worker.start()
         return trial
 
     def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
@@ -141,12 +144,13 @@ class InWorker:
         return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds)
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, whatever they are doing; any thread may."""
+        self._closed = True
         self._worker.close()
         self._compiler.close()
 
     def _sent(self, value) -> bytes:
-        """A variant or a case as `_arrived` takes it; the same bytes each time."""
+        """A variant or a case as bytes, the same each time."""
         key = value if isinstance(value, Variant) else (type(value), canonical(value.to_dict()))
         if key not in self._shipped:
             try:
@@ -175,12 +179,31 @@ class InWorker:
         )
 
 
+def to_compile(variant, config: Mapping, case, device):
+    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
+
+    On a GPU Triton's own JIT compiles, where the kernel is measured.
+    """
+    if variant.language == "torch" or (variant.language == "triton" and device.name == "cuda"):
+        return None
+    try:
+        problem = case.problem(config, arch=device.arch)
+        return None if variant.broken(config, problem) else problem
+    except ConfigurationError:
+        return None
+
+
+def check_isolation(isolation: str) -> None:
+    """Raise UnknownNameError for what is not in `ISOLATION`."""
+    if isolation not in ISOLATION:
+        raise UnknownNameError("isolation", repr(isolation), ", ".join(ISOLATION), "Choose one of these.")
+
+
 def measurer(
     isolation: str, device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None
 ) -> InProcess | InWorker:
     """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
-    if isolation not in ISOLATION:
-        raise UnknownNameError("isolation", repr(isolation), ", ".join(ISOLATION), "Choose one of these.")
+    check_isolation(isolation)
     if isolation == "process" or (isolation == "auto" and device.name == "cuda"):
         return InWorker(device, model, limits)
     return InProcess(device, model, limits, clock)
@@ -188,22 +211,16 @@ def measurer(
 
 # -- in the other process -----------------------------------------------------------------------------------------
 
-_kept: dict[bytes, object] = {}
-"""What came as bytes, as it was made: a variant remembers its kernels, a case its reference."""
+
+@functools.lru_cache(maxsize=1)
+def _measurer(setting: bytes) -> InProcess:
+    device, model, limits = pickle.loads(setting)
+    return InProcess(device.value, model, limits)
 
 
 def _arrived(content: bytes):
-    """The variant or case that was sent."""
-    if content not in _kept:
-        _kept[content] = pickle.loads(content).value
-    return _kept[content]
-
-
-def _measurer(setting: bytes) -> InProcess:
-    if setting not in _kept:
-        device, model, limits = pickle.loads(setting)
-        _kept[setting] = InProcess(device.value, model, limits)
-    return _kept[setting]
+    """The variant or case that was sent; it remembers its kernels, or its reference, from call to call."""
+    return pickle.loads(content).value
 
 
 def _compile_there(setting: bytes, variant: bytes, config: dict, problem: bytes) -> Compiled:

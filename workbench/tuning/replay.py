@@ -125,11 +125,12 @@ def space_of(sweep: Sweep) -> Space:
     return Space(sweep.parameters, [recorded])
 
 
-def open_replay(device: str, op, cases, variants, model) -> ReplayedDevice:
+def open_replay(device: str, op, cases, variants, model, executor) -> ReplayedDevice:
     """The device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
 
     FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
-    name what the sweep does not hold, UnknownNameError or StoreError where there is no such sweep.
+    name what the sweep does not hold, and for a model or an executor, as nothing is computed; UnknownNameError or
+    StoreError where there is no such sweep.
     """
     replayed = ReplayedDevice(load(device.removeprefix(PREFIX)))
     sweep = replayed.sweep
@@ -142,6 +143,9 @@ def open_replay(device: str, op, cases, variants, model) -> ReplayedDevice:
             raise ArgumentError(what, ", ".join(map(str, names)), f"{held!r}, which {sweep.name} holds", remedy)
     if model is not None:
         raise ArgumentError("model", model, "None in a replay", "Its times were recorded; they are not predicted anew.")
+    if executor is not None:
+        kind = type(executor).__name__
+        raise ArgumentError("executor", kind, "None in a replay", "The recording answers; there is nothing to compute.")
     return replayed
 
 

@@ -32,8 +32,11 @@ def scout(
     store=None,
     progress: Callable[[Progress], None] | None = None,
     limits=None,
+    **where,
 ) -> list[str]:
     """Give each space its ``estimate``, and return a note for each on what that rests.
+
+    ``where`` is the ``isolation`` and the ``executor`` of `tune`.
 
     Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on.
     """
@@ -46,7 +49,7 @@ def scout(
         scouted = cases if device.name == "cuda" else [smaller_case(op, variant, cases, device.arch)]
         counted_for = None if device.name == "cuda" else model
         options = {"store": store, "progress": progress, "limits": limits, "record": False, "model": counted_for}
-        run = tune(op, scouted, variant, device="sim", **options)
+        run = tune(op, scouted, variant, device="sim", **options, **where)
         seconds: dict[str, list[float]] = {}
         for trial in run.trials:
             found = with_prediction(trial, model).seconds if trial.counts else None

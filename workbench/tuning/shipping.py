@@ -5,62 +5,76 @@ Variants of the workbench travel by name; others (of a notebook or of one's own 
 
 from __future__ import annotations
 
+import functools
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 
 from workbench.tuning import by_value
+
+_REMEMBERED = 32
+"""Values that a process keeps of those that came to it."""
 
 
 class Shipped:
     """A variant, case or device on its way to another process; pickled only if it really leaves this one.
 
     A variant that an op of the workbench has goes by name, a case as its record, the simulator as its architecture;
-    the GPU as such; everything else by value. Raises WorkbenchError for what cannot be sent.
+    the GPU as such; everything else by value. It is made again when its ``value`` is asked for, so that what fails then
+    does not fail where a message is read; the same content is the same value, with the kernels or the reference that it
+    has come to hold. Raises WorkbenchError for what cannot be sent.
     """
 
-    def __init__(self, value):
-        self.value = value
+    def __init__(self, value: object = None, content: bytes | None = None):
+        self._value, self._content = value, content
+
+    @property
+    def value(self):
+        """The variant, case or device."""
+        return self._value if self._value is not None else _made(self._content)
 
     def __reduce__(self):
-        from workbench import ops
-        from workbench.ops.variant import Variant
-
-        value = self.value
-        op = ops.OPS.get(getattr(value, "op", None))
-        if op is not None and any(value is known for known in op.variants):
-            return _named_variant, (value.op, value.name)
-        if hasattr(value, "from_dict"):
-            return _restored_case, (by_value.dumps(type(value)), value.to_dict())
-        if getattr(value, "name", None) == "sim":
-            return _simulator, (value.arch,)
-        if getattr(value, "name", None) == "cuda":
-            return _gpu, ()
-        if isinstance(value, Variant):
-            value = replace(value)  # without the kernels that it remembers
-        return _unpacked, (by_value.dumps(value),)
+        if self._content is None:
+            self._content = pickle.dumps(_recipe(self._value))
+        return Shipped, (None, self._content)
 
 
-def _named_variant(op: str, name: str) -> Shipped:
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _made(content: bytes) -> object:
+    function, arguments = pickle.loads(content)
+    return function(*arguments)
+
+
+def _recipe(value) -> tuple:
+    """A function and the arguments that make the value again."""
     from workbench import ops
+    from workbench.ops.variant import Variant
 
-    return Shipped(ops.variant(op, name))
+    op = ops.OPS.get(getattr(value, "op", None))
+    if op is not None and any(value is known for known in op.variants):
+        return ops.variant, (value.op, value.name)
+    if hasattr(value, "from_dict"):
+        return _restored_case, (by_value.dumps(type(value)), value.to_dict())
+    if getattr(value, "name", None) == "sim":
+        return _simulator, (value.arch,)
+    if getattr(value, "name", None) == "cuda":
+        return _gpu, ()
+    if isinstance(value, Variant):
+        value = replace(value)  # without the kernels that it remembers
+    return by_value.loads, (by_value.dumps(value),)
 
 
-def _restored_case(kind: bytes, record: Mapping) -> Shipped:
-    return Shipped(by_value.loads(kind).from_dict(record))
+def _restored_case(kind: bytes, record: Mapping):
+    return by_value.loads(kind).from_dict(record)
 
 
-def _simulator(arch: str) -> Shipped:
+def _simulator(arch: str):
     from workbench.devices.sim import Simulator
 
-    return Shipped(Simulator(arch=arch))
+    return Simulator(arch=arch)
 
 
-def _gpu() -> Shipped:
+def _gpu():
     from workbench import devices
 
-    return Shipped(devices.get("cuda"))
-
-
-def _unpacked(content: bytes) -> Shipped:
-    return Shipped(by_value.loads(content))
+    return devices.get("cuda")

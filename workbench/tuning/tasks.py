@@ -9,22 +9,23 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from workbench.errors import DeviceUnavailableError, MissingToolError
+from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.tuning.attempts import device_label
 from workbench.tuning.device_models import DeviceModel
-from workbench.tuning.gpu_timing import GpuClock
-from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
+from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
+from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped
-from workbench.tuning.trial import Trial, canonical
+from workbench.tuning.trial import Trial
 from workbench.tuning.versions import toolchain
 
-_KEPT_CASES = 2
 _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
+_MADE: weakref.WeakValueDictionary[tuple[str, int], InProcess | InWorker] = weakref.WeakValueDictionary()
+"""The measurers of all threads, by tuning run and thread."""
 _LOST = threading.Event()
 """Set when this process has lost its GPU context."""
 
@@ -59,6 +60,11 @@ class Task:
     device: Shipped
     model: DeviceModel
     limits: Limits | None
+    isolation: str
+    run: str
+    """The tuning run that it is part of."""
+    runs: frozenset[str]
+    """All that go on where it comes from; for others a worker keeps nothing."""
     parent: int
     """The process that stores the result."""
     ticket: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -69,53 +75,46 @@ class Task:
 class Answer:
     """What a task came to: a trial, or ``fatal``, the reason why no other can be tried there either."""
 
-    stamp: Stamp
+    stamp: Stamp | None = None
     trial: Trial | None = None
-    fatal: str = ""
+    fatal: WorkbenchError | None = None
     lost: bool = False
     """Whether the trial left the worker's GPU context unusable."""
     pid: int = field(default_factory=os.getpid)
 
 
-def run_task(task: Task, attempt: Callable = evaluate) -> Answer:
-    """Try the configuration in this process."""
+def run_task(task: Task) -> Answer:
+    """Try the configuration in this process, or in one that this thread has for it."""
     if _LOST.is_set() and os.getpid() != task.parent:
         os._exit(1)  # A context that is lost stays lost as long as the process lives; its successor has a new one.
-    variant, device = task.variant.value, task.device.value
-    stamp = stamp_of(variant, device)
-    case, inputs = _inputs(task.case.value, device.name)
     try:
-        trial = attempt(
-            variant,
-            task.config,
-            case,
-            device,
-            model=task.model,
-            limits=task.limits,
-            inputs=inputs,
-            clock=_clock() if device.name == "cuda" else None,
-        )
+        variant, case, device = task.variant.value, task.case.value, task.device.value
+        stamp = stamp_of(variant, device)
+        measure = _measurer(task, device)
+        problem = to_compile(variant, task.config, case, device)
+        compiled = None if problem is None else measure.compile(variant, task.config, problem)
+        return Answer(stamp, measure.evaluate(variant, task.config, case, compiled))
     except DeviceLostError as error:
         _LOST.set()
         return Answer(stamp, error.trial, lost=True)
-    except (MissingToolError, DeviceUnavailableError) as error:
-        return Answer(stamp, fatal=str(error))
-    return Answer(stamp, trial)
+    except WorkbenchError as error:
+        kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
+        return Answer(fatal=next(kind for kind in kinds if isinstance(error, kind))(str(error)))
 
 
-def _inputs(case, device_name: str) -> tuple:
-    """An equal case that was here before, with the reference that it computed, and its inputs."""
-    kept = _HERE.__dict__.setdefault("cases", OrderedDict())
-    key = type(case), canonical(case.to_dict()), device_name
-    if key not in kept:
-        kept[key] = case, Inputs(case, device_name)
-        while len(kept) > _KEPT_CASES:
-            kept.popitem(last=False)
-    kept.move_to_end(key)
-    return kept[key]
+def close(run: str) -> None:
+    """End what the threads of this process keep for a tuning run."""
+    for (made_for, _), made in list(_MADE.items()):
+        if made_for == run:
+            made.close()
 
 
-def _clock() -> GpuClock:
-    if not hasattr(_HERE, "clock"):
-        _HERE.clock = GpuClock()
-    return _HERE.clock
+def _measurer(task: Task, device) -> InProcess | InWorker:
+    """What this thread compiles and measures with in a tuning run."""
+    kept = _HERE.__dict__.setdefault("measurers", {})
+    for run in kept.keys() - task.runs:
+        kept.pop(run).close()
+    if task.run not in kept:
+        kept[task.run] = measurer(task.isolation, device, task.model, task.limits)
+        _MADE[task.run, threading.get_ident()] = kept[task.run]
+    return kept[task.run]

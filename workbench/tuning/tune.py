@@ -21,6 +21,7 @@ from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts, check_executor
 from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.tuning.gpu_state import disturbances
+from workbench.tuning.isolation import check_isolation
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
@@ -89,7 +90,8 @@ def tune(
         background: return at once with a `LiveTuning`: its ``widget()`` shows how far it is and can stop it, its
             ``result()`` is the TuningRun.
         isolation: "process" measures, and compiles Triton, in processes that may hang and crash, which costs one
-            configuration; "none" in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`).
+            configuration; "none" in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`). Workers
+            of an executor do the same.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says
@@ -101,18 +103,20 @@ def tune(
             on with the others.
     """
     check_executor(executor)
+    check_isolation(isolation)
     if quick and strategy == "exhaustive" and budget is None:
         strategy, budget = "random", QUICK_CONFIGURATIONS
     plan, allowed = search.strategy(strategy), search.budget_of(budget)
     if isinstance(device, str) and device.startswith(replay.PREFIX):
-        job = replay.ReplayJob(replay.open_replay(device, op, cases, variants, model), plan, allowed, seed)
+        job = replay.ReplayJob(replay.open_replay(device, op, cases, variants, model, executor), plan, allowed, seed)
     else:
         op = _op(op)
         cases = _cases(op, cases)
         device, model = _device(device, model)
         spaces, notes = _spaces(op, variants, cases, device.arch)
         if plan is search.predicted:
-            notes += scout(op, cases, spaces, device, model, store=store, progress=progress, limits=limits)
+            where = {"executor": executor, "isolation": isolation}
+            notes += scout(op, cases, spaces, device, model, store=store, progress=progress, limits=limits, **where)
         if background and isinstance(store, Store):
             store = store.path  # a connection belongs to the thread that opened it
         job = _Job(
@@ -174,9 +178,8 @@ class _Job:
         own_store = not isinstance(self.store, Store)
         opened = Store(self.store) if own_store else self.store
         options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
-        options |= {"total": self.total, "stop": stop}
+        options |= {"total": self.total, "stop": stop, "isolation": self.isolation}
         if self.executor is None:
-            options["isolation"] = self.isolation
             attempts = Attempts(self.cases, self.device, self.model, opened, **options)
         else:
             attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
