@@ -70,13 +70,13 @@ class SimBenchmark:
         return json.dumps({"problem": self.problem, "rows": rows}, indent=2)
 
     def __str__(self) -> str:
-        lines = [self.problem, f"{'':44}{'seconds':>10}{'M warp-instr/s':>16}  ratio"]
+        lines = [self.problem, f"{'':44}{'ms':>12}{'M warp-instr/s':>16}  ratio"]
         for row in self.rows:
             rate = "" if row.rate is None else f"{row.rate:.1f}"
             ratio = "" if row.ratio is None else f"{row.ratio:.1f}x {row.baseline}"
             if row.shadow_ratio is not None:
                 ratio += f"; {row.shadow_ratio:.2f} bytes of shadow state per byte of the buffers"
-            lines.append(f"{row.what:44}{row.seconds:>10.4f}{rate:>16}  {ratio}")
+            lines.append(f"{row.what:44}{row.seconds * 1e3:>12,.3f}{rate:>16}  {ratio}")
         return "\n".join(lines)
 
 
@@ -169,8 +169,9 @@ def _simulated_driver() -> list[Row]:
     found = _subprocess("workbench.bench.simulated_driver")
     rows = []
     for what, plain in (("launch", "launch of a small kernel"), ("copy", "copy of 256 MiB")):
-        ours = Row(f"{plain}, through PyCUDA", found[f"pycuda_{what}"], baseline=f"the time of {plain}")
-        rows += [Row(plain, found[what]), dataclasses.replace(ours, ratio=ours.seconds / found[what])]
+        seconds, bare = found[f"pycuda_{what}"], found[what]
+        baseline = f"the time of {plain} ({(seconds - bare) * 1e6:+,.0f} µs)"
+        rows += [Row(plain, bare), Row(f"{plain}, through PyCUDA", seconds, baseline=baseline, ratio=seconds / bare)]
     return rows
 
 
