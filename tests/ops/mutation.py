@@ -85,9 +85,9 @@ def caught(variant, mutant, runs, judge, folder, checks=True):
     return False, "\n".join(map(str, verdicts))
 
 
-def every_third(mutants):
-    """A third of them in every run; the others are long."""
+def every_fourth(mutants):
+    """A quarter of them in every run; the others are long."""
     return [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 3 else [])
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 4 else [])
         for index, mutant in enumerate(mutants)
     ]
