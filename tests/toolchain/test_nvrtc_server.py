@@ -27,7 +27,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("library") / "libfake.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", path, Path(__file__).with_name("fake_nvrtc.c")], check=True)
     yield str(path)
-    nvrtc_client._stop()
+    nvrtc_client.stop()
 
 
 def compile_(library: str, text: str, flags: tuple[str, ...] = ()) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def test_a_fork_has_a_server_of_its_own(library: str):
     if child == 0:
         try:
             os.write(writer, str(compile_(library, "count")[1]).encode())
-            nvrtc_client._stop()
+            nvrtc_client.stop()
         finally:
             os._exit(0)
     os.close(writer)

@@ -48,7 +48,8 @@ def compile_program(library: str, request: dict, label: str) -> dict:
     request = {**request, "folder": _folder()}
     # Once more if the server was killed from outside: it is not the program's doing, so another one can do it.
     for _ in range(2):
-        data = _server_of(library).ask(request, time.monotonic() + seconds)
+        server = _server_of(library)
+        data = server.ask(request, time.monotonic() + seconds)
         if data is None:
             raise CompileTimeout(f"NVRTC took longer than {seconds:g} s to compile {label}, and was stopped.")
         answer, rest = nvrtc_server.unframe(data) or (None, data)
@@ -59,6 +60,7 @@ def compile_program(library: str, request: dict, label: str) -> dict:
         if len(rest) == 4:
             status = os.waitstatus_to_exitcode(int.from_bytes(rest, "little"))
             raise CompileError(f"NVRTC crashed while compiling {label}: its process {how_ended(status)}.")
+        server.close()  # no word of how the child ended: the server is gone, but may not look so yet
     raise CompileError(f"The process that compiles with NVRTC ended twice while compiling {label}.")
 
 
@@ -162,7 +164,8 @@ def _server_of(library: str) -> _Server:
 
 
 @atexit.register
-def _stop() -> None:
+def stop() -> None:
+    """End this process's server; the next compile starts another one."""
     if _server is not None:
         _server.close()
 
