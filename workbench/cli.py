@@ -258,10 +258,11 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 @click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed: bool, as_json: bool) -> None:
-    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs."""
+    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs: a few minutes."""
     from workbench.bench.tune import run
 
-    result = run(list(sweeps) or None, seeds=seeds, peers=not skip_peers, speed=not skip_speed)
+    options = {"seeds": seeds, "peers": not skip_peers, "speed": not skip_speed}
+    result = run(list(sweeps) or None, **options, progress=lambda line: click.echo(line, err=True))
     click.echo(result.to_json() if as_json else str(result))
 
 

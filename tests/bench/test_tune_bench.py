@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 
@@ -48,6 +49,9 @@ def test_bayesian_meets_the_aim_and_beats_the_others_on_the_shipped_sweeps():
         assert sweep in text
         assert label in text
     assert "simulator sweep" in text, "a prediction is labelled"
+    assert re.search(
+        r"bayesian evaluates \d\.\d% of a sweep at most .aim 10%. and comes in place 1 of the 3 .*1\)\n?$", text
+    )
     assert len(json.loads(result.to_json())["searches"]) == len(result.searches)
 
 
@@ -67,10 +71,23 @@ def test_a_search_that_ends_early_is_charged_the_whole_space():
 
 
 def test_the_tuner_s_costs_are_measured(tmp_path):
-    figures = [tuner_speed.enumeration(4), tuner_speed.overhead(3), *tuner_speed.store(tmp_path, 500)]
+    figures = [tuner_speed.enumeration(4), tuner_speed.overhead(tmp_path, count=3), *tuner_speed.store(tmp_path, 500)]
     figures += [tuner_speed.call_path(50), *tuner_speed.compilation(1)]
     for figure in figures:
         assert figure.value > 0
         assert f"aim {figure.aim:g}" in str(figure)
     assert "500 rows" in figures[2].what
     assert "MISSED" in str(tuner_speed.Figure("a cost", 2.0, "s", 1.0))
+
+
+def test_a_strategy_that_is_not_first_or_takes_more_than_the_aim_has_missed_it():
+    def verdict(bayesian, random_):
+        shares = {"bayesian": bayesian, "random": random_, "greedy, from the untuned rule": 1}
+        return tune.TunerBenchmark(
+            {"a": "label"}, tuple(tune.Searched("a", name, 100, (count,)) for name, count in shares.items())
+        ).verdict
+
+    assert "place 1 of the 2" in verdict(4, 5)
+    assert "MISSED" not in verdict(4, 5)
+    assert verdict(6, 5).endswith("MISSED")
+    assert verdict(11, 50).endswith("MISSED")
