@@ -31,11 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 LONG_MODULES = ("test_packaging.py", "test_sim.py", "test_paged_attention_grid.py", "test_isolation.py")
-"""These, the notebooks and what needs a browser begin first: a long one that begins last keeps one core waiting."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not (item.path.name in LONG_MODULES or _is_slow(item)))
+    items.sort(key=_turn)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
@@ -49,8 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
-def _is_slow(item: pytest.Item) -> bool:
-    return item.path.suffix == ".ipynb" or item.get_closest_marker("browser") is not None
+def _turn(item: pytest.Item) -> int:
+    """Long modules, the notebooks and what needs a browser begin first: a long one at the end would keep cores waiting."""
+    if item.path.name in LONG_MODULES:
+        return 0
+    if item.path.suffix == ".ipynb":
+        return 1
+    return 2 if item.get_closest_marker("browser") else 3
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -171,7 +171,13 @@ def test_the_unchanged_text_passes():
     walk(load(None))
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 2 else [])
+        for index, mutant in enumerate(MUTANTS)
+    ],
+)
 def test_mutant_is_caught(mutant):
     kind = load(mutant)
     with pytest.raises(Exception):  # noqa: B017, PT011 - an assertion of the walk, or a crash on the way

@@ -87,7 +87,9 @@ def caught(variant, mutant, runs, judge, folder, checks=True):
 
 def every_fourth(mutants):
     """A quarter of them in every run; the others are long."""
-    return [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 4 else [])
-        for index, mutant in enumerate(mutants)
-    ]
+    return [long_if(index % 4, mutant, id=mutant.name) for index, mutant in enumerate(mutants)]
+
+
+def long_if(long, value, **options):
+    """A parameter that only ``-m long`` takes where ``long`` is true."""
+    return pytest.param(value, marks=[pytest.mark.long] if long else [], **options)

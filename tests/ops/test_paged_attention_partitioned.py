@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from mutation import Mutant, caught, every_fourth
+from mutation import Mutant, caught, every_fourth, long_if
 
 from workbench import ops
 from workbench.devices.sim import Simulator
@@ -47,15 +47,20 @@ FEATURES = {
 }
 
 
-@pytest.mark.parametrize("name", FEATURES)
+def sampled(names):
+    """What comes together in every run, what comes alone with ``-m long``: the grid has each with each."""
+    return [long_if(" " not in name, name) for name in names]
+
+
+@pytest.mark.parametrize("name", sampled(FEATURES))
 def test_features_in_cuda(name, judge):
-    dtype = VARIANT.dtypes[len(name) % 3]  # the grid has each with each
+    dtype = VARIANT.dtypes[len(name) % 3]
     one = case("small", dtype=dtype, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
     verdict = judge(VARIANT, SMALL, one, checks=True)
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("name", [name for name in FEATURES if "e4m3" not in name])
+@pytest.mark.parametrize("name", sampled(name for name in FEATURES if "e4m3" not in name))
 def test_features_in_triton(name, judge):
     layout = TRITON.layouts[len(name) % 3]
     one = case("small", layout=layout, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from fitting import fitted
+from mutation import long_if
 
 from workbench import ops
 from workbench.errors import ConfigurationError, UnknownNameError
@@ -15,7 +16,7 @@ NAME = {"ids": lambda variant: variant.name}
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [long_if(name in ("llama-2-7b", "llama-3-70b"), name) for name in CASES])
 def test_every_case(variant, name, judge):
     one = fitted(variant, case(name))
     verdict = judge(variant, variant.default_config(one.problem()), one)

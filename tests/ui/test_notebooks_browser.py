@@ -14,8 +14,6 @@ import pytest
 from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-WITH_VIEWS = ("04",)
-"""The one with the first live view runs every time; all of them with ``-m "browser and long"``."""
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
 
@@ -43,33 +41,35 @@ def lab(tmp_path_factory):
         yield address
 
 
-@pytest.mark.parametrize(
-    "notebook",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem[:2] in WITH_VIEWS else pytest.mark.long)
-        for path in NOTEBOOKS
-    ],
-)
-def test_every_cell_runs(lab, notebook):
+@pytest.fixture(scope="module")
+def browser():
+    """A page for all notebooks, one after the other, and the addresses of other hosts that it was refused."""
     requests = []
     with chromium_page(requests, height=1600) as page:
-        failures = []
-        page.on("pageerror", lambda error: failures.append(str(error)))
-        open_notebook(page, lab, notebook.stem)
-        page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
-        page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
-        state = when_run(page)
-        assert state["errors"] == []
-        assert state["cells"] > 5
-        assert state["left"] == 0
+        yield page, requests
 
-        widgets = page.locator(".jp-OutputArea-output:has-text('Error displaying widget')")
-        assert widgets.count() == 0
-        assert failures == [], "errors of scripts in the page"
-        assert page.locator(IN_THE_WAY).all_inner_texts() == [], "nothing in the reader's way"
-        assert requests == [], "nothing is fetched from another host"
-        if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
-            keep_pictures(page, Path(folder), notebook.stem)
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_cell_runs(lab, browser, notebook):
+    page, requests = browser
+    failures = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    open_notebook(page, lab, notebook.stem)
+    page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
+    state = when_run(page)
+    assert state["errors"] == []
+    assert state["cells"] > 5
+    assert state["left"] == 0
+
+    widgets = page.locator(".jp-OutputArea-output:has-text('Error displaying widget')")
+    assert widgets.count() == 0
+    assert failures == [], "errors of scripts in the page"
+    assert page.locator(IN_THE_WAY).all_inner_texts() == [], "nothing in the reader's way"
+    assert requests == [], "nothing is fetched from another host"
+    if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
+        keep_pictures(page, Path(folder), notebook.stem)
+    page.evaluate("() => jupyterapp.serviceManager.sessions.shutdownAll()")
 
 
 def when_run(page) -> dict:
