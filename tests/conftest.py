@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Long modules, the notebooks and what needs a browser begin first: a long one at the end would keep cores waiting."""
+    """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting."""
     if item.path.name in LONG_MODULES:
         return 0
     if item.path.suffix == ".ipynb":
