@@ -11,14 +11,15 @@
 //   key_cache     [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]    pages key_page_stride apart
 //   value_cache   [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]           pages value_page_stride apart
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
-//   k_scale, v_scale of a quantized cache: that of (slot, KV head) stands at slot * slot_stride + head * head_stride,
-//                slot being page * BLOCK_SIZE + offset; alibi_slopes, sinks [num_heads]; null where not used
+//   k_scale, v_scale of a quantized cache: see common/cache_scales.cuh; alibi_slopes, sinks [num_heads]; null where not
+//                used
 //
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block. Idea: vLLM's v2 kernel
 // and Flash-Decoding (Dao et al., 2023) for the split, Milakov and Gimelshein (2018) for the online softmax.
 #ifdef QUANTIZED  // an 8-bit CACHE; first, for templates find to_float of a built-in type only if it is declared before
 #include "common/quantized.cuh"
 #endif
+#include "common/cache_scales.cuh"
 #include "common/partitions.cuh"
 
 #ifndef SCALAR
@@ -80,8 +81,9 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
 
   // 1. Load the query once, in fp32, with every factor of a score folded in: the softmax scale, the scale of all
   //    quantized keys, and the change to base 2 (or, where tanh comes in between, the division by the cap).
-  const float key_scale = k_scale && !TOKEN_SCALES ? k_scale[kv_head * k_head_stride] : 1.f;
-  const float factor = scale * key_scale * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
+  const CacheScales<TOKEN_SCALES> key_scales{k_scale, k_slot_stride, kv_head * k_head_stride};
+  const CacheScales<TOKEN_SCALES> value_scales{v_scale, v_slot_stride, kv_head * v_head_stride};
+  const float factor = scale * key_scales.common() * (soft_cap > 0.f ? 1.f / soft_cap : LOG2_E);
   for (int i = threadIdx.x; i < HEAD_SIZE; i += NUM_THREADS)
     scaled_query[i] = to_float(query[seq * query_stride + head * HEAD_SIZE + i]) * factor;
   const float slope = alibi_slopes ? alibi_slopes[head] * LOG2_E : 0.f;
@@ -95,12 +97,8 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
     const Cache* values = value_cache + block * value_page_stride + (long long)kv_head * (HEAD_SIZE * BLOCK_SIZE);
     const int token = page * BLOCK_SIZE + slot;
     const bool inside = token >= begin && token < end;
-    float token_key_scale = 1.f, token_value_scale = 1.f;
-    if (TOKEN_SCALES && inside) {
-      const long long place = block * BLOCK_SIZE + slot;
-      if (k_scale) token_key_scale = k_scale[place * k_slot_stride + kv_head * k_head_stride];
-      if (v_scale) token_value_scale = v_scale[place * v_slot_stride + kv_head * v_head_stride];
-    }
+    const float token_key_scale = inside ? key_scales.of(block * BLOCK_SIZE + slot) : 1.f;
+    const float token_value_scale = inside ? value_scales.of(block * BLOCK_SIZE + slot) : 1.f;
 
     // 2. Score: lanes BLOCK_SIZE apart share a token; each load of the warp is 512 bytes in a row.
     Value value[VALUES_AHEAD ? ROWS_PER_LANE : 1];

@@ -18,7 +18,7 @@ NORESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python's mmap names from 3.13
 
 MUTANTS = {
     "cuda_thread_group": (
-        Mutant("offset of K", "table[page] * key_page_stride", "(int)(table[page] * key_page_stride)"),
+        Mutant("offset of K", "block * key_page_stride", "(int)(block * key_page_stride)"),
         Mutant("offset of V", "table[page] * value_page_stride", "(int)(table[page] * value_page_stride)"),
     ),
     "triton_online_softmax": (

@@ -77,11 +77,11 @@ def test_no_bank_conflicts_to_speak_of(sim):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_defaults_do_not_spill(variant, arch):
-    for dtype in ("float16", "bfloat16", "float32"):
-        one = case("llama-3-8b", dtype=dtype)
+    for dtype, kv_cache_dtype in (("float16", "auto"), ("bfloat16", "auto"), ("float32", "auto"), ("float16", "int8")):
+        one = case("llama-3-8b", dtype=dtype, kv_cache_dtype=kv_cache_dtype)
         config = variant.default_config(one.problem())
         kernel = variant.compile(config, one.problem(config, arch=arch), arch)
-        assert kernel.spill_bytes == 0, f"{dtype}: {kernel.spill_bytes} bytes"
+        assert kernel.spill_bytes == 0, f"{dtype}, {kv_cache_dtype}: {kernel.spill_bytes} bytes"
         assert kernel.registers <= 168
         assert kernel.occupancy.fraction >= 0.12
 

@@ -32,7 +32,7 @@ FACTORS = {
 }
 PRODUCT = ("head_size", "block_size", "dtype", "kv_cache_dtype")
 FEW_PAIRS, MOST_PAIRS = 4, 27  # of two lists: a longer product costs more points than all the others together
-ARCHS = ("sm_80", "sm_89")  # Triton has fp8_e4m3 from sm_89 on
+ARCHS = ("sm_80", "sm_89")  # the second for fp8_e4m3: before, Triton has none, and CUDA takes seconds to compile it
 
 
 class Point:
@@ -47,7 +47,8 @@ class Point:
         self.config = {name: values["block_size" if name == "BLOCK_SIZE" else name] for name in variant.space}
         fields = {name: values[name] for name in FACTORS if name not in ("block_size", "heads")}
         self.case = Case("grid", num_heads, num_kv_heads, seq_lens=tuple(lengths), seed=seed % 5, **fields)
-        self.arch = next((arch for arch in ARCHS if self._legal(variant, arch)), None)
+        arch = ARCHS[values["kv_cache_dtype"] == "fp8_e4m3"]
+        self.arch = arch if self._legal(variant, arch) else None
 
     def _legal(self, variant, arch):
         if self.case.layout == "x" and self.case.head_size % self.case.problem().x:

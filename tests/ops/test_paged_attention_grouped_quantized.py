@@ -1,4 +1,4 @@
-"""Quantized caches in the kernels that pack a group: every code, every scale, bytes, machine code."""
+"""Quantized caches: every code in every kernel; in those that pack a group every scale, bytes, machine code."""
 
 import dataclasses
 import math
@@ -10,10 +10,13 @@ from mutation import Mutant, with_header
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
-from workbench.ops.paged_attention import Case, case
+from workbench.devices.sim import Simulator
+from workbench.kvcache.layouts import to_paged
+from workbench.ops.paged_attention import VARIANTS, Case, case
 from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
+from workbench.ops.paged_attention.triton_tiles import FP8_SUPPORT
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 SMALL = {CUDA: CUDA_SMALL, TRITON: TRITON_SMALL}
@@ -37,32 +40,32 @@ def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, fea
     assert verdict.ok, verdict
 
 
-def two_tokens(kv_cache_dtype, keys, values, query):
-    """Sequences of two tokens on a page each. keys, values ``[num_seqs, 2, head_size]`` codes as uint8, one KV head;
-    query ``[num_seqs, head_size]``; no scale."""
+def of_two_tokens(variant, kv_cache_dtype, keys, values, query):
+    """What a variant makes of sequences of two tokens on a page each, ``[num_seqs, 1, head_size]``.
+
+    keys, values ``[num_seqs, 2, head_size]`` codes as uint8, one KV head; query ``[num_seqs, head_size]``; no scale.
+    """
     num_seqs, _, head_size = keys.shape
-    dtype = CACHE_DTYPES[kv_cache_dtype]
-    caches = []
-    for codes in (keys, values):
-        cache = torch.full((num_seqs, 16, 1, head_size), 0x7F, dtype=torch.uint8)
-        cache[:, :2, 0] = codes
-        caches.append(cache.view(dtype))
-    problem = Problem(
-        num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", "nhd", 16, kv_cache_dtype, features=(kv_cache_dtype,)
-    )
+    dtype, layout = CACHE_DTYPES[kv_cache_dtype], variant.layouts[0]
+    device = Simulator(arch="sm_89" if FP8_SUPPORT in variant.restrictions else "sm_80")
+    problem = Problem(num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", layout, 16, kv_cache_dtype)
+    problem = dataclasses.replace(problem, features=(kv_cache_dtype,), arch=device.arch)
     tables, lengths = torch.arange(num_seqs).int()[:, None], torch.full((num_seqs,), 2).int()
-    return problem, Tensors(query[:, None], *caches, tables, lengths, 1.0, torch.empty_like(query[:, None]))
+    pages = [codes.contiguous().view(dtype)[:, :, None].unbind() for codes in (keys, values)]
+    caches = to_paged(*pages, tables, num_blocks=num_seqs, block_size=16, layout=layout)
+    tensors = Tensors(query[:, None], *caches, tables, lengths, 1.0, torch.empty_like(query[:, None]))
+    variant.run(SMALL.get(variant) or variant.default_config(problem), problem, tensors, device)
+    return tensors.out
 
 
-def codes_as_values(variant, kv_cache_dtype, sim):
+def codes_as_values(variant, kv_cache_dtype):
     """The mean of two equal values of every code, and what it should be."""
     codes = torch.arange(256).to(torch.uint8).view(4, 1, 64).expand(4, 2, 64)
-    problem, tensors = two_tokens(kv_cache_dtype, torch.zeros_like(codes), codes, torch.zeros(4, 64).half())
-    variant.run(SMALL[variant], problem, tensors, sim)
-    return tensors.out.flatten(), codes[:, 0].contiguous().view(CACHE_DTYPES[kv_cache_dtype]).half().flatten()
+    out = of_two_tokens(variant, kv_cache_dtype, torch.zeros_like(codes), codes, torch.zeros(4, 64).half())
+    return out.flatten(), codes[:, 0].contiguous().view(CACHE_DTYPES[kv_cache_dtype]).half().flatten()
 
 
-def codes_as_keys(variant, kv_cache_dtype, sim):
+def codes_as_keys(variant, kv_cache_dtype):
     """The weight of a token whose key is one element of every code beside a token of score 0, and what it should be.
 
     The element moves through the head; the value of the one token is 1, that of the other 0.
@@ -73,19 +76,28 @@ def codes_as_keys(variant, kv_cache_dtype, sim):
     values[:, 1] = torch.ones(1).to(CACHE_DTYPES[kv_cache_dtype]).view(torch.uint8)
     exact = codes.to(torch.uint8).view(CACHE_DTYPES[kv_cache_dtype]).double()
     size = 2.0 ** (2 - exact[exact.isfinite()].abs().max().log2().ceil())  # scores up to 4
-    problem, tensors = two_tokens(kv_cache_dtype, keys, values, torch.full((256, 32), size).half())
-    variant.run(SMALL[variant], problem, tensors, sim)
+    out = of_two_tokens(variant, kv_cache_dtype, keys, values, torch.full((256, 32), size).half())
     weights = torch.softmax(torch.stack([torch.zeros_like(exact), exact * size]), 0)[1]
-    return tensors.out[:, 0].double(), weights[:, None].expand(-1, 32)
+    return out[:, 0].double(), weights[:, None].expand(-1, 32)
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(one, id=one.name, marks=[] if one in SMALL else pytest.mark.long)
+        for one in VARIANTS
+        if one.language != "torch"
+    ],
+)
 @pytest.mark.parametrize("kv_cache_dtype", CACHE_DTYPES)
-def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, sim):
-    """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head."""
-    out, exact = codes_as_values(variant, kv_cache_dtype, sim)
+def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype):
+    """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head.
+
+    The kernels that pack a group convert codes in ways of their own, the others let the compilers do it.
+    """
+    out, exact = codes_as_values(variant, kv_cache_dtype)
     torch.testing.assert_close(out, exact, rtol=0, atol=0, equal_nan=True)
-    out, exact = codes_as_keys(variant, kv_cache_dtype, sim)
+    out, exact = codes_as_keys(variant, kv_cache_dtype)
     torch.testing.assert_close(out, exact, rtol=0, atol=5e-4, equal_nan=True)
 
 
@@ -99,11 +111,11 @@ def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, sim):
     ],
     ids=lambda value: value.name,
 )  # fmt: skip
-def test_a_mutant_of_the_codes_is_caught(variant, mutant, sim, tmp_path):
+def test_a_mutant_of_the_codes_is_caught(variant, mutant, tmp_path):
     wrong = with_header(variant, mutant, tmp_path)
     SMALL[wrong] = SMALL[variant]
     for compute in (codes_as_values, codes_as_keys):
-        out, exact = compute(wrong, "fp8_e4m3", sim)
+        out, exact = compute(wrong, "fp8_e4m3")
         assert not torch.allclose(out, exact.to(out.dtype), rtol=0, atol=5e-4, equal_nan=True)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import re
 
 import pytest
-from mutation import Mutant, every_fourth, with_text
+from mutation import Mutant, caught, every_fourth, with_text
 
 from workbench import ops
 from workbench.ops.paged_attention import case
@@ -23,11 +23,11 @@ TABLE = "block = tl.load(table + first // BLOCK_SIZE, mask=first < seq_len, othe
 CUDA_MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads)", "head % num_kv_heads"),
-    Mutant("scale missing", "* (scale * LOG2_E)", "* LOG2_E"),
-    Mutant("base not changed", "* (scale * LOG2_E)", "* scale"),
+    Mutant("scale missing", "scale * LOG2_E *", "LOG2_E *"),
+    Mutant("base not changed", "scale * LOG2_E *", "scale *"),
     Mutant("last token skipped", "const int seq_len = seq_lens[seq];", "const int seq_len = seq_lens[seq] - 1;"),
     Mutant("first token skipped", "token < seq_len ? score", "token < seq_len && token > 0 ? score"),
-    Mutant("mask missing", "score = token < seq_len ? score : -infinity();", ""),
+    Mutant("mask missing", "score = token < seq_len ? score *", "score = true ? score *"),
     Mutant("mask one token late", "token < seq_len ? score", "token <= seq_len ? score"),
     Mutant("values past the end kept", "if (token + j >= count) value.at[j]", "if (false) value.at[j]"),
     Mutant("maximum not subtracted", "exp2f(logits[token] - max_score)", "exp2f(logits[token])"),
@@ -37,11 +37,26 @@ CUDA_MUTANTS = (
     Mutant("lanes of a row not added", "sum_over_lanes<1, LANES_PER_ROW>(rows[i])", "rows[i]"),
     Mutant("thread group not added", "score = sum_over_lanes<1, THREAD_GROUP_SIZE>(score);", ""),
     Mutant("not divided", "from_float<SCALAR>(value * inverse)", "from_float<SCALAR>(value)"),
-    Mutant("table ignored for K", "key_cache + table[page]", "key_cache + page"),
+    Mutant("table ignored for K", "key_cache + block *", "key_cache + page *"),
     Mutant("table ignored for V", "value_cache + table[page]", "value_cache + page"),
     Mutant("every warp every page", "page = warp; page < num_pages; page += NUM_WARPS", EVERY_PAGE, count=2, nth=1),
     Mutant("last page dropped", "accumulate_page<true>(rows", "if (count < 0) accumulate_page<true>(rows"),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=4, nth=i) for i in range(4)),
+)
+SCALES = "common/cache_scales.cuh"
+QUANTIZED_CUDA_MUTANTS = (
+    Mutant("scale of K of the next head", "k_slot_stride, kv_head *", "k_slot_stride, (kv_head ^ 1) *"),
+    Mutant("scale of V of the next head", "v_slot_stride, kv_head *", "v_slot_stride, (kv_head ^ 1) *"),
+    Mutant("scale of K for V", "value_scales{v_scale,", "value_scales{k_scale,"),
+    Mutant("scale of K missing", "LOG2_E * key_scales.common()", "LOG2_E"),
+    Mutant("scale of V missing", "value_scales.common() / total", "1.f / total"),
+    Mutant("tokens' scales of K missing", "score * key_scales.of(block * BLOCK_SIZE + safe_slot)", "score"),
+    Mutant("tokens' scales of V missing", "weight * (token < seq_len ? value_scales.of(slot) : 1.f)", "weight"),
+    Mutant("tokens' scales of the first page", "of(block * BLOCK_SIZE + safe_slot)", "of(safe_slot)"),
+    Mutant("tokens' scales by their number", "(long long)table[token / BLOCK_SIZE]", "(token / BLOCK_SIZE)"),
+    Mutant("scales of unused slots", "(token < seq_len ? value_scales.of(slot) : 1.f)", "value_scales.of(slot)"),
+    Mutant("weights summed with the scale", "sum += weight;", "sum += logits[token];"),
+    Mutant("scale of another slot", "slot * slot_stride + of_kv_head", "slot + of_kv_head", header=SCALES),
 )
 
 TRITON_MUTANTS = (
@@ -74,6 +89,18 @@ TRITON_MUTANTS = (
     Mutant("table of the first sequence", "block_tables + seq.to(tl.int64) * table_stride", "block_tables"),
     Mutant("one token late", "valid = token < seq_len", "valid = token <= seq_len"),
 )
+QUANTIZED_TRITON_MUTANTS = (
+    Mutant("scale of K of the next head", "tl.load(k_scale + kv_head *", "tl.load(k_scale + (kv_head ^ 1) *"),
+    Mutant("scale of V of the next head", "tl.load(v_scale + kv_head *", "tl.load(v_scale + (kv_head ^ 1) *"),
+    Mutant("scale of K for V", "tl.load(v_scale + kv_head *", "tl.load(k_scale + kv_head *"),
+    Mutant("scale of K missing", "q *= tl.load(k_scale + kv_head * k_head_stride)", "q *= 1.0"),
+    Mutant("scale of V missing", "acc *= tl.load(v_scale + kv_head * v_head_stride)", "acc *= 1.0"),
+    Mutant("tokens' scales of K of the next head", "k_slot_stride + kv_head *", "k_slot_stride + (kv_head ^ 1) *"),
+    Mutant("tokens' scales of the first head", "v_slot_stride + kv_head * v_head_stride", "v_slot_stride"),
+    Mutant("tokens' scales of K for V", "tl.load(v_scale + place", "tl.load(k_scale + place"),
+    Mutant("tokens' scales by their number", "place = block[:, None] * BLOCK_SIZE + slot[None, :]", "place = token"),
+    Mutant("scales of unused slots", "v_head_stride, mask=valid, other=1.0)", "v_head_stride)"),
+)
 
 CUDA_RUNS = (
     (case("small"), {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 4, "V_VEC_SIZE": 8, "NUM_THREADS": 128}),
@@ -91,18 +118,36 @@ TRITON_RUNS = (
 )
 
 
+ONE = case("small", seq_lens=(1, 17, 129))
+INT8, E5M2 = (dataclasses.replace(ONE, kv_cache_dtype=name) for name in ("int8", "fp8_e5m2"))
+E5M2 = dataclasses.replace(E5M2, scales="token", dtype="bfloat16")
+QUANTIZED_CUDA_RUNS = (
+    (INT8, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
+    (E5M2, {"BLOCK_SIZE": 32, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 4, "V_VEC_SIZE": 4, "NUM_THREADS": 64}),
+)
+QUANTIZED_TRITON_RUNS = (
+    (INT8, {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "num_warps": 2, "num_stages": 1}),
+    (E5M2, {"BLOCK_SIZE": 32, "TILE_TOKENS": 16, "num_warps": 2, "num_stages": 2}),
+)
+
+
 class TestCuda:
     def test_the_right_kernel_passes(self, judge, tmp_path):
-        for variant in (CUDA, with_text(CUDA, CUDA.source.read_text(), tmp_path)):
-            for one, config in CUDA_RUNS:
+        copy = with_text(CUDA, CUDA.source.read_text(), tmp_path)
+        for variant, runs in ((CUDA, CUDA_RUNS + QUANTIZED_CUDA_RUNS), (copy, CUDA_RUNS)):
+            for one, config in runs:
                 verdict = judge(variant, config, one, checks=True)
                 assert verdict.ok, verdict
 
-    @pytest.mark.parametrize("mutant", CUDA_MUTANTS, ids=lambda mutant: mutant.name)
+    @pytest.mark.parametrize("mutant", every_fourth(CUDA_MUTANTS))
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
-        variant = with_text(CUDA, mutant.apply(CUDA.source.read_text()), tmp_path)
-        verdicts = [judge(variant, config, one, checks=True) for one, config in CUDA_RUNS]
-        assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
+        ok, seen = caught(CUDA, mutant, CUDA_RUNS, judge, tmp_path)
+        assert ok, seen
+
+    @pytest.mark.parametrize("mutant", every_fourth(QUANTIZED_CUDA_MUTANTS))
+    def test_mutant_of_quantization_is_caught(self, mutant, judge, tmp_path):
+        ok, seen = caught(CUDA, mutant, QUANTIZED_CUDA_RUNS, judge, tmp_path)
+        assert ok, seen
 
     def test_the_source_has_no_other_barrier(self):
         text = "".join(path.read_text() for path in CUDA.files)
@@ -113,16 +158,21 @@ class TestCuda:
 
 class TestTriton:
     def test_the_right_kernel_passes(self, judge, tmp_path):
-        for variant in (TRITON, with_text(TRITON, TRITON.source.read_text(), tmp_path)):
-            for one, config in TRITON_RUNS:
+        copy = with_text(TRITON, TRITON.source.read_text(), tmp_path)
+        for variant, runs in ((TRITON, TRITON_RUNS + QUANTIZED_TRITON_RUNS), (copy, TRITON_RUNS)):
+            for one, config in runs:
                 verdict = judge(variant, config, one)
                 assert verdict.ok, verdict
 
     @pytest.mark.parametrize("mutant", every_fourth(TRITON_MUTANTS))
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
-        variant = with_text(TRITON, mutant.apply(TRITON.source.read_text()), tmp_path, mutant.name)
-        verdicts = [judge(variant, config, one) for one, config in TRITON_RUNS]
-        assert not all(verdict.ok for verdict in verdicts), "\n".join(map(str, verdicts))
+        ok, seen = caught(TRITON, mutant, TRITON_RUNS, judge, tmp_path, checks=False)
+        assert ok, seen
+
+    @pytest.mark.parametrize("mutant", every_fourth(QUANTIZED_TRITON_MUTANTS))
+    def test_mutant_of_quantization_is_caught(self, mutant, judge, tmp_path):
+        ok, seen = caught(TRITON, mutant, QUANTIZED_TRITON_RUNS, judge, tmp_path, checks=False)
+        assert ok, seen
 
     def test_barriers_that_the_compiler_put_in(self, sim):
         """Each bar.sync and cp.async.wait_group of the PTX, removed alone, is caught, most of them with right values.

@@ -13,6 +13,7 @@ from workbench.ops.paged_attention.rules import partition_size
 
 VARIANT = ops.variant("paged_attention", "cuda_partitioned")
 TRITON = ops.variant("paged_attention", "triton_partitioned")
+UNSPLIT = [ops.variant("paged_attention", name) for name in ("cuda_thread_group", "triton_online_softmax")]
 SMALL = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
 TRITON_SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 2}
 
@@ -69,8 +70,10 @@ def test_features_in_triton(name, judge):
 
 
 def test_triton_has_fp8_e4m3_from_sm_89_on():
+    for variant in (TRITON, UNSPLIT[1]):
+        problem = case("small", kv_cache_dtype="fp8_e4m3").problem()
+        assert [rule.name for rule in variant.broken(variant.default_config(problem), problem)] == ["fp8_e4m3"]
     one = case("small", seq_lens=(1, 128, 300), **FEATURES["fp8_e4m3 and all of them"])
-    assert [rule.name for rule in TRITON.broken(TRITON_SMALL, one.problem(TRITON_SMALL))] == ["fp8_e4m3"]
     problem = one.problem(TRITON_SMALL, arch="sm_89")
     tensors = one.inputs(problem)
     TRITON.run(TRITON_SMALL, problem, tensors, Simulator(arch="sm_89"))
@@ -78,10 +81,11 @@ def test_triton_has_fp8_e4m3_from_sm_89_on():
     assert check.ok, check
 
 
-@pytest.mark.parametrize(("variant", "config"), [(VARIANT, SMALL), (TRITON, TRITON_SMALL)], ids=["cuda", "triton"])
-def test_one_scale_for_the_whole_tensor_or_none(variant, config, sim):
+@pytest.mark.parametrize("variant", [VARIANT, TRITON, *UNSPLIT], ids=lambda variant: variant.name)
+def test_one_scale_for_the_whole_tensor_or_none(variant, sim):
     """A quantized cache with a scale per tensor, per KV head, or none: the same kernel, told by a stride."""
     one = case("small", seq_lens=(40, 129), kv_cache_dtype="int8")
+    config = {VARIANT: SMALL, TRITON: TRITON_SMALL}.get(variant) or variant.default_config(one.problem())
     problem = one.problem(config)
     results = []
     for scale in (None, torch.ones(1), torch.ones(2), torch.full((1,), 2.0), torch.full((2,), 2.0)):
@@ -201,17 +205,17 @@ def test_each_rule_is_named():
         assert name in {rule.name for rule in rules}
 
 
-REDUCTION, CODES = "common/partitions.cuh", "common/quantized.cuh"
+REDUCTION, CODES, SCALES = "common/partitions.cuh", "common/quantized.cuh", "common/cache_scales.cuh"
 MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
-    Mutant("wrong scale of K", "k_scale[kv_head * k_head_stride]", "k_scale[head % 2 * k_head_stride]"),
-    Mutant("scale of the token's number", "block * BLOCK_SIZE + slot;", "token;"),
-    Mutant("scale of another head's token", "place * k_slot_stride + kv_head * k_head_stride", "place * k_slot_stride"),
-    Mutant("scale of K for V", "token_value_scale = v_scale[", "token_value_scale = k_scale["),
+    Mutant("wrong scale of K", "k_slot_stride, kv_head * k_head", "k_slot_stride, head % 2 * k_head"),
+    Mutant("scale of the token's number", "key_scales.of(block * BLOCK_SIZE + slot)", "key_scales.of(token)"),
+    Mutant("scale of another head's token", "slot * slot_stride + of_kv_head", "slot * slot_stride", header=SCALES),
+    Mutant("scale of K for V", "value_scales.of(block", "key_scales.of(block"),
     Mutant("scale of the token forgotten", "(score) * token_key_scale", "(score)"),
     Mutant("weights summed with the scale", "sum * rescale + weight;", "sum * rescale + weight * token_value_scale;"),
-    Mutant("scales of unused slots", "if (TOKEN_SCALES && inside)", "if (TOKEN_SCALES)"),
+    Mutant("scales of unused slots", "inside ? value_scales.of(block", "true ? value_scales.of(block"),
     Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale[", header=REDUCTION),
     Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
     Mutant("cap not undone", "soft_cap * LOG2_E * tanhf(score)", "LOG2_E * tanhf(score)"),

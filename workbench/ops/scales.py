@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from workbench.errors import ArgumentError
@@ -54,6 +56,23 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
     if scale is None or scale.numel() == 1:
         return 0, 0
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
+
+
+SCALE_TYPES = {
+    "k_scale": "*fp32:1",
+    "v_scale": "*fp32:1",
+    "k_slot_stride": "i32",
+    "k_head_stride": "i32",
+    "v_slot_stride": "i32",
+    "v_head_stride": "i32",
+}
+"""What a kernel takes of the scales of a quantized cache, in order, as Triton's types."""
+
+
+def scale_arguments(tensors: Any) -> tuple:
+    """The arguments of `SCALE_TYPES`: of ``tensors.k_scale`` and ``tensors.v_scale``, with 1 for one that is None."""
+    k_scale, v_scale = (scale_or_one(scale, tensors.key_cache) for scale in (tensors.k_scale, tensors.v_scale))
+    return k_scale, v_scale, *scale_strides(k_scale), *scale_strides(v_scale)
 
 
 def scale_or_one(scale: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:

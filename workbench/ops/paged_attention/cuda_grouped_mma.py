@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import CPP_NAMES
-from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.cuda_types import type_macros
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
     GRID,
     GROUP,
@@ -124,10 +124,7 @@ def default_config(problem: Problem) -> dict:
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
-        "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
-        "CACHE": CPP_NAMES[problem.cache_dtype],
-        **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
-        "TOKEN_SCALES": int("token_scales" in problem.features),
+        **type_macros(problem),
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
         **{name: config[name] for name in _TUNABLES},

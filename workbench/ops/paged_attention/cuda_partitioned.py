@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import CPP_NAMES
-from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.cuda_types import type_macros
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.scales import scale_strides
@@ -70,14 +70,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
-        "CACHE": CPP_NAMES[problem.cache_dtype],
-        "HEAD_SIZE": problem.head_size,
-        **({"QUANTIZED": 1} if problem.kv_cache_dtype != "auto" else {}),
-        "TOKEN_SCALES": int("token_scales" in problem.features),
-        **config,
-    }
+    return {**type_macros(problem), "HEAD_SIZE": problem.head_size, **config}
 
 
 def _resources(config: Config, problem: Problem) -> tuple[int, int]:

@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import CPP_NAMES
-from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.cuda_types import type_macros
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
+from workbench.ops.scales import scale_arguments
 from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
-
-
-def _itemsize(problem: Problem) -> int:
-    return DTYPES[problem.dtype].itemsize
 
 
 def _row_sums(config: Config, problem: Problem) -> int:
@@ -61,12 +58,12 @@ RESTRICTIONS = (
     Restriction(
         "16-byte key loads",
         "VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["VEC_SIZE"] * _itemsize(p) <= 16,
+        lambda c, p: c["VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
     ),
     Restriction(
         "16-byte value loads",
         "V_VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["V_VEC_SIZE"] * _itemsize(p) <= 16,
+        lambda c, p: c["V_VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
     ),
     Restriction(
         "a warp reads whole value rows",
@@ -93,23 +90,24 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load."""
-    block_size, itemsize = problem.page, _itemsize(problem)
+    """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load; at most 8
+    elements per thread, so that 8-bit ones and their floats stay in registers."""
+    block_size, itemsize = problem.page, problem.cache_dtype.itemsize
     group = max(32 // block_size, 1)
-    vec = max(16 // (group * itemsize), 1)
+    vec = min(max(16 // (group * itemsize), 1), 8)
     while vec > 1 and problem.head_size % (group * vec):
         vec //= 2
     return {
         "BLOCK_SIZE": block_size,
         "THREAD_GROUP_SIZE": group,
         "VEC_SIZE": vec,
-        "V_VEC_SIZE": min(16 // itemsize, block_size),
+        "V_VEC_SIZE": min(16 // itemsize, 8, block_size),
         "NUM_THREADS": 128,
     }
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": CPP_NAMES[DTYPES[problem.dtype]], "HEAD_SIZE": problem.head_size, **config}
+    return {**type_macros(problem), "HEAD_SIZE": problem.head_size, **config}
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
@@ -124,6 +122,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.value_cache,
             t.block_tables,
             t.seq_lens,
+            *(scale_arguments(t) if problem.quantized else ()),
             t.scale,
             problem.num_kv_heads,
             t.block_tables.stride(0),
@@ -151,6 +150,7 @@ VARIANT = CudaVariant(
     restrictions=RESTRICTIONS,
     layouts=("x",),
     dtypes=("float32", "float16", "bfloat16"),
+    features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     macros=_macros,
     resources=lambda config, problem: (config["NUM_THREADS"], _shared_bytes(config, problem)[1]),

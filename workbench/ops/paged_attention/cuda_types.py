@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from workbench.ops.paged_attention.problem import DTYPES, Problem
+
 CPP_NAMES = {
     torch.float32: "float",
     torch.float16: "__half",
@@ -12,3 +14,13 @@ CPP_NAMES = {
     torch.float8_e5m2: "__nv_fp8_e5m2",
     torch.int8: "signed char",
 }
+
+
+def type_macros(problem: Problem) -> dict[str, str | int]:
+    """The macros that describe a cache's elements and scales to an attention kernel."""
+    return {
+        "SCALAR": CPP_NAMES[DTYPES[problem.dtype]],
+        "CACHE": CPP_NAMES[problem.cache_dtype],
+        **({"QUANTIZED": 1} if problem.quantized else {}),
+        "TOKEN_SCALES": int("token_scales" in problem.features),
+    }

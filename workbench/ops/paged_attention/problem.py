@@ -48,7 +48,12 @@ class Problem:
     @property
     def cache_dtype(self) -> torch.dtype:
         """The dtype of a cache element."""
-        return DTYPES[self.dtype] if self.kv_cache_dtype == "auto" else CACHE_DTYPES[self.kv_cache_dtype]
+        return CACHE_DTYPES[self.kv_cache_dtype] if self.quantized else DTYPES[self.dtype]
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the cache holds codes, to be multiplied by scales."""
+        return self.kv_cache_dtype != "auto"
 
     @property
     def x(self) -> int:

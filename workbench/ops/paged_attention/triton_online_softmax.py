@@ -18,13 +18,16 @@ import triton.language as tl
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
 from workbench.ops.paged_attention.triton_tiles import (
+    FP8_SUPPORT,
     POWERS_OF_TWO,
     SCALAR_TYPES,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
+    cache_type,
     default_tile,
     head_and_strides,
 )
+from workbench.ops.scales import SCALE_TYPES, scale_arguments
 from workbench.ops.variant import Config, Launch, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -43,6 +46,12 @@ def paged_attention_online_softmax(
     table_stride,
     key_page_stride,
     value_page_stride,
+    k_scale,  # of a quantized cache; that of (slot, KV head) stands at slot * slot_stride + head * head_stride
+    v_scale,
+    k_slot_stride,
+    k_head_stride,
+    v_slot_stride,
+    v_head_stride,
     GROUP: tl.constexpr,  # query heads per KV head
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,  # the next power of two
@@ -55,6 +64,8 @@ def paged_attention_online_softmax(
     VALUE_ELEMENT: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     TILE_TOKENS: tl.constexpr,
+    HEAD_SCALES: tl.constexpr,  # one scale for all tokens of a KV head
+    TOKEN_SCALES: tl.constexpr,  # one for each token
     NUM_STAGES: tl.constexpr,
 ):
     head, seq = tl.program_id(0), tl.program_id(1)
@@ -67,9 +78,11 @@ def paged_attention_online_softmax(
     elements = tl.arange(0, HEAD_PADDED)
     inside = elements < HEAD_SIZE
 
-    # 1. Load the query once, in fp32, with the softmax scale and the change to base 2 folded in.
+    # 1. Load the query once, in fp32, with what all scores have in common folded in, and the change to base 2.
     row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
     q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
+    if HEAD_SCALES:
+        q *= tl.load(k_scale + kv_head * k_head_stride)
 
     table = block_tables + seq.to(tl.int64) * table_stride
     max_score = float("-inf")
@@ -91,6 +104,9 @@ def paged_attention_online_softmax(
             other=0.0,
         )
         score = tl.sum(key.to(tl.float32) * q[None, None, :], axis=2)
+        if TOKEN_SCALES:
+            place = block[:, None] * BLOCK_SIZE + slot[None, :]
+            score *= tl.load(k_scale + place * k_slot_stride + kv_head * k_head_stride, mask=valid, other=1.0)
         score = tl.where(valid, score, float("-inf"))
 
         # 3. Rescale what was summed under the old maximum.
@@ -108,21 +124,25 @@ def paged_attention_online_softmax(
             other=0.0,
         )
         value = tl.where(valid[:, None, :], value.to(tl.float32), 0.0)
+        if TOKEN_SCALES:  # in the weight, but not in the sum of the weights
+            weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
     # 5. Reduce: divide once per row; a sequence of no tokens has a total of zero.
     acc = acc / tl.where(seq_len > 0, total, 1.0)
+    if HEAD_SCALES:
+        acc *= tl.load(v_scale + kv_head * v_head_stride)
     place = out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
 def _signature(problem: Problem) -> Mapping[str, str]:
-    scalar = f"*{SCALAR_TYPES[problem.dtype]}"
+    scalar, cache = f"*{SCALAR_TYPES[problem.dtype]}", f"*{cache_type(problem)}"
     return {
         "out": scalar,
         "query": f"{scalar}:1",
-        "key_cache": scalar,
-        "value_cache": scalar,
+        "key_cache": cache,
+        "value_cache": cache,
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "scale": "fp32",
@@ -130,15 +150,20 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "table_stride": "i64",
         "key_page_stride": "i64:16",
         "value_page_stride": "i64:16",
+        **(SCALE_TYPES if problem.quantized else {}),
     }
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+    by_token = "token_scales" in problem.features
     return {
+        **({} if problem.quantized else dict.fromkeys(SCALE_TYPES)),  # no parameters at all
         "GROUP": problem.group,
         **head_and_strides(config, problem),
         "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
+        "HEAD_SCALES": problem.quantized and not by_token,
+        "TOKEN_SCALES": by_token,
         "NUM_STAGES": config["num_stages"],
     }
 
@@ -165,11 +190,12 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.block_tables.stride(0),
             t.key_cache.stride(0),
             t.value_cache.stride(0),
+            *(scale_arguments(t) if problem.quantized else ()),
         ),
     )
 
 
-RESTRICTIONS = (PAGE_SIZE, POWERS_OF_TWO, TILE_IN_REGISTERS, TILE_IN_SHARED_MEMORY, GRID)
+RESTRICTIONS = (PAGE_SIZE, POWERS_OF_TWO, TILE_IN_REGISTERS, TILE_IN_SHARED_MEMORY, FP8_SUPPORT, GRID)
 
 VARIANT = TritonVariant(
     op="paged_attention",
@@ -186,6 +212,7 @@ VARIANT = TritonVariant(
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
+    features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     signature=_signature,
     constexprs=_constexprs,
