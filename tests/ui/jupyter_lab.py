@@ -106,9 +106,20 @@ def open_notebook(page, lab: str, name: str) -> None:
         page.goto(f"{lab}/doc/tree/{name}.ipynb?token={TOKEN}&reset", wait_until="domcontentloaded")
         page.locator(".jp-Notebook").wait_for()
         with contextlib.suppress(PlaywrightTimeout):
-            page.wait_for_function(_CONNECTED)
+            wait_for_kernel(page)
             said = []
         said += page.locator(IN_THE_WAY).all_inner_texts()
         if not said:
             return
     pytest.fail(f"{name}.ipynb did not open: {said}")
+
+
+def open_lab(page, lab: str) -> None:
+    """Show ``jupyter_lab`` itself, with its file browser and no notebook."""
+    page.goto(f"{lab}/lab?token={TOKEN}&reset", wait_until="domcontentloaded")
+    page.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
+
+
+def wait_for_kernel(page) -> None:
+    """Until the notebook that is shown is connected to its kernel."""
+    page.wait_for_function(_CONNECTED)

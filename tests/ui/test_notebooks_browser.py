@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
+from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, wait_for_kernel
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 SECONDS = 150
@@ -29,6 +29,12 @@ STATE = """() => {
     };
 }"""
 
+OPEN = "async path => { await jupyterapp.commands.execute('docmanager:open', { path, factory: 'Notebook' }); }"
+CLOSE = """async () => {
+    await jupyterapp.serviceManager.sessions.shutdownAll();
+    jupyterapp.shell.currentWidget.dispose();
+}"""
+
 pytestmark = pytest.mark.browser
 
 
@@ -42,19 +48,21 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    """A page for all notebooks, one after the other, and the addresses of other hosts that it was refused."""
+def browser(lab):
+    """JupyterLab's page, and the addresses of other hosts that it was refused."""
     requests = []
-    with chromium_page(requests, height=1600) as page:
+    with chromium_page(requests, width=1440, height=1600) as page:
+        open_lab(page, lab)
         yield page, requests
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_cell_runs(lab, browser, notebook):
+def test_every_cell_runs(browser, notebook):
     page, requests = browser
     failures = []
     page.on("pageerror", lambda error: failures.append(str(error)))
-    open_notebook(page, lab, notebook.stem)
+    page.evaluate(OPEN, notebook.name)
+    wait_for_kernel(page)
     page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
     state = when_run(page)
@@ -69,7 +77,7 @@ def test_every_cell_runs(lab, browser, notebook):
     assert requests == [], "nothing is fetched from another host"
     if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
         keep_pictures(page, Path(folder), notebook.stem)
-    page.evaluate("() => jupyterapp.serviceManager.sessions.shutdownAll()")
+    page.evaluate(CLOSE)
 
 
 def when_run(page) -> dict:
