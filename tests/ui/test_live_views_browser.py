@@ -156,3 +156,44 @@ def run(page, number: int) -> None:
                 return
             page.wait_for_timeout(100)
     pytest.fail(f"cell {number} did not run")
+
+
+PAGE = """<div id="view"></div><script type="module">
+  const state = STATE, listeners = {};
+  const {default: view} = await import(URL.createObjectURL(new Blob([CODE], {type: "text/javascript"})));
+  window.model = {
+    get: (name) => state[name],
+    set: (name, value) => { state[name] = value; (listeners["change:" + name] ?? []).forEach((tell) => tell()); },
+    on: (event, tell) => (listeners[event] ??= []).push(tell),
+    save_changes: () => {},
+  };
+  view.render({model, el: document.getElementById("view")});
+</script>"""
+
+
+def test_parallel_coordinates_have_a_line_for_each_configuration_with_a_time(page, fresh_home):
+    from playwright.sync_api import expect
+
+    from workbench.tuning import tune
+    from workbench.tuning.sweep import shipped
+    from workbench.ui.tuning_view import TuningView
+
+    name = next(name for name in shipped() if name.startswith("paged_attention"))
+    view = TuningView(tune("paged_attention", device=f"replay:{name}", strategy="random", budget=30))
+    state = json.dumps(
+        {name: getattr(view, name) for name in view.trait_names(sync=True) if name[0] != "_"}, default=str
+    )
+    page.set_content(PAGE.replace("STATE", state).replace("CODE", json.dumps(str(view._esm))))
+    lines, best = page.locator(".tv-line"), page.locator(".tv-line-best")
+    expect(lines).to_have_count(30)
+    fastest = min(view.points, key=lambda point: point[1])
+    expect(best).to_have_attribute("data-number", str(fastest[0]))
+    assert len(best.get_attribute("points").split()) == 1 + sum(
+        len(values) > 1 for values in view.variants[view.variant].values()
+    ), "a place on each axis, and one on that of the times"
+    best.dispatch_event("click")
+    expect(page.locator(".tv-line-chosen")).to_have_attribute("data-number", str(fastest[0]))
+    page.evaluate(
+        "model.set('points', model.get('points').map(([n, t, o, v], i) => i ? [n, null, 'crash', v] : [n, t, o, v]))"
+    )
+    expect(page.locator(".tv-lines")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""A view of a tuning run, live or finished: how far it is, every attempt, and the landscape of two parameters.
+"""A view of a tuning run, live or finished: how far it is, every attempt, and the landscape of its parameters.
 
 All that is shown is made here and reaches the browser as traits; nothing is fetched at run time. Where no JavaScript
 runs, the pictures of `workbench.tuning.landscape` stand instead.
@@ -31,7 +31,8 @@ _SECONDS_PER_POINT = 1e-4
 
 
 class TuningView(anywidget.AnyWidget):
-    """Progress, best so far, a scatter of the attempts and a heat map; of a live run also a Stop button.
+    """Progress, best so far, a scatter of the attempts, a heat map of two parameters, from three on also parallel
+    coordinates of all; of a live run also a Stop button.
 
     Put it last in a notebook cell: `LiveTuning.widget` and `TuningRun.widget` make it. ``variant``, ``case``, ``x``,
     ``y`` and ``selected`` may be set, by controls or by code. While it runs, the view follows the variant that is being

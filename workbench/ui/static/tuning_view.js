@@ -138,6 +138,57 @@ function drawHeat(model, table) {
   table.replaceChildren(...(heat.length ? [head, ...rows] : []));
 }
 
+// -- parallel coordinates: a line per configuration through its values to its time, the darker the faster -----------
+
+const LINES_W = 940, LINES_H = 250, SPREAD = 9;
+
+function drawLines(model, svg) {
+  const values = model.get("variants")[model.get("variant")] ?? {}, names = Object.keys(values);
+  const shown = names.map((_, i) => i).filter((i) => values[names[i]].length > 1);
+  const points = model.get("points").filter((p) => p[1] !== null).sort((a, b) => b[1] - a[1]); // the fast on top
+  svg.parentNode.hidden = shown.length < 3 || points.length < 2;
+  if (svg.parentNode.hidden) return;
+  const [high, low] = [points[0][1], points.at(-1)[1]];
+  const slowness = (time) => (high > low ? Math.log(time / low) / Math.log(high / low) : 0);
+  const x = (axis) => 40 + (axis / shown.length) * (LINES_W - 120);
+  const [top, bottom] = [34, LINES_H - 16];
+  const y = (place, count) => bottom - 8 - (count > 1 ? place / (count - 1) : 0.5) * (bottom - top - 16);
+  const parts = [];
+  for (const [number, time, , config] of points) {
+    // Within a value the lines lie in the order of their times: a fast bundle stays together.
+    const aside = (0.5 - slowness(time)) * 2 * SPREAD;
+    const at = shown.map((i, axis) => {
+      const candidates = values[names[i]];
+      return [x(axis), y(candidates.indexOf(config[i]), candidates.length) + aside];
+    });
+    at.push([x(shown.length), y(slowness(time), 2)]);
+    const best = number === points.at(-1)[0], chosen = number === model.get("selected");
+    const line = shape("polyline", { points: at.map((p) => p.join()).join(" "), class: "tv-line" });
+    line.style.stroke = best ? "#D55E00" : `rgb(${shade(slowness(time)).join()})`;
+    line.classList.toggle("tv-line-best", best);
+    line.classList.toggle("tv-line-chosen", chosen);
+    line.dataset.number = number;
+    parts.push(line);
+  }
+  shown.forEach((i, axis) => {
+    parts.push(shape("text", { x: x(axis), y: 14, class: "tv-label tv-middle" }, names[i]));
+    values[names[i]].forEach((value, place, all) => {
+      const attributes = { x: x(axis) - 7, y: y(place, all.length) + 4, class: "tv-tick tv-right tv-halo" };
+      parts.push(shape("line", { x1: x(axis), x2: x(axis), y1: attributes.y - 4 - SPREAD, y2: attributes.y - 4 + SPREAD,
+        class: "tv-node" }));
+      parts.push(shape("text", attributes, String(value)));
+    });
+  });
+  const end = x(shown.length);
+  parts.push(shape("text", { x: end, y: 14, class: "tv-label tv-middle" }, model.get("unit")));
+  parts.push(shape("line", { x1: end, x2: end, y1: y(0, 2), y2: y(1, 2), class: "tv-node" }));
+  for (const value of ticks(low, high))
+    parts.push(shape("text", { x: end + 6, y: y(slowness(value), 2) + 4, class: "tv-tick" }, figure(value)));
+  svg.replaceChildren(...parts);
+  svg.nextSibling.textContent =
+    "one line for each configuration that has a time, the darker the faster, the best in orange; choose one by a click";
+}
+
 // -- the controls -------------------------------------------------------------------------------------------------
 
 function menu(model, name, label) {
@@ -207,12 +258,16 @@ function render({ model, el }) {
   const heatMenus = element("div", "tv-menus");
   const table = element("table", "tv-table");
   heatPanel.append(heatMenus, table, element("div", "tv-note"));
+  const linesPanel = element("div", "tv-lines");
+  const lines = shape("svg", { viewBox: `0 0 ${LINES_W} ${LINES_H}`, role: "img" });
+  lines.setAttribute("aria-label", "parallel coordinates of the parameters and the time");
+  linesPanel.append(lines, element("div", "tv-note"));
   const detail = element("div", "tv-detail");
   detail.setAttribute("role", "status");
   const legend = element("div", "tv-legend");
   menus.append(variantMenu, caseMenu);
   heatMenus.append(xMenu, yMenu);
-  panels.append(svg, heatPanel);
+  panels.append(svg, heatPanel, linesPanel);
   root.append(top, bar, headline, best, menus, panels, detail, legend);
   el.append(root);
 
@@ -220,10 +275,11 @@ function render({ model, el }) {
     model.set("selected", Math.min(Math.max(number, 1), model.get("points").length));
     model.save_changes();
   };
-  svg.addEventListener("click", (event) => {
-    const number = event.target.dataset?.number;
-    if (number) select(Number(number));
-  });
+  for (const picture of [svg, lines])
+    picture.addEventListener("click", (event) => {
+      const number = event.target.dataset?.number;
+      if (number) select(Number(number));
+    });
   svg.addEventListener("keydown", (event) => {
     const now = model.get("selected"), last = model.get("points").length;
     const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 1, End: last }[event.key];
@@ -258,6 +314,7 @@ function render({ model, el }) {
     drawScatter(model, svg);
     svg.setAttribute("aria-label", `${model.get("points").length} attempts; arrow keys step through them`);
     drawHeat(model, table);
+    drawLines(model, lines);
     drawLegend(model, legend);
     detail.textContent = model.get("detail") || "Choose a point, by a click or the arrow keys, to read about it.";
   }
