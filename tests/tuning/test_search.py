@@ -138,6 +138,21 @@ def test_predicted_order_goes_by_a_smaller_case(tmp_path):
         tune(op, "small", device="sim", strategy="predicted")
 
 
+def test_ctrl_c_while_scouting_ends_it_all_and_keeps_what_is_scouted(capsys):
+    cases = {"small": toy.ToyCase(count=64), "large": toy.ToyCase("large", 65536)}
+    op = Op("steps", (toy.steps_variant(values=(1, 2, 3)),), cases, function=lambda: None)
+    from workbench.tuning import tune
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(op, "large", device="sim", strategy="predicted", progress=interrupt, record=False)
+    assert "go on from there" in capsys.readouterr().err
+    with Store() as store:
+        assert [trial.case for trial in store.trials()] == ["small"]
+
+
 def test_predicted_needs_a_prediction(space):
     with pytest.raises(ArgumentError, match="predicts"):
         asked_by(search.predicted, space)

@@ -38,7 +38,8 @@ def scout(
 
     ``where`` is the ``isolation`` and the ``executor`` of `tune`.
 
-    Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on.
+    Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on, and
+    KeyboardInterrupt if that is how scouting ended.
     """
     from workbench.tuning.tune import tune
 
@@ -50,6 +51,8 @@ def scout(
         counted_for = None if device.name == "cuda" else model
         options = {"store": store, "progress": progress, "limits": limits, "record": False, "model": counted_for}
         run = tune(op, scouted, variant, device="sim", **options, **where)
+        if run.interrupted:
+            raise KeyboardInterrupt  # it has been said how to go on
         seconds: dict[str, list[float]] = {}
         for trial in run.trials:
             found = with_prediction(trial, model).seconds if trial.counts else None

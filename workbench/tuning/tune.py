@@ -67,7 +67,8 @@ def tune(
     Every attempt is checked against the reference before it is timed, and kept in the store with its outcome, whatever
     that is; the same call again starts from there. With several cases a configuration must be legal and correct for
     all of them, and is judged by the geometric mean of its times relative to the best of each case. Ctrl-C ends the
-    search: what is finished is kept and returned, with ``interrupted`` set.
+    search: what is finished is kept and returned, with ``interrupted`` set. (While strategy "predicted" still scouts,
+    before the search, there is nothing to return: KeyboardInterrupt.)
 
     Args:
         op: name or `Op`.
