@@ -400,7 +400,10 @@ def test_when_everything_crashes_alike_nothing_of_it_is_kept(tmp_path):
     def broken(config):
         raise AttributeError("a broken installation")
 
-    with ThreadPoolExecutor(8) as threads, pytest.raises(WorkbenchError, match=r"3 attempts.*a broken installation"):
+    with (
+        ThreadPoolExecutor(8) as threads,
+        pytest.raises(WorkbenchError, match=r"3 configurations.*a broken installation"),
+    ):
         tune_steps(toy.steps_variant(behaviour=broken), executor=threads, store=store)
     assert tune_steps(store=store).new == 12
 

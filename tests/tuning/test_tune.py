@@ -114,9 +114,20 @@ def test_when_everything_crashes_alike_the_run_ends_instead_of_writing_it_down_f
     def broken(config):
         raise AttributeError("a broken installation")
 
-    with pytest.raises(WorkbenchError, match=r"3 attempts.*a broken installation"):
+    with pytest.raises(WorkbenchError, match=r"3 configurations.*a broken installation"):
         tune_steps(toy.steps_variant(behaviour=broken))
     assert tune_steps().new == 12, "nothing of it was kept"
+
+
+def test_one_configuration_that_crashes_alike_on_every_case_is_its_own_doing():
+    def broken(config):
+        if config["STEPS"] == 12:
+            raise AttributeError("its own")
+
+    cases = [toy.ToyCase(name, 64) for name in "abcd"]
+    run = tune_steps(toy.steps_variant(behaviour=broken), cases=cases)
+    assert run.trials[-1].config == {"STEPS": 12}
+    assert run.outcomes == {"ok": 44, "crash": 4}
 
 
 def test_outputs_are_poisoned_and_inputs_renewed_after_a_failure():

@@ -26,8 +26,8 @@ LOOK_AHEAD = 6
 """Attempts that are claimed, and being compiled, while another is measured."""
 
 ALIKE = 3
-"""When a run's first attempts, this many, crash with the same message, and nothing has come to another end, it is not
-the configurations' fault."""
+"""When a run's first configurations, this many, crash with the same message, and nothing has come to another end, it is
+not the configurations' fault."""
 
 POLL_SECONDS = 0.1
 
@@ -52,7 +52,7 @@ class Attempt:
     identity: Identity
     compiled: Future | None = None
     number: int = -1
-    """Its place in the order in which this run takes up attempts, from 0: workers may end them in another."""
+    """That of its configuration in the order in which this run takes them up: workers may end them in another."""
 
 
 class Attempts:
@@ -91,8 +91,8 @@ class Attempts:
         # Triton's compiler is not made for several threads.
         self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton")
         self._best: Trial | None = None
-        self._taken_up = 0
-        self._crashes: dict[int, tuple[str, str]] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._crashes: list[tuple[int, str, str]] = []
         self._cause: str | None = None
 
     @functools.cached_property
@@ -165,7 +165,8 @@ class Attempts:
             elif claim.state == "busy":
                 busy.append(attempt)
             else:
-                attempt.number, self._taken_up = self._taken_up, self._taken_up + 1
+                configuration = attempt.variant.name, canonical(dict(attempt.config))
+                attempt.number = self._numbers.setdefault(configuration, len(self._numbers))
                 attempt.compiled = self._compile_ahead(attempt)
                 mine.append(attempt)
 
@@ -203,18 +204,19 @@ class Attempts:
         self._store.finish(key, trial)
         self.new += 1
         if trial.outcome == "crash":
-            self._crashes[attempt.number] = key, trial.message
+            self._crashes.append((attempt.number, key, trial.message))
             self._stop_if_alike()
         self._keep(attempt, trial)
 
     def _stop_if_alike(self) -> None:
-        first = {self._crashes[number][1] if number in self._crashes else None for number in range(ALIKE)}
-        if len(self._crashes) < self.new or len(first) > 1 or None in first:
+        first = [(number, message) for number, _, message in self._crashes if number < ALIKE]
+        numbers, messages = set(dict(first)), {message for _, message in first}
+        if len(self._crashes) < self.new or len(numbers) < ALIKE or len(messages) > 1:
             return
-        (self._cause,) = first
-        self._store.forget(*(key for key, message in self._crashes.values() if message == self._cause))
+        (self._cause,) = messages
+        self._store.forget(*(key for _, key, message in self._crashes if message == self._cause))
         raise WorkbenchError(
-            f"the first {ALIKE} attempts crashed alike: {self._cause}. That is hardly the configurations' doing, "
+            f"the first {ALIKE} configurations crashed alike: {self._cause}. That is hardly the configurations' doing, "
             "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
         )
 
