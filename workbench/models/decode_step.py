@@ -21,6 +21,7 @@ from workbench.kvcache.layouts import to_paged
 from workbench.models.caches import PagedCache, make_cache
 from workbench.models.generation import advance, check_prompt
 from workbench.models.gpt import GPT
+from workbench.ops.named_case import check_sequences
 from workbench.ops.paged_attention.cases import Case
 from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
@@ -87,11 +88,7 @@ class DecodeCase:
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge an output by the bound of `workbench.ops.paged_attention.cases`."""
-        reference, bound = self._answers
-        error = (out.detach().cpu().double() - reference).abs().flatten(1).amax(1)
-        error = torch.where(error.isnan(), torch.inf, error)
-        worst = int((error / bound).argmax())
-        return Check(float(error[worst]), float(bound[worst]), bool((error <= bound).all()))
+        return check_sequences(out, *self._answers)
 
     @cached_property
     def _answers(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 
-from workbench.errors import ArgumentError
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.named_case import NamedCase, check_sequences
 from workbench.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(NamedCase):
     """``num_queries`` tokens at the end of ``num_tokens``, in each of ``num_seqs`` sequences."""
 
     name: str
@@ -36,8 +36,7 @@ class Case:
     seed: int = 0
 
     def __post_init__(self):
-        if self.dtype not in DTYPES:
-            raise ArgumentError("dtype", repr(self.dtype), ", ".join(DTYPES), "Change the case.")
+        self._check_choices(dtype=DTYPES)
         if self.num_queries is None:
             object.__setattr__(self, "num_queries", self.num_tokens)
 
@@ -48,13 +47,9 @@ class Case:
 
     def override(self, **changes) -> Self:
         """The case with fields changed; ArgumentError for a name that is no field."""
-        known = [item.name for item in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ArgumentError("override", name, ", ".join(known), "Name a field.")
         if "num_tokens" in changes and self.num_queries == self.num_tokens:
             changes.setdefault("num_queries", None)
-        return replace(self, **changes)
+        return super().override(**changes)
 
     def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
         """The problem to solve, in blocks of a configuration's BLOCK_SIZE."""
@@ -86,21 +81,7 @@ class Case:
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        reference, bound = _answers(self)
-        if out.shape != reference.shape:
-            raise ArgumentError("out", f"shape {tuple(out.shape)}", str(tuple(reference.shape)), "Pass tensors.out.")
-        error = (out.detach().cpu().double() - reference).abs().flatten(1).amax(1).nan_to_num(torch.inf, torch.inf)
-        worst = int((error / bound).argmax())
-        return Check(float(error[worst]), float(bound[worst]), bool((error <= bound).all()))
-
-    def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Case:
-        """The case of a record made by `to_dict`."""
-        return cls(**record)
+        return check_sequences(out, *_answers(self))
 
 
 @functools.lru_cache(maxsize=4)

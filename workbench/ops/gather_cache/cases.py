@@ -13,15 +13,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 
-from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import LAYOUTS, slots_of, to_paged
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
 from workbench.ops.gather_cache.problem import Problem, Tensors
+from workbench.ops.named_case import NamedCase, check_bits
 from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.variant import Check
 
@@ -32,7 +32,7 @@ SCALES = ("none", "tensor", "head", "token")
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(NamedCase):
     """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
 
     name: str
@@ -48,14 +48,7 @@ class Case:
 
     def __post_init__(self):
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
-        for name, allowed in (
-            ("dtype", DTYPES),
-            ("layout", LAYOUTS),
-            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
-            ("scales", SCALES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+        self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
     @property
     def label(self) -> str:
@@ -70,10 +63,7 @@ class Case:
         Raises:
             ArgumentError: a name that is no field.
         """
-        known = [item.name for item in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        self._check_names(changes, "context", "num_seqs")
         if context is not None or num_seqs is not None:
             changes["seq_lens"] = (context or max(self.seq_lens),) * (num_seqs or len(self.seq_lens))
         return replace(self, **changes)
@@ -147,25 +137,7 @@ class Case:
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge a result, by its bits; ``max_error`` is the largest difference of two elements, inf beside a NaN."""
-        expected = _answer(self)
-        if out.shape != expected.shape or out.dtype != expected.dtype:
-            raise ArgumentError(
-                "out", f"{out.dtype} {tuple(out.shape)}", f"torch.uint8 {tuple(expected.shape)}", "Pass tensors.out."
-            )
-        got = out.detach().cpu()
-        if torch.equal(got, expected):
-            return Check(0.0, 0.0, True)
-        got, expected = (side.view(DTYPES[self.dtype]).double() for side in (got, expected))
-        return Check(float((got - expected).abs().nan_to_num(torch.inf).max()), 0.0, False)
-
-    def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
-        return asdict(self) | {"seq_lens": list(self.seq_lens)}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Case:
-        """The case of a record made by `to_dict`."""
-        return cls(**{**record, "seq_lens": tuple(record["seq_lens"])})
+        return check_bits(out, _answer(self), DTYPES[self.dtype])
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import to_paged
+from workbench.ops.named_case import NamedCase, check_sequences
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
@@ -45,7 +46,7 @@ _FREE_PAGES = 3
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(NamedCase):
     """One decode step with all its inputs. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
@@ -75,14 +76,7 @@ class Case:
             raise ArgumentError(
                 "num_heads", self.num_heads, f"a multiple of num_kv_heads = {self.num_kv_heads}", "Change either."
             )
-        for name, allowed in (
-            ("dtype", DTYPES),
-            ("family", FAMILIES),
-            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
-            ("scales", SCALES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+        self._check_choices(dtype=DTYPES, family=FAMILIES, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
     @property
     def label(self) -> str:
@@ -117,10 +111,7 @@ class Case:
         Raises:
             ArgumentError: a name that is no field.
         """
-        known = [item.name for item in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        self._check_names(changes, "context", "num_seqs")
         if context is not None or num_seqs is not None:
             changes["seq_lens"] = _uneven(
                 num_seqs or len(self.seq_lens), context or max(self.seq_lens), changes.get("seed", self.seed)
@@ -219,24 +210,7 @@ class Case:
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        reference, bound = _answers(self)
-        if out.shape != reference.shape:
-            raise ArgumentError("out", f"shape {tuple(out.shape)}", str(tuple(reference.shape)), "Pass tensors.out.")
-        error = (out.detach().cpu().double() - reference).abs().flatten(1).amax(1)
-        error = torch.where(error.isnan(), torch.inf, error)
-        worst = int((error / bound).argmax())
-        return Check(float(error[worst]), float(bound[worst]), bool((error <= bound).all()))
-
-    # -- records ------------------------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
-        return asdict(self) | {"seq_lens": list(self.seq_lens)}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Case:
-        """The case of a record made by `to_dict`."""
-        return cls(**{**record, "seq_lens": tuple(record["seq_lens"])})
+        return check_sequences(out, *_answers(self))
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 
-from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, quantize
+from workbench.ops.named_case import NamedCase, check_bits
 from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import Check
@@ -33,7 +33,7 @@ SCALES = ("none", "tensor", "head", "token")
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(NamedCase):
     """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot.
 
     ``scales`` is one of `SCALES` and says what a cache that ``kv_cache_dtype`` quantizes is scaled by.
@@ -53,14 +53,7 @@ class Case:
 
     def __post_init__(self):
         object.__setattr__(self, "runs", tuple(self.runs))
-        for name, allowed in (
-            ("dtype", DTYPES),
-            ("layout", LAYOUTS),
-            ("kv_cache_dtype", ("auto", *CACHE_DTYPES)),
-            ("scales", SCALES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+        self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
     @property
     def num_tokens(self) -> int:
@@ -79,10 +72,7 @@ class Case:
         Raises:
             ArgumentError: a name that is no field.
         """
-        known = [item.name for item in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ArgumentError("override", name, ", ".join(["context", "num_seqs", *known]), "Name a field.")
+        self._check_names(changes, "context", "num_seqs")
         if context is not None or num_seqs is not None:
             changes["runs"] = (context or max(self.runs),) * (num_seqs or len(self.runs))
         return replace(self, **changes)
@@ -132,27 +122,7 @@ class Case:
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge an output, by its bits; ``max_error`` is the largest difference of two elements, inf beside a NaN."""
-        expected = _answer(self)
-        if out.shape != expected.shape or out.dtype != expected.dtype:
-            raise ArgumentError(
-                "out", f"{out.dtype} {tuple(out.shape)}", f"torch.uint8 {tuple(expected.shape)}", "Pass tensors.out."
-            )
-        got = out.detach().cpu()
-        if torch.equal(got, expected):
-            return Check(0.0, 0.0, True)
-        got, expected = (side.view(self.problem().cache_dtype).double() for side in (got, expected))
-        error = (got - expected).abs().nan_to_num(torch.inf)
-        error[got.isnan() & expected.isnan()] = 0.0
-        return Check(float(error.max()), 0.0, False)
-
-    def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
-        return asdict(self) | {"runs": list(self.runs)}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Case:
-        """The case of a record made by `to_dict`."""
-        return cls(**{**record, "runs": tuple(record["runs"])})
+        return check_bits(out, _answer(self), self.problem().cache_dtype)
 
 
 def _row_alignment(num_kv_heads: int, head_size: int, itemsize: int) -> int:

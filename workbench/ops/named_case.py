@@ -1,0 +1,74 @@
+"""What the cases of every op do alike: fields changed by name, records, and verdicts on an output."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.values import Check
+
+
+@dataclass(frozen=True)
+class NamedCase:
+    """A case all of whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
+
+    def override(self, **changes) -> Self:
+        """The case with fields changed; ArgumentError for a name that is no field."""
+        self._check_names(changes)
+        return replace(self, **changes)
+
+    def _check_names(self, changes: Mapping[str, Any], *more: str) -> None:
+        """Refuse names that are neither fields nor among ``more``, which stand for changes of several fields."""
+        known = [*more, *(item.name for item in fields(self))]
+        for name in changes:
+            if name not in known:
+                raise ArgumentError("override", name, ", ".join(known), "Name a field.")
+
+    def _check_choices(self, **choices: Collection[str]) -> None:
+        """Refuse a field whose value is none of its choices."""
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
+
+    def to_dict(self) -> dict:
+        """Plain values; `from_dict` makes the case again."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+        """The case of a record made by `to_dict`."""
+        return cls(**record)
+
+
+def check_sequences(out: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) -> Check:
+    """Judge an output ``[num_seqs, ...]`` by a bound for each sequence ``[num_seqs]``, in the maximum norm.
+
+    The verdict reports the sequence that comes closest to, or furthest past, its bound. Another shape is an
+    ArgumentError.
+    """
+    if out.shape != reference.shape:
+        raise ArgumentError("out", f"shape {tuple(out.shape)}", str(tuple(reference.shape)), "Pass tensors.out.")
+    error = (out.detach().cpu().double() - reference).abs().flatten(1).amax(1)
+    error = torch.where(error.isnan(), torch.inf, error)
+    worst = int((error / bound).argmax())
+    return Check(float(error[worst]), float(bound[worst]), bool((error <= bound).all()))
+
+
+def check_bits(out: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype = torch.uint8) -> Check:
+    """Judge bytes by their bits; ``max_error`` is the largest difference of two elements of ``dtype``, inf for a NaN
+    in one of both. Another shape or dtype than that of the expected bytes is an ArgumentError."""
+    if out.shape != expected.shape or out.dtype != expected.dtype:
+        raise ArgumentError(
+            "out", f"{out.dtype} {tuple(out.shape)}", f"{expected.dtype} {tuple(expected.shape)}", "Pass tensors.out."
+        )
+    got = out.detach().cpu()
+    if torch.equal(got, expected):
+        return Check(0.0, 0.0, True)
+    got, wanted = (side.view(dtype).double() for side in (got, expected))
+    error = (got - wanted).abs().nan_to_num(torch.inf)
+    error[got.isnan() & wanted.isnan()] = 0.0
+    return Check(float(error.max()), 0.0, False)
