@@ -86,7 +86,7 @@ def test_pages_past_2_to_the_31_elements(variant, sim):
     caches = storage.as_strided((2, 3, 1024), (2**21, 2**30, 1))
     caches[0, 0], caches[1, 0] = torch.randn(2, 1024).half()
     pairs = torch.tensor([[0, 2]])
-    t = tensors_of(caches.unbind(0), pairs)
+    t = tensors_of(caches.unbind(0), caches.unbind(0), pairs)
     variant.run(variant.default_config(one.problem()), one.problem(), t, sim)
     assert torch.equal(caches[:, 2], caches[:, 0])
 

@@ -70,7 +70,7 @@ def _copy_blocks(
     groups = by_allocation(caches) if device is not None and device.name == "sim" else [caches]
     for group in groups:
         part = problem.of_caches(len(group))
-        chosen.run(chosen_config, part, tensors_of(group, pairs), device)
+        chosen.run(chosen_config, part, tensors_of(group, group, pairs), device)
 
 
 @_copy_blocks.register_fake

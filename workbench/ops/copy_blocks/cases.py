@@ -9,59 +9,20 @@ exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass
 
 import torch
 
-from workbench.errors import ArgumentError
+from workbench.ops.copy_blocks.page_case import UNWRITTEN, PageCase
 from workbench.ops.copy_blocks.problem import Problem, Tensors, tensors_of
 from workbench.ops.paged_attention.problem import DTYPES
-from workbench.ops.variant import Check
 
 _FREE_PAGES = 3
-_UNWRITTEN = 0xFF
 
 
 @dataclass(frozen=True)
-class Case:
-    """One batched copy in the key and value caches of ``num_layers`` layers; ``block_size`` is in tokens."""
-
-    name: str
-    num_layers: int
-    num_kv_heads: int
-    head_size: int
-    num_pairs: int
-    block_size: int = 16
-    dtype: str = "float16"
-    seed: int = 0
-
-    def __post_init__(self):
-        if self.dtype not in DTYPES:
-            raise ArgumentError("dtype", repr(self.dtype), ", ".join(DTYPES), "Change the case.")
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page of one cache."""
-        return self.block_size * self.num_kv_heads * self.head_size * DTYPES[self.dtype].itemsize
-
-    @property
-    def label(self) -> str:
-        """The name with what distinguishes it, e.g. ``fork 16 pairs 4 caches of 32768-byte pages``."""
-        return f"{self.name} {self.num_pairs} pairs {2 * self.num_layers} caches of {self.page_bytes}-byte pages"
-
-    def override(self, **changes) -> Self:
-        """The case with fields changed; ArgumentError for a name that is no field."""
-        known = [item.name for item in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ArgumentError("override", name, ", ".join(known), "Name a field.")
-        return replace(self, **changes)
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve; no configuration changes it."""
-        return Problem(self.num_pairs, 2 * self.num_layers, self.page_bytes, arch=arch)
+class Case(PageCase):
+    """One batched copy inside the caches."""
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: each source page read, each destination written, in every cache."""
@@ -70,12 +31,14 @@ class Case:
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; the caches are parts of one tensor, whose odd pages are ``out``."""
-        pages = torch.full((2 * self.num_layers, 2 * self._half, self.page_bytes), _UNWRITTEN, dtype=torch.uint8)
+        pages = torch.full((2 * self.num_layers, 2 * self._half, self.page_bytes), UNWRITTEN, dtype=torch.uint8)
         halves = pages.unflatten(1, (self._half, 2))
-        halves[:, :, 0] = _sources(self)
+        halves[:, :, 0] = self.sources(self._half)
         pages = pages.to(device, copy=True)
+        caches = pages.view(DTYPES[self.dtype]).unbind(0)
         return tensors_of(
-            pages.view(DTYPES[self.dtype]).unbind(0),
+            caches,
+            caches,
             _pairs(self).to(device, copy=True),
             out=pages.unflatten(1, (self._half, 2))[:, :, 1],
         )
@@ -89,25 +52,6 @@ class Case:
         """The odd pages of all caches after the copy, ``[num_caches, pages, page_bytes] uint8``."""
         return _answer(self)
 
-    def check(self, out: torch.Tensor) -> Check:
-        """Judge an output by its bytes; ``max_error`` is the largest difference of two."""
-        expected = _answer(self)
-        if out.shape != expected.shape or out.dtype != expected.dtype:
-            raise ArgumentError(
-                "out", f"{out.dtype} {tuple(out.shape)}", f"torch.uint8 {tuple(expected.shape)}", "Pass tensors.out."
-            )
-        error = int((out.detach().cpu().int() - expected.int()).abs().max())
-        return Check(float(error), 0.0, error == 0)
-
-    def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Case:
-        """The case of a record made by `to_dict`."""
-        return cls(**record)
-
 
 @functools.lru_cache(maxsize=16)
 def _pairs(case: Case) -> torch.Tensor:
@@ -118,17 +62,10 @@ def _pairs(case: Case) -> torch.Tensor:
     return torch.stack([2 * sources, 2 * destinations + 1], 1)
 
 
-def _sources(case: Case) -> torch.Tensor:
-    """The even pages of all caches, ``[num_caches, pages, page_bytes] uint8``."""
-    generator = torch.Generator().manual_seed(case.seed + 1)
-    shape = (2 * case.num_layers, case._half, case.page_bytes)
-    return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
-
-
 @functools.lru_cache(maxsize=8)
 def _answer(case: Case) -> torch.Tensor:
-    sources = _sources(case)
-    odd = torch.full_like(sources, _UNWRITTEN)
+    sources = case.sources(case._half)
+    odd = torch.full_like(sources, UNWRITTEN)
     for source, destination in _pairs(case).tolist():
         odd[:, destination // 2] = sources[:, source // 2]
     return odd

@@ -1,4 +1,4 @@
-"""What a kernel that copies pages is compiled and launched for, and the tensors of one run."""
+"""What a kernel that copies pages, inside caches or between them, is compiled and launched for; its tensors."""
 
 from __future__ import annotations
 
@@ -48,20 +48,30 @@ class Memory:
 
 @dataclass
 class Tensors:
-    """The tensors of one run; every one of ``caches [num_blocks, ...]`` is written in place.
+    """The tensors of one run; every one of ``targets [num_blocks, ...]`` is written in place.
 
-    ``out`` is what whoever judges looks at.
+    Inside a cache ``sources`` and ``targets`` are the same. ``source_memory`` and ``target_memory`` say where they lie,
+    None where no kernel can reach both. ``out`` is what whoever judges looks at.
     """
 
-    caches: tuple[torch.Tensor, ...]
+    sources: tuple[torch.Tensor, ...]
+    targets: tuple[torch.Tensor, ...]
     pairs: torch.Tensor
-    memory: Memory
+    source_memory: Memory | None
+    target_memory: Memory | None
     out: torch.Tensor | None = None
 
 
-def tensors_of(caches: Sequence[torch.Tensor], pairs: torch.Tensor, out: torch.Tensor | None = None) -> Tensors:
-    """The tensors of a run on caches as `memory_of` takes them."""
-    return Tensors(tuple(caches), pairs, memory_of(caches), out)
+def tensors_of(
+    sources: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    out: torch.Tensor | None = None,
+) -> Tensors:
+    """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
+    together = sources[0].device == targets[0].device
+    memories = (memory_of(sources), memory_of(targets)) if together else (None, None)
+    return Tensors(tuple(sources), tuple(targets), pairs, *memories, out)
 
 
 def memory_of(caches: Sequence[torch.Tensor]) -> Memory:

@@ -13,7 +13,7 @@ from workbench.ops.variant import TorchVariant
 def compute(problem: Problem, tensors: Tensors) -> None:
     """Copy every pair's source page to its destination, in every cache."""
     sources, destinations = tensors.pairs.unbind(1)
-    for cache in tensors.caches:
+    for cache in tensors.targets:
         pages = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
         pages[destinations] = pages[sources]
 

@@ -1,21 +1,20 @@
-"""The Triton function that copies pages, and what the variants that launch it declare alike.
+"""The Triton function that copies pages, as a variant of several ops: the steps of ``cuda_src/copy_blocks_vectors.cu``.
 
 Distances come in steps of 16 bytes, so that the compiler sees by itself that every access may be 16 bytes wide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.copy_blocks.problem import Problem
+from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.copy_blocks.rules import GRID
-from workbench.ops.variant import Config, Restriction
-
-SOURCE = Path(__file__)
+from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
 
 
 @triton.jit
@@ -44,8 +43,7 @@ def copy_pages(
     tl.store(targets + to_steps * 4 + word, words, mask=word < PAGE_WORDS)
 
 
-def signature(problem: Problem) -> Mapping[str, str]:
-    """The types of what is launched with."""
+def _signature(problem: Problem) -> Mapping[str, str]:
     return {
         "sources": "*i32",
         "targets": "*i32",
@@ -57,8 +55,7 @@ def signature(problem: Problem) -> Mapping[str, str]:
     }
 
 
-def constexprs(config: Config, problem: Problem) -> Mapping[str, int]:
-    """The sizes that are compiled in."""
+def _constexprs(config: Config, problem: Problem) -> Mapping[str, int]:
     return {"PAGE_WORDS": problem.page_bytes // 4, "CHUNK_WORDS": config["CHUNK_BYTES"] // 4}
 
 
@@ -98,3 +95,39 @@ RESTRICTIONS = (
     ),
     GRID,
 )
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    sources, targets = tensors.source_memory, tensors.target_memory
+    return Launch(
+        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // config["CHUNK_BYTES"])),
+        block=(32 * config["num_warps"],),
+        arguments=(
+            sources.base.view(torch.int32),
+            targets.base.view(torch.int32),
+            sources.places,
+            targets.places,
+            tensors.pairs,
+            sources.page_steps,
+            targets.page_steps,
+        ),
+    )
+
+
+def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> TritonVariant:
+    """The variant of an op; where ``defaults`` is written says where it is declared."""
+    return TritonVariant(
+        op=op,
+        name="triton_vectors",
+        idea="a program per pair, cache and chunk of a page",
+        source=Path(__file__),
+        function=copy_pages,
+        space=SPACE,
+        restrictions=RESTRICTIONS,
+        layouts=("any",),
+        dtypes=("any",),
+        defaults=defaults,
+        signature=_signature,
+        constexprs=_constexprs,
+        launcher=_launch,
+    )

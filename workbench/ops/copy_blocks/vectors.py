@@ -1,10 +1,13 @@
-"""What the CUDA variants that copy pages by wide accesses declare alike: tunables, rules, the untuned configuration."""
+"""The CUDA kernel that copies pages by wide accesses, as a variant of several ops: ``copy_blocks_vectors.cu``."""
 
 from __future__ import annotations
 
-from workbench.ops.copy_blocks.problem import Problem
+from collections.abc import Callable
+
+from workbench.home import cuda_sources
+from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.copy_blocks.rules import GRID
-from workbench.ops.variant import Config, Restriction
+from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),
@@ -47,3 +50,40 @@ def default_config(problem: Problem) -> dict:
         while config[name] > least and chunk(config) >= 2 * problem.page_bytes:
             config[name] //= 2
     return config
+
+
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+    sources, targets = tensors.source_memory, tensors.target_memory
+    return Launch(
+        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // chunk(config))),
+        block=(config["NUM_THREADS"],),
+        arguments=(
+            sources.base,
+            targets.base,
+            sources.places,
+            targets.places,
+            tensors.pairs,
+            sources.page_steps,
+            targets.page_steps,
+            problem.page_bytes,
+        ),
+    )
+
+
+def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> CudaVariant:
+    """The variant of an op; where ``defaults`` is written says where it is declared."""
+    return CudaVariant(
+        op=op,
+        name="cuda_vectors",
+        idea="a block per pair, cache and chunk of a page; every thread has several wide loads in flight",
+        source=cuda_sources() / "copy_blocks_vectors.cu",
+        kernel="copy_blocks_vectors",
+        space=SPACE,
+        restrictions=RESTRICTIONS,
+        layouts=("any",),
+        dtypes=("any",),
+        defaults=defaults,
+        macros=lambda config, problem: dict(config),
+        resources=lambda config, problem: (config["NUM_THREADS"], 0),
+        launcher=_launch,
+    )

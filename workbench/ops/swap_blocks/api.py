@@ -8,8 +8,8 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
+from workbench.ops.copy_blocks.problem import tensors_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
-from workbench.ops.swap_blocks.problem import tensors_of
 from workbench.ops.swap_blocks.validate import check_pairs, problem_of
 
 

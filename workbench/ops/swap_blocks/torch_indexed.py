@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from workbench.ops.swap_blocks.problem import Problem, Tensors
+from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
 

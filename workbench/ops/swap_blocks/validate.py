@@ -8,7 +8,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_dtype, check_pages, look_at_values
-from workbench.ops.swap_blocks.problem import Problem
+from workbench.ops.copy_blocks.problem import Problem
 
 
 def problem_of(
