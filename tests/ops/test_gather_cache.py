@@ -165,7 +165,7 @@ def test_rules_are_named():
     broken = {
         "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
         "16-byte stores": ({}, {"dtype": "float32"}),
-        "16-byte value loads": ({}, {"dtype": "float32"}),
+        "16-byte values": ({}, {"dtype": "float32"}),
         "a run of tokens stays in its page": ({}, {"block_size": 4}),
         "value rows are those of layout x": ({}, {"layout": "hnd"}),
         "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
@@ -299,7 +299,7 @@ TRITON_MUTANTS = (
     Mutant("first sequence's table", "block_tables + seq * table_stride", "block_tables"),
     Mutant("start ignored", "((start + token) * NUM", "(token * NUM"),
     Mutant("past the sequence", "valid = token < end", "valid = token < end + 1"),
-    Mutant("wrong head", "key_page_stride + head * HEAD_STRIDE", "key_page_stride"),
+    Mutant("wrong head", "key_page_stride + head * KEY_HEAD", "key_page_stride"),
     Mutant("wrong head of the result", "NUM_KV_HEADS + head)", "NUM_KV_HEADS)"),
     Mutant("slot off by one", "offset = token % BLOCK_SIZE", "offset = (token + 1) % BLOCK_SIZE"),
     Mutant("K twice", "turned = value_cache +", "turned = key_cache +"),

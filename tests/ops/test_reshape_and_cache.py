@@ -207,7 +207,7 @@ def test_rules_are_named():
     broken = {
         "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
         "aligned vectors": ({}, {"alignment": 2}),
-        "16-byte value stores": ({}, {"dtype": "float32"}),
+        "16-byte values": ({}, {"dtype": "float32"}),
         "a run of tokens stays in its page": ({}, {"block_size": 4}),
         "value rows are those of layout x": ({}, {"layout": "hnd"}),
         "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
@@ -281,7 +281,7 @@ TRITON_MUTANTS = (
     Mutant(
         "wrong head", "k = tl.load(key + token * key_stride + head * HEAD_SIZE", "k = tl.load(key + token * key_stride"
     ),
-    Mutant("wrong head of the cache", "head * HEAD_STRIDE + offset * KEY_TOKEN", "offset * KEY_TOKEN"),
+    Mutant("wrong head of the cache", "head * KEY_HEAD + offset * KEY_TOKEN", "offset * KEY_TOKEN"),
     Mutant("skipped tokens written", "(slot >= 0)[:, None] & inside", "(slot >= -1)[:, None] & inside"),
     Mutant("past the last token", "mask=token < num_tokens, other=-1", "mask=token <= num_tokens, other=-1"),
     Mutant("K twice", "v = tl.load(value +", "v = tl.load(key +"),

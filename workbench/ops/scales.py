@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
 
 
-SCALE_TYPES = {
+_TYPES = {
     "k_scale": "*fp32:1",
     "v_scale": "*fp32:1",
     "k_slot_stride": "i32",
@@ -66,11 +67,23 @@ SCALE_TYPES = {
     "v_slot_stride": "i32",
     "v_head_stride": "i32",
 }
-"""What a kernel takes of the scales of a quantized cache, in order, as Triton's types."""
 
 
-def scale_arguments(tensors: Any) -> tuple:
-    """The arguments of `SCALE_TYPES`: of ``tensors.k_scale`` and ``tensors.v_scale``, with 1 for one that is None."""
+def scale_types(problem: Any) -> Mapping[str, str]:
+    """Triton's types of `scale_arguments`."""
+    return _TYPES if problem.quantized else {}
+
+
+def no_scales(problem: Any) -> Mapping[str, None]:
+    """The constexprs that stand for `scale_arguments` where there are none: of them nothing is compiled."""
+    return {} if problem.quantized else dict.fromkeys(_TYPES)
+
+
+def scale_arguments(problem: Any, tensors: Any) -> tuple:
+    """What a kernel takes of the scales of a quantized cache: ``k_scale``, ``v_scale``, each 1 if it is None, and their
+    `scale_strides`. Nothing for any other cache."""
+    if not problem.quantized:
+        return ()
     k_scale, v_scale = (scale_or_one(scale, tensors.key_cache) for scale in (tensors.k_scale, tensors.v_scale))
     return k_scale, v_scale, *scale_strides(k_scale), *scale_strides(v_scale)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.ops.paged_attention.problem import CacheProblem
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(CacheProblem):
     """The sizes of one read. ``dtype`` is that of the result; ``features`` is ``(kv_cache_dtype,)`` if quantized."""
 
     num_seqs: int
@@ -24,25 +24,6 @@ class Problem:
     kv_cache_dtype: str = "auto"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        """The dtype of a cache element."""
-        return DTYPES[self.dtype] if self.kv_cache_dtype == "auto" else CACHE_DTYPES[self.kv_cache_dtype]
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element of the result."""
-        return DTYPES[self.dtype].itemsize
-
-    @property
-    def x(self) -> int:
-        """Cache elements per 16 bytes."""
-        return 16 // self.cache_dtype.itemsize
-
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
 
 
 @dataclass

@@ -9,8 +9,3 @@ GRID = Restriction(
     "num_kv_heads and num_seqs <= 65535, the second and third dimension of a grid",
     lambda config, problem: max(problem.num_kv_heads, problem.num_seqs) <= 65535,
 )
-WHOLE_X_GROUPS = Restriction(
-    "whole x groups",
-    "layout 'x' only: head_size % x == 0 with x = 16 / sizeof(cache element)",
-    lambda config, problem: problem.layout != "x" or problem.head_size % problem.x == 0,
-)

@@ -15,10 +15,12 @@ import triton
 import triton.language as tl
 
 from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.gather_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.gather_cache.rules import GRID
+from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config
+from workbench.ops.paged_attention.triton_tiles import SCALAR_TYPES
 from workbench.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.ops.scales import scale_or_one, scale_strides
-from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+from workbench.ops.scales import scale_arguments, scale_types
+from workbench.ops.variant import Config, Launch, TritonVariant
 
 
 @triton.jit
@@ -30,24 +32,25 @@ def gather_cache_tiled(
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
     starts,  # [num_seqs]
-    k_scale,  # that of (slot, head) stands at slot * slot_stride + head * head_stride
+    table_stride,
+    num_tokens,
+    key_page_stride,
+    value_page_stride,
+    k_scale,  # of a quantized cache; that of (slot, head) stands at slot * slot_stride + head * head_stride
     v_scale,
     k_slot_stride,
     k_head_stride,
     v_slot_stride,
     v_head_stride,
-    table_stride,
-    num_tokens,
-    key_page_stride,
-    value_page_stride,
     NUM_KV_HEADS: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,  # the next power of two
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     X: tl.constexpr,  # elements of a key that lie side by side
-    HEAD_STRIDE: tl.constexpr,  # strides inside a page, in elements
+    KEY_HEAD: tl.constexpr,  # strides inside a page, in elements
     KEY_TOKEN: tl.constexpr,
     KEY_X: tl.constexpr,  # from one group of X elements to the next
+    VALUE_HEAD: tl.constexpr,
     VALUE_TOKEN: tl.constexpr,
     VALUE_ELEMENT: tl.constexpr,
     TILE_TOKENS: tl.constexpr,
@@ -72,9 +75,9 @@ def gather_cache_tiled(
     mask = valid[:, None] & inside[None, :]
 
     # 2. Load the tile: [TILE_TOKENS, HEAD_PADDED].
-    place = page * key_page_stride + head * HEAD_STRIDE + offset * KEY_TOKEN
+    place = page * key_page_stride + head * KEY_HEAD + offset * KEY_TOKEN
     k = tl.load(key_cache + place[:, None] + (elements // X * KEY_X + elements % X)[None, :], mask=mask)
-    place = page * value_page_stride + head * HEAD_STRIDE + offset * VALUE_TOKEN
+    place = page * value_page_stride + head * VALUE_HEAD + offset * VALUE_TOKEN
     if TURN_VALUES:
         turned = value_cache + place[None, :] + (elements * VALUE_ELEMENT)[:, None]
         v = tl.trans(tl.load(turned, mask=tl.trans(mask)))
@@ -93,12 +96,9 @@ def gather_cache_tiled(
     tl.store(values + place, v.to(values.dtype.element_ty), mask=mask)
 
 
-_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-
-
 def _signature(problem: Problem) -> Mapping[str, str]:
-    kind = _TYPES[problem.dtype]
-    cache = kind if problem.kv_cache_dtype == "auto" else "u8"
+    kind = SCALAR_TYPES[problem.dtype]
+    cache = "u8" if problem.quantized else kind
     return {
         "keys": f"*{kind}",
         "values": f"*{kind}",
@@ -107,56 +107,21 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "starts": "*i64:8",
-        "k_scale": "*fp32:1",
-        "v_scale": "*fp32:1",
-        "k_slot_stride": "i32",
-        "k_head_stride": "i32",
-        "v_slot_stride": "i32",
-        "v_head_stride": "i32",
         "table_stride": "i64",
         "num_tokens": "i32",
         "key_page_stride": f"i64:{problem.x}",
         "value_page_stride": f"i64:{problem.x}",
+        **scale_types(problem),
     }
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    size, page = problem.head_size, problem.block_size
-    padded = triton.next_power_of_2(size)
-    if problem.layout == "x":
-        x = problem.x
-        strides = {"X": x, "HEAD_STRIDE": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
-        strides |= {"VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
-    else:
-        head, token = (size, problem.num_kv_heads * size) if problem.layout == "nhd" else (page * size, size)
-        strides = {"X": padded, "HEAD_STRIDE": head, "KEY_TOKEN": token, "KEY_X": 0}
-        strides |= {"VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
-    return {
-        "NUM_KV_HEADS": problem.num_kv_heads,
-        "HEAD_SIZE": size,
-        "HEAD_PADDED": padded,
-        "BLOCK_SIZE": page,
-        **strides,
-        "TILE_TOKENS": config["TILE_TOKENS"],
-        "TURN_VALUES": config["TURN_VALUES"],
-        "KIND": problem.kv_cache_dtype,
-    }
-
-
-def default_config(problem: Problem) -> dict:
-    """16 tokens on four warps, turned, where the layout turned values; else enough tokens for 16 bytes per thread."""
-    padded = triton.next_power_of_2(problem.head_size)
-    turn = int(problem.layout == "x")
-    tile = min(16, 8192 // padded) if turn else min(32, 128 * 16 // problem.itemsize // padded)
-    return {"TILE_TOKENS": max(tile, 1), "TURN_VALUES": turn, "num_warps": 4, "num_stages": 1}
+    return {"NUM_KV_HEADS": problem.num_kv_heads, **constexprs(config, problem)}
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
-    caches, scales = (t.key_cache, t.value_cache), (t.starts, t.starts)  # no scales: nothing is read there
-    if problem.kv_cache_dtype != "auto":
-        caches = (t.key_cache.view(torch.uint8), t.value_cache.view(torch.uint8))
-        scales = (scale_or_one(t.k_scale, t.keys), scale_or_one(t.v_scale, t.keys))
+    caches = [cache.view(torch.uint8) if problem.quantized else cache for cache in (t.key_cache, t.value_cache)]
     return Launch(
         grid=(-(-problem.max_seq_len // config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs),
         block=(32 * config["num_warps"],),
@@ -167,36 +132,14 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.block_tables,
             t.seq_lens,
             t.starts,
-            *scales,
-            *scale_strides(t.k_scale),
-            *scale_strides(t.v_scale),
             t.block_tables.stride(0),
             problem.num_tokens,
             t.key_cache.stride(0),
             t.value_cache.stride(0),
+            *scale_arguments(problem, t),
         ),
     )
 
-
-RESTRICTIONS = (
-    Restriction(
-        "powers of two",
-        "TILE_TOKENS is a power of two",
-        lambda c, p: c["TILE_TOKENS"] > 0 and c["TILE_TOKENS"] & (c["TILE_TOKENS"] - 1) == 0,
-    ),
-    Restriction(
-        "only layout x turned values",
-        "TURN_VALUES == 0 unless layout is 'x'",
-        lambda c, p: p.layout == "x" or not c["TURN_VALUES"],
-    ),
-    Restriction(
-        "a tile fits in registers",
-        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 64 elements per thread",
-        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 64 * 32 * c["num_warps"],
-    ),
-    WHOLE_X_GROUPS,
-    GRID,
-)
 
 VARIANT = TritonVariant(
     op="gather_cache",
@@ -204,17 +147,12 @@ VARIANT = TritonVariant(
     idea="a program per tile of tokens, KV head and sequence; the compiler turns the tile back",
     source=Path(__file__),
     function=gather_cache_tiled,
-    space={
-        "TILE_TOKENS": (1, 4, 8, 16, 32),
-        "TURN_VALUES": (0, 1),
-        "num_warps": (1, 2, 4, 8),
-        "num_stages": (1,),
-    },
-    restrictions=RESTRICTIONS,
+    space=TRITON_SPACE,
+    restrictions=(*TRITON_RESTRICTIONS, GRID),
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
-    defaults=default_config,
+    defaults=lambda problem: default_triton_config(problem),  # of this file: it says where the variant is declared
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch,

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
+from workbench.ops.page_strides import head_and_token_stride
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
@@ -140,15 +141,11 @@ def _reduce_resources(config: Config, problem: Problem) -> tuple[int, int]:
 
 
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t, size = tensors, problem.head_size
+    t = tensors
     quantized = problem.kv_cache_dtype != "auto"
     k_scale, v_scale = (
         scale_or_one(scale, problem, t.query) if quantized else None for scale in (t.k_scale, t.v_scale)
     )
-    if problem.layout == "nhd":
-        head_stride, token_stride = size, problem.num_kv_heads * size
-    else:
-        head_stride, token_stride = config["BLOCK_SIZE"] * size, size
     return Launch(
         grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
         block=(config["NUM_THREADS"],),
@@ -170,8 +167,7 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.query.stride(0),
             t.key_cache.stride(0),
             t.value_cache.stride(0),
-            head_stride,
-            token_stride,
+            *head_and_token_stride(problem, config["BLOCK_SIZE"]),
             *scale_places(k_scale, config["BLOCK_SIZE"]),
             *scale_places(v_scale, config["BLOCK_SIZE"]),
         ),

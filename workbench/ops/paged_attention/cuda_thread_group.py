@@ -122,7 +122,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.value_cache,
             t.block_tables,
             t.seq_lens,
-            *(scale_arguments(t) if problem.quantized else ()),
+            *scale_arguments(problem, t),
             t.scale,
             problem.num_kv_heads,
             t.block_tables.stride(0),

@@ -9,7 +9,7 @@ import torch
 
 from workbench.kvcache.quantization import CACHE_DTYPES
 
-__all__ = ["CACHE_DTYPES", "DEFAULT_BLOCK_SIZE", "DTYPES", "Problem", "Tensors"]
+__all__ = ["CACHE_DTYPES", "DEFAULT_BLOCK_SIZE", "DTYPES", "CacheProblem", "Problem", "Tensors"]
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """The dtypes of query and output by name."""
@@ -17,8 +17,40 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 DEFAULT_BLOCK_SIZE = 16
 
 
+class CacheProblem:
+    """What follows from the ``dtype`` and ``kv_cache_dtype`` of a problem of any op on paged caches."""
+
+    dtype: str
+    kv_cache_dtype: str
+    features: tuple[str, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that is not in the cache."""
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the cache holds codes, to be multiplied by scales."""
+        return self.kv_cache_dtype != "auto"
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """The dtype of a cache element."""
+        return CACHE_DTYPES[self.kv_cache_dtype] if self.quantized else DTYPES[self.dtype]
+
+    @property
+    def x(self) -> int:
+        """Cache elements per 16 bytes."""
+        return 16 // self.cache_dtype.itemsize
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or a table of tuned configurations."""
+        return asdict(self) | {"features": list(self.features)}
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(CacheProblem):
     """The sizes of one decode step. Lengths are in tokens.
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
@@ -46,28 +78,9 @@ class Problem:
         return self.num_heads // self.num_kv_heads
 
     @property
-    def cache_dtype(self) -> torch.dtype:
-        """The dtype of a cache element."""
-        return CACHE_DTYPES[self.kv_cache_dtype] if self.quantized else DTYPES[self.dtype]
-
-    @property
-    def quantized(self) -> bool:
-        """Whether the cache holds codes, to be multiplied by scales."""
-        return self.kv_cache_dtype != "auto"
-
-    @property
-    def x(self) -> int:
-        """Cache elements per 16 bytes."""
-        return 16 // self.cache_dtype.itemsize
-
-    @property
     def page(self) -> int:
         """The page size in tokens, with the default where it is free."""
         return self.block_size or DEFAULT_BLOCK_SIZE
-
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
 
 
 @dataclass

@@ -19,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
+from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
     GRID,
@@ -35,7 +36,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     SCALAR_TYPES,
     TILE_IN_REGISTERS,
     WHOLE_TILES,
-    head_and_strides,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
 from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
@@ -221,7 +221,7 @@ def _signature(problem: Problem) -> Mapping[str, str]:
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    strides = head_and_strides(config, problem)
+    strides = head_and_strides(problem, config["BLOCK_SIZE"])
     pair = 1 if problem.kv_cache_dtype == "auto" else 2
     return {
         "GROUP": problem.group,

@@ -15,6 +15,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
 from workbench.ops.paged_attention.triton_tiles import (
@@ -25,9 +26,8 @@ from workbench.ops.paged_attention.triton_tiles import (
     TILE_IN_SHARED_MEMORY,
     cache_type,
     default_tile,
-    head_and_strides,
 )
-from workbench.ops.scales import SCALE_TYPES, scale_arguments
+from workbench.ops.scales import no_scales, scale_arguments, scale_types
 from workbench.ops.variant import Config, Launch, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -150,16 +150,16 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "table_stride": "i64",
         "key_page_stride": "i64:16",
         "value_page_stride": "i64:16",
-        **(SCALE_TYPES if problem.quantized else {}),
+        **scale_types(problem),
     }
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     by_token = "token_scales" in problem.features
     return {
-        **({} if problem.quantized else dict.fromkeys(SCALE_TYPES)),  # no parameters at all
+        **no_scales(problem),
         "GROUP": problem.group,
-        **head_and_strides(config, problem),
+        **head_and_strides(problem, config["BLOCK_SIZE"]),
         "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
         "HEAD_SCALES": problem.quantized and not by_token,
@@ -190,7 +190,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             t.block_tables.stride(0),
             t.key_cache.stride(0),
             t.value_cache.stride(0),
-            *(scale_arguments(t) if problem.quantized else ()),
+            *scale_arguments(problem, t),
         ),
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size
 from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
@@ -26,7 +27,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     WHOLE_TILES,
     cache_type,
     default_tile,
-    head_and_strides,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one
 from workbench.ops.scales import scale_strides
@@ -188,7 +188,7 @@ def _signature(problem: Problem) -> Mapping[str, str]:
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
         "GROUP": problem.group,
-        **head_and_strides(config, problem),
+        **head_and_strides(problem, config["BLOCK_SIZE"]),
         "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import triton
-
+from workbench.ops.page_strides import padded
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.rules import shared_limit
 from workbench.ops.variant import Config, Restriction
@@ -21,26 +18,11 @@ def cache_type(problem: Problem) -> str:
 
 def default_tile(problem: Problem) -> int:
     """64 tokens, or fewer where a head is large."""
-    return max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
-
-
-def head_and_strides(config: Config, problem: Problem) -> Mapping[str, int]:
-    """The constexprs that describe a head and where its elements lie in a page of the problem's layout."""
-    heads, size, page = problem.num_kv_heads, problem.head_size, config["BLOCK_SIZE"]
-    padded = triton.next_power_of_2(size)
-    if problem.layout == "x":
-        x = problem.x
-        strides = {"X": x, "KEY_HEAD": page * size, "KEY_TOKEN": x, "KEY_X": page * x}
-        strides |= {"VALUE_HEAD": page * size, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
-    else:
-        head, token = (size, heads * size) if problem.layout == "nhd" else (page * size, size)
-        strides = {"X": padded, "KEY_HEAD": head, "KEY_TOKEN": token, "KEY_X": 0}
-        strides |= {"VALUE_HEAD": head, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
-    return {"HEAD_SIZE": size, "HEAD_PADDED": padded, **strides}
+    return max(16, min(64, 8192 // padded(problem.head_size)))
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    return config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * problem.cache_dtype.itemsize
+    return config["TILE_TOKENS"] * padded(problem.head_size) * problem.cache_dtype.itemsize
 
 
 POWERS_OF_TWO = Restriction(
@@ -60,7 +42,7 @@ WHOLE_TILES = Restriction(
 TILE_IN_REGISTERS = Restriction(
     "a tile fits in registers",
     "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
-    lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
+    lambda c, p: c["TILE_TOKENS"] * padded(p.head_size) <= 128 * 32 * c["num_warps"],
 )
 
 TILE_IN_SHARED_MEMORY = Restriction(

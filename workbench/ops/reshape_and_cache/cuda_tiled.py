@@ -5,19 +5,12 @@ The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import CPP_NAMES
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, STATIC_SHARED, macros
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
-from workbench.ops.reshape_and_cache.rules import GRID, WHOLE_X_GROUPS
+from workbench.ops.reshape_and_cache.rules import GRID
 from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
-
-_STATIC_SHARED = 48 * 1024
-"""Bytes of shared memory that a block may declare."""
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -30,41 +23,16 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 RESTRICTIONS = (
-    Restriction(
-        "whole vectors",
-        "head_size % VEC_SIZE == 0",
-        lambda c, p: p.head_size % c["VEC_SIZE"] == 0,
-    ),
+    *CUDA_RESTRICTIONS,
     Restriction(
         "aligned vectors",
         "VEC_SIZE * sizeof(element) <= alignment, the bytes that rows of key and value start on (at most 16)",
         lambda c, p: c["VEC_SIZE"] * p.itemsize <= p.alignment,
     ),
     Restriction(
-        "16-byte value stores",
-        "V_VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["V_VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
-    ),
-    Restriction(
-        "a run of tokens stays in its page",
-        "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0",
-        lambda c, p: c["TILE_TOKENS"] % c["V_VEC_SIZE"] == 0 and p.block_size % c["V_VEC_SIZE"] == 0,
-    ),
-    Restriction(
-        "value rows are those of layout x",
-        "V_VEC_SIZE == 1 unless layout is 'x'",
-        lambda c, p: p.layout == "x" or c["V_VEC_SIZE"] == 1,
-    ),
-    WHOLE_X_GROUPS,
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
-    Restriction(
         "shared memory",
         "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots) <= 48 KiB",
-        lambda c, p: _tile_bytes(c, p) <= _STATIC_SHARED,
+        lambda c, p: _tile_bytes(c, p) <= STATIC_SHARED,
     ),
     GRID,
 )
@@ -82,26 +50,6 @@ def default_config(problem: Problem) -> dict:
         while problem.block_size % wide:
             wide //= 2
     return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
-
-
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    size, page = problem.head_size, problem.block_size
-    head, token = (size, problem.num_kv_heads * size) if problem.layout == "nhd" else (page * size, size)
-    if problem.kv_cache_dtype == "auto":  # words of that size: the same code for float16 and bfloat16
-        scalar = cache = {2: "unsigned short", 4: "unsigned int"}[problem.itemsize]
-    else:
-        scalar, cache = CPP_NAMES[DTYPES[problem.dtype]], CPP_NAMES[problem.cache_dtype]
-    return {
-        "SCALAR": scalar,
-        "CACHE": cache,
-        **({} if problem.kv_cache_dtype == "auto" else {"QUANTIZED": 1}),
-        "HEAD_SIZE": size,
-        "BLOCK_SIZE": page,
-        "LAYOUT_X": int(problem.layout == "x"),
-        "HEAD_STRIDE": head,
-        "TOKEN_STRIDE": token,
-        **config,
-    }
 
 
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
@@ -134,18 +82,13 @@ VARIANT = CudaVariant(
     idea="a block per tile of tokens and KV head; layout x is turned in shared memory, so that sectors fill",
     source=cuda_sources() / "reshape_and_cache_tiled.cu",
     kernel="reshape_and_cache_tiled",
-    space={
-        "NUM_THREADS": (32, 64, 128, 256),
-        "TILE_TOKENS": (1, 4, 8, 16, 32),
-        "VEC_SIZE": (1, 2, 4, 8),
-        "V_VEC_SIZE": (1, 2, 4, 8, 16),
-    },
+    space=CUDA_SPACE,
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_config,
-    macros=_macros,
+    macros=macros,
     resources=lambda config, problem: (config["NUM_THREADS"], 0),
     launcher=_launch,
 )

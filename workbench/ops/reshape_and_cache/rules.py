@@ -9,8 +9,3 @@ GRID = Restriction(
     "num_kv_heads <= 65535, the second dimension of a grid",
     lambda config, problem: problem.num_kv_heads <= 65535,
 )
-WHOLE_X_GROUPS = Restriction(
-    "whole x groups",
-    "layout 'x' only: head_size % x == 0 with x = 16 / sizeof(cache element)",
-    lambda config, problem: problem.layout != "x" or problem.head_size % problem.x == 0,
-)
