@@ -280,8 +280,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 paged_attention_reduce(Scalar* __restrict__ out, const float* __restrict__ partial_out,
                        const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
                        const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
-                       int v_scale_head_stride, int num_partitions) {
-  reduce_partitions<Scalar, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(
-      out, partial_out, partial_stats, seq_lens, v_scale, sinks, sliding_window, v_scale_head_stride,
-      gridDim.x / GROUP, num_partitions);
+                       int scale_stride, int num_kv_heads, int num_partitions) {
+  reduce_partitions<Scalar, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(out, partial_out, partial_stats, seq_lens, v_scale,
+                                                                    sinks, sliding_window, scale_stride, num_kv_heads,
+                                                                    num_partitions);
 }

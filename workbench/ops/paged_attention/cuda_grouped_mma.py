@@ -20,6 +20,7 @@ from typing import Any
 
 from workbench.home import cuda_sources
 from workbench.ops.page_strides import head_and_token_stride
+from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
@@ -30,8 +31,8 @@ from workbench.ops.paged_attention.rules import (
     balanced_partition_size,
     shared_limit,
 )
-from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places, scale_stride
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
+from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
+from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
@@ -136,13 +137,9 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], _tile_bytes(config, problem)
 
 
-def _reduce_resources(config: Config, problem: Problem) -> tuple[int, int]:
-    return config["NUM_THREADS"], 0
-
-
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
-    quantized = problem.kv_cache_dtype != "auto"
+    quantized = problem.quantized
     k_scale, v_scale = (
         scale_or_one(scale, problem, t.query) if quantized else None for scale in (t.k_scale, t.v_scale)
     )
@@ -152,45 +149,19 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
         arguments=(
             t.workspace.out,
             t.workspace.stats,
-            t.query,
-            t.key_cache,
-            t.value_cache,
-            t.block_tables,
-            t.seq_lens,
+            *t.read,
             k_scale,
             v_scale,
             t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
-            t.block_tables.stride(0),
-            t.query.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
+            *t.strides,
             *head_and_token_stride(problem, config["BLOCK_SIZE"]),
             *scale_places(k_scale, config["BLOCK_SIZE"]),
             *scale_places(v_scale, config["BLOCK_SIZE"]),
         ),
         shared_bytes=_tile_bytes(config, problem),
-    )
-
-
-def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            t.workspace.out,
-            t.workspace.stats,
-            t.seq_lens,
-            None if "token_scales" in problem.features else t.v_scale,  # then it is in the sums
-            t.sinks,
-            t.sliding_window or 0,
-            scale_stride(t.v_scale),
-            t.workspace.count,
-        ),
     )
 
 
@@ -216,5 +187,5 @@ VARIANT = CudaVariant(
     resources=_resources,
     launcher=_launch_partitions,
     workspace=partials,
-    then=(CudaStep(kernel="paged_attention_reduce", resources=_reduce_resources, launcher=_launch_reduction),),
+    then=(REDUCTION,),
 )

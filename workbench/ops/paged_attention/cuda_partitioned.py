@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
+from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Launch, Restriction
+from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
@@ -85,11 +86,7 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
         arguments=(
             t.workspace.out,
             t.workspace.stats,
-            t.query,
-            t.key_cache,
-            t.value_cache,
-            t.block_tables,
-            t.seq_lens,
+            *t.read,
             t.k_scale,
             t.v_scale,
             t.alibi_slopes,
@@ -99,30 +96,7 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             *scale_strides(t.k_scale),
             *scale_strides(t.v_scale),
             problem.num_kv_heads,
-            t.block_tables.stride(0),
-            t.query.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
-        ),
-    )
-
-
-def _launch_reduction(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            t.workspace.out,
-            t.workspace.stats,
-            t.seq_lens,
-            None if "token_scales" in problem.features else t.v_scale,  # else the partitions have used it
-            t.sinks,
-            t.sliding_window or 0,
-            scale_strides(t.v_scale)[1],
-            problem.num_kv_heads,
-            t.workspace.count,
+            *t.strides,
         ),
     )
 
@@ -147,5 +121,5 @@ VARIANT = CudaVariant(
     resources=_resources,
     launcher=_launch_partitions,
     workspace=partials,
-    then=(CudaStep(kernel="paged_attention_reduce", resources=_resources, launcher=_launch_reduction),),
+    then=(REDUCTION,),
 )

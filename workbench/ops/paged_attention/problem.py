@@ -102,3 +102,14 @@ class Tensors:
     v_scale: torch.Tensor | None = None
     workspace: Any = None
     """What the kernels of one variant pass on to each other."""
+
+    @property
+    def read(self) -> tuple[torch.Tensor, ...]:
+        """What every kernel reads, in the order of its parameters."""
+        return self.query, self.key_cache, self.value_cache, self.block_tables, self.seq_lens
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """From one row of the tables and of the query, and one page of keys and of values to the next, in elements, in
+        the order of every kernel's parameters."""
+        return tuple(t.stride(0) for t in (self.block_tables, self.query, self.key_cache, self.value_cache))

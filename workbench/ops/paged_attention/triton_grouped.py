@@ -56,8 +56,8 @@ def paged_attention_grouped(
     scale,
     soft_cap,
     sliding_window,
-    query_stride,
     table_stride,
+    query_stride,
     key_page_stride,
     value_page_stride,
     k_scale_page,
@@ -192,7 +192,7 @@ _REGISTERS = 168  # of a thread with the tiles of the defaults
 
 def _signature(problem: Problem) -> Mapping[str, str]:
     scalar = f"*{SCALAR_TYPES[problem.dtype]}"
-    cache, stride = (scalar, "i64:16") if problem.kv_cache_dtype == "auto" else ("*i16", "i64:8")
+    cache, stride = ("*i16", "i64:8") if problem.quantized else (scalar, "i64:16")
     return {
         "partial_out": "*fp32",
         "partial_stats": "*fp32",
@@ -207,8 +207,8 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "scale": "fp32",
         "soft_cap": "fp32",
         "sliding_window": "i32",
-        "query_stride": "i64",
         "table_stride": "i64",
+        "query_stride": "i64",
         "key_page_stride": stride,
         "value_page_stride": stride,
         "k_scale_page": "i64",
@@ -222,7 +222,7 @@ def _signature(problem: Problem) -> Mapping[str, str]:
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     strides = head_and_strides(problem, config["BLOCK_SIZE"])
-    pair = 1 if problem.kv_cache_dtype == "auto" else 2
+    pair = 2 if problem.quantized else 1
     return {
         "GROUP": problem.group,
         "ROWS": 16,
@@ -260,7 +260,7 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
     t = tensors
     unused = t.workspace.stats  # any address: what is not asked for is not followed
     caches = [t.key_cache, t.value_cache]
-    if problem.kv_cache_dtype != "auto":
+    if problem.quantized:
         caches = [cache.view(torch.int16) for cache in caches]
     k_scale, v_scale = (scale_or_one(scale, problem, unused) for scale in (t.k_scale, t.v_scale))
     return Launch(
@@ -279,8 +279,8 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
-            t.query.stride(0),
             t.block_tables.stride(0),
+            t.query.stride(0),
             *(cache.stride(0) for cache in caches),
             *scale_places(k_scale, config["BLOCK_SIZE"]),
             *scale_places(v_scale, config["BLOCK_SIZE"]),

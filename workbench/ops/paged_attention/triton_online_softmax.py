@@ -42,8 +42,8 @@ def paged_attention_online_softmax(
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
     scale,
-    query_stride,
     table_stride,
+    query_stride,
     key_page_stride,
     value_page_stride,
     k_scale,  # of a quantized cache; that of (slot, KV head) stands at slot * slot_stride + head * head_stride
@@ -146,8 +146,8 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "scale": "fp32",
-        "query_stride": "i64",
         "table_stride": "i64",
+        "query_stride": "i64",
         "key_page_stride": "i64:16",
         "value_page_stride": "i64:16",
         **scale_types(problem),
@@ -180,16 +180,9 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
         block=(32 * config["num_warps"],),
         arguments=(
             t.out,
-            t.query,
-            t.key_cache,
-            t.value_cache,
-            t.block_tables,
-            t.seq_lens,
+            *t.read,
             t.scale,
-            t.query.stride(0),
-            t.block_tables.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
+            *t.strides,
             *scale_arguments(problem, t),
         ),
     )

@@ -28,8 +28,8 @@ from workbench.ops.paged_attention.triton_tiles import (
     cache_type,
     default_tile,
 )
-from workbench.ops.paged_attention.workspace import partials, scale_or_one
-from workbench.ops.scales import scale_strides
+from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.scales import no_scales, scale_arguments, scale_types
 from workbench.ops.variant import Config, Launch, TritonVariant
 
 
@@ -42,20 +42,20 @@ def paged_attention_partition(
     value_cache,
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
-    k_scale,  # that of (slot, KV head) stands at slot * slot_stride + head * head_stride
-    v_scale,
     alibi_slopes,  # [num_heads]
     scale,
     soft_cap,
     sliding_window,
+    table_stride,
+    query_stride,
+    key_page_stride,
+    value_page_stride,
+    k_scale,  # of a quantized cache; that of (slot, KV head) stands at slot * slot_stride + head * head_stride
+    v_scale,
     k_slot_stride,
     k_head_stride,
     v_slot_stride,
     v_head_stride,
-    query_stride,
-    table_stride,
-    key_page_stride,
-    value_page_stride,
     GROUP: tl.constexpr,  # query heads per KV head
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,  # the next power of two
@@ -168,20 +168,15 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "value_cache": cache,
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
-        "k_scale": "*fp32:1",
-        "v_scale": "*fp32:1",
         "alibi_slopes": "*fp32:1",
         "scale": "fp32",
         "soft_cap": "fp32",
         "sliding_window": "i32",
-        "k_slot_stride": "i32",
-        "k_head_stride": "i32",
-        "v_slot_stride": "i32",
-        "v_head_stride": "i32",
-        "query_stride": "i64",
         "table_stride": "i64",
+        "query_stride": "i64",
         "key_page_stride": "i64:16",
         "value_page_stride": "i64:16",
+        **scale_types(problem),
     }
 
 
@@ -192,7 +187,8 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "BLOCK_SIZE": config["BLOCK_SIZE"],
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],
-        "QUANTIZED": problem.kv_cache_dtype != "auto",
+        **no_scales(problem),
+        "QUANTIZED": problem.quantized,
         "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
@@ -222,23 +218,13 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
         arguments=(
             t.workspace.out,
             t.workspace.stats,
-            t.query,
-            t.key_cache,
-            t.value_cache,
-            t.block_tables,
-            t.seq_lens,
-            scale_or_one(t.k_scale, problem, unused),
-            scale_or_one(t.v_scale, problem, unused),
+            *t.read,
             unused if t.alibi_slopes is None else t.alibi_slopes,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
-            *scale_strides(t.k_scale),
-            *scale_strides(t.v_scale),
-            t.query.stride(0),
-            t.block_tables.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
+            *t.strides,
+            *scale_arguments(problem, t),
         ),
     )
 

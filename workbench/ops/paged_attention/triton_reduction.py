@@ -10,7 +10,8 @@ import triton.language as tl
 
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.triton_tiles import SCALAR_TYPES
-from workbench.ops.paged_attention.workspace import scale_or_one, scale_stride
+from workbench.ops.paged_attention.workspace import scale_or_one
+from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config, Launch, TritonStep
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -88,7 +89,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "HEAD_SIZE": problem.head_size,
         "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
         "PARTITION_SIZE": config["PARTITION_SIZE"],
-        "QUANTIZED": problem.kv_cache_dtype != "auto" and "token_scales" not in problem.features,
+        "QUANTIZED": problem.quantized and "token_scales" not in problem.features,
         "WINDOW": "sliding_window" in problem.features,
         "SINKS": "sinks" in problem.features,
     }
@@ -108,7 +109,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
             scale_or_one(t.v_scale, problem, unused),
             unused if t.sinks is None else t.sinks,
             t.sliding_window or 0,
-            scale_stride(t.v_scale),
+            scale_strides(t.v_scale)[1],
             t.workspace.count,
         ),
     )

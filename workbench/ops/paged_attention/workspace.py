@@ -37,11 +37,6 @@ def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
     )
 
 
-def scale_stride(scale: torch.Tensor | None) -> int:
-    """How far apart the dequantization scales of two KV heads are: 0 for one scale of the whole tensor, or none."""
-    return scale.stride(0) if scale is not None and scale.numel() > 1 else 0
-
-
 def scale_places(scale: torch.Tensor | None, block_size: int) -> tuple[int, int, int]:
     """How far apart the scales of two pages, of two tokens of a page and of two KV heads are."""
     slot, head = scale_strides(scale)
@@ -50,6 +45,6 @@ def scale_places(scale: torch.Tensor | None, block_size: int) -> tuple[int, int,
 
 def scale_or_one(scale: torch.Tensor | None, problem: Problem, unused: torch.Tensor) -> torch.Tensor:
     """The scale, or 1 for a quantized cache without one; for any other cache ``unused``, as nobody reads it."""
-    if scale is None and problem.kv_cache_dtype != "auto":
+    if scale is None and problem.quantized:
         return torch.ones(1, dtype=torch.float32, device=unused.device)
     return unused if scale is None else scale
