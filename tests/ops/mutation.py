@@ -90,6 +90,15 @@ def every_fourth(mutants):
     return [long_if(index % 4, mutant, id=mutant.name) for index, mutant in enumerate(mutants)]
 
 
-def long_if(long, value, **options):
+def some_of(variants, every=2):
+    """Of (variant, its mutants), each ``every``-th mutant in every run; the others are long."""
+    return [
+        long_if(index % every, variant, mutant, id=f"{variant.name}-{mutant.name}")
+        for variant, mutants in variants
+        for index, mutant in enumerate(mutants)
+    ]
+
+
+def long_if(long, *values, **options):
     """A parameter that only ``-m long`` takes where ``long`` is true."""
-    return pytest.param(value, marks=[pytest.mark.long] if long else [], **options)
+    return pytest.param(*values, marks=[pytest.mark.long] if long else [], **options)

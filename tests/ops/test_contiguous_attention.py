@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from mutation import Mutant, caught, with_text
+from mutation import Mutant, caught, some_of, with_text
 
 import workbench
 from workbench import ops
@@ -324,14 +324,7 @@ class TestMutants:
             verdict = judge(copy, config, one, checks=variant.language == "cuda")
             assert verdict.ok, verdict
 
-    @pytest.mark.parametrize(
-        ("variant", "mutant"),
-        [
-            pytest.param(variant, mutant, id=f"{variant.name}-{mutant.name}", marks=pytest.mark.long if at % 2 else [])
-            for variant, mutants in ((CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS))
-            for at, mutant in enumerate(mutants)
-        ],
-    )
+    @pytest.mark.parametrize(("variant", "mutant"), some_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         ok, found = caught(variant, mutant, runs_of(variant), judge, tmp_path, checks=variant.language == "cuda")
         assert ok, found

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from mutation import Mutant, caught, with_text
+from mutation import Mutant, caught, some_of, with_text
 
 import workbench
 from workbench import ops
@@ -158,9 +158,7 @@ class TestMutants:
         verdict = judge(copy, copy.default_config(one.problem()), one, checks=True)
         assert verdict.ok, verdict
 
-    @pytest.mark.parametrize(
-        ("variant", "mutant"), [(CUDA, m) for m in CUDA_MUTANTS] + [(TRITON, m) for m in TRITON_MUTANTS], **NAME
-    )
+    @pytest.mark.parametrize(("variant", "mutant"), some_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         one = case("small")
         ok, found = caught(variant, mutant, [(one, variant.default_config(one.problem()))], judge, tmp_path)
