@@ -27,7 +27,9 @@ def _status() -> Path:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if importlib.util.find_spec("pycuda") is None and any("pycuda" in item.fixturenames for item in session.items):
+    if importlib.util.find_spec("pycuda") is None and any(
+        "pycuda" in getattr(item, "fixturenames", ()) for item in session.items
+    ):
         _begin_setup()
 
 
