@@ -81,7 +81,8 @@ def _build(wheels: Path) -> Path:
         folder = Path(name)
         _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", "--dest", name)
         with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
-            archive.extractall(folder, filter="data")
+            # Python 3.11.0 to 3.11.3 have no filters.
+            archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         source = folder / f"pycuda-{VERSION}"
         (folder / "include").mkdir()
         (folder / "include" / "cudaProfiler.h").write_text(_PROFILER_HEADER)
