@@ -52,9 +52,9 @@ def _turn(item: pytest.Item) -> int:
     """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting."""
     if item.path.name in LONG_MODULES:
         return 0
-    if item.path.suffix == ".ipynb":
+    if item.get_closest_marker("browser"):
         return 1
-    return 2 if item.get_closest_marker("browser") else 3
+    return 2 if item.path.suffix == ".ipynb" else 3
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -83,9 +83,10 @@ def test_a_wheel_runs_a_cuda_variant_outside_the_checkout(tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True, symlinks=True)
+    venv.create(tmp_path / "env", symlinks=True)
     python = tmp_path / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
     # A path line makes packages importable without running their own .pth files, an editable install's among them.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")

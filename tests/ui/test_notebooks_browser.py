@@ -21,11 +21,16 @@ SECONDS = 150
 STATE = """() => {
     const cells = jupyterapp.shell.currentWidget.content.widgets.map(widget => widget.model);
     const code = cells.filter(model => model.type === "code" && model.sharedModel.getSource().trim());
-    const outputs = code.flatMap(model => model.outputs.toJSON());
+    const errors = [];
+    for (const { outputs } of code) {
+        for (let at = 0; at < outputs.length; at++) {
+            if (outputs.get(at).type === "error") errors.push(outputs.get(at).toJSON());
+        }
+    }
     return {
         cells: code.length,
         left: code.filter(model => !model.executionCount).length,
-        errors: outputs.filter(output => output.output_type === "error").map(error => error.ename + error.evalue),
+        errors: errors.map(error => `${error.ename}: ${error.evalue}`),
     };
 }"""
 
