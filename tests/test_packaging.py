@@ -72,6 +72,7 @@ print(case.check(out).ok)
 """
 
 
+@pytest.mark.long
 def test_a_wheel_runs_a_cuda_variant_outside_the_checkout(tmp_path):
     """The environment holds our wheel alone; its dependencies come from this one, which has them installed."""
     if not (CHECKOUT / "pyproject.toml").is_file():
