@@ -30,7 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
-LONG_MODULES = ("test_packaging.py", "test_sim.py", "test_paged_attention_grid.py", "test_isolation.py")
+LONG_MODULES = (
+    "test_paged_attention_grid.py",
+    "test_cli.py",
+    "test_isolation.py",
+    "test_cluster.py",
+    "test_kvcache_stateful.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from workbench.bench import sim
 
 
-def test_bench_sim_checks_every_run_and_relates_it_to_the_peers():
-    result = sim.run(context=16, repeats=1)
+@pytest.mark.parametrize("peers", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
+    result = sim.run(context=16, repeats=1, peers=peers)
     cuda = result.row("CUDA kernel, bare, 1 core")
     for what in ("statistics", "all checks", "statistics and all checks"):
         checked = result.row(f"CUDA kernel, {what}, 1 core")
@@ -19,7 +22,7 @@ def test_bench_sim_checks_every_run_and_relates_it_to_the_peers():
         else:
             assert 1.5 <= checked.shadow_ratio <= 3
     assert cuda.rate == cuda.instructions / cuda.seconds / 1e6
-    for peer, ours in (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
+    for peer, ours in peers * (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
         row = next(row for row in result.rows if row.what.startswith(peer))
         assert row.ratio == row.seconds / result.row(f"{ours}, bare, 1 core").seconds
     assert {row["what"] for row in json.loads(result.to_json())["rows"]} == {row.what for row in result.rows}
