@@ -11,6 +11,8 @@ from workbench.bench import sim
 
 @pytest.mark.parametrize("peers", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
+    if peers:
+        pytest.importorskip("numba", reason='no Numba: python -m pip install -e ".[peers]"')
     result = sim.run(context=16, repeats=1, peers=peers)
     cuda = result.row("CUDA kernel, bare, 1 core")
     for what in ("statistics", "all checks", "statistics and all checks"):
