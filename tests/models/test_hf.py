@@ -8,8 +8,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.kvcache.errors import OutOfBlocksError
 
-transformers = pytest.importorskip("transformers", reason="needs the extra hf")
-hf = pytest.importorskip("workbench.models.hf")
+transformers = hf = None
 
 SIZES = {
     "vocab_size": 97,
@@ -36,6 +35,14 @@ MODELS = {
         {"sliding_window": WINDOW, "head_dim": 32, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0},
     ),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported():
+    """They take seconds: only the worker that runs these tests imports them, and not while it collects."""
+    global transformers, hf
+    transformers = pytest.importorskip("transformers", reason="needs the extra hf")
+    hf = pytest.importorskip("workbench.models.hf")
 
 
 def model_of(name: str, **more):

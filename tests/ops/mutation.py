@@ -90,7 +90,7 @@ def every_fourth(mutants):
     return [long_if(index % 4, mutant, id=mutant.name) for index, mutant in enumerate(mutants)]
 
 
-def some_of(variants, every=3):
+def some_of(variants, every=4):
     """Of (variant, its mutants), each ``every``-th mutant in every run; the others are long."""
     return [
         long_if(index % every, variant, mutant, id=f"{variant.name}-{mutant.name}")
