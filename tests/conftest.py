@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
-LONG_MODULES = (
+FIRST_MODULES = (
     "test_paged_attention_grid.py",
     "test_cli.py",
     "test_isolation.py",
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> int:
     """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting."""
-    if item.path.name in LONG_MODULES:
+    if item.path.name in FIRST_MODULES:
         return 0
     if item.get_closest_marker("browser"):
         return 1

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 from kv_model import Model, make_cache, random_steps
+from sampling import some
 
 MODULES = ("prefixes", "block_pool", "sequence", "block_manager", "paged")
 """Of workbench.kvcache, in the order in which they import each other."""
@@ -171,13 +172,7 @@ def test_the_unchanged_text_passes():
     walk(load(None))
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.long] if index % 2 else [])
-        for index, mutant in enumerate(MUTANTS)
-    ],
-)
+@pytest.mark.parametrize("mutant", some(MUTANTS, every=2))
 def test_mutant_is_caught(mutant):
     kind = load(mutant)
     with pytest.raises(Exception):  # noqa: B017, PT011 - an assertion of the walk, or a crash on the way

@@ -8,8 +8,6 @@ import re
 import sys
 from dataclasses import dataclass
 
-import pytest
-
 from workbench.home import cuda_sources
 
 
@@ -83,22 +81,3 @@ def caught(variant, mutant, runs, judge, folder, checks=True):
         if not verdicts[-1].ok:
             return True, ""
     return False, "\n".join(map(str, verdicts))
-
-
-def every_fourth(mutants):
-    """A quarter of them in every run; the others are long."""
-    return [long_if(index % 4, mutant, id=mutant.name) for index, mutant in enumerate(mutants)]
-
-
-def some_of(variants, every=4):
-    """Of (variant, its mutants), each ``every``-th mutant in every run; the others are long."""
-    return [
-        long_if(index % every, variant, mutant, id=f"{variant.name}-{mutant.name}")
-        for variant, mutants in variants
-        for index, mutant in enumerate(mutants)
-    ]
-
-
-def long_if(long, *values, **options):
-    """A parameter that only ``-m long`` takes where ``long`` is true."""
-    return pytest.param(*values, marks=[pytest.mark.long] if long else [], **options)

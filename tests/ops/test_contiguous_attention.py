@@ -8,7 +8,8 @@ import re
 
 import pytest
 import torch
-from mutation import Mutant, caught, some_of, with_text
+from mutation import Mutant, caught, with_text
+from sampling import some_of
 
 import workbench
 from workbench import ops

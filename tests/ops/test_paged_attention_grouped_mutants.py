@@ -3,7 +3,8 @@
 import dataclasses
 
 import pytest
-from mutation import Mutant, caught, every_fourth
+from mutation import Mutant, caught
+from sampling import some
 from test_paged_attention_grouped import FEATURES
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
@@ -176,25 +177,25 @@ QUANTIZED_RUNS = {
 }
 
 
-@pytest.mark.parametrize("mutant", every_fourth(CUDA_MUTANTS))
+@pytest.mark.parametrize("mutant", some(CUDA_MUTANTS))
 def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, RUNS[CUDA], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", every_fourth(QUANTIZED_CUDA_MUTANTS))
+@pytest.mark.parametrize("mutant", some(QUANTIZED_CUDA_MUTANTS))
 def test_mutant_of_quantization_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", every_fourth(TRITON_MUTANTS))
+@pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", every_fourth(QUANTIZED_TRITON_MUTANTS))
+@pytest.mark.parametrize("mutant", some(QUANTIZED_TRITON_MUTANTS))
 def test_mutant_of_quantization_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, QUANTIZED_RUNS[TRITON], judge, tmp_path)
     assert ok, seen

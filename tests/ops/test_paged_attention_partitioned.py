@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from mutation import Mutant, caught, every_fourth, long_if
+from mutation import Mutant, caught
+from sampling import long_if, some
 
 from workbench import ops
 from workbench.devices.sim import Simulator
@@ -279,13 +280,13 @@ CASES = (
 RUNS = {VARIANT: [(one, SMALL) for one in CASES], TRITON: [(one, TRITON_SMALL) for one in CASES]}
 
 
-@pytest.mark.parametrize("mutant", every_fourth(MUTANTS))
+@pytest.mark.parametrize("mutant", some(MUTANTS))
 def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(VARIANT, mutant, RUNS[VARIANT], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", every_fourth(TRITON_MUTANTS))
+@pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path, checks=False)
     assert ok, seen

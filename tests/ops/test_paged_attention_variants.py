@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from fitting import fitted
-from mutation import long_if
+from sampling import long_if
 
 from workbench import ops
 from workbench.errors import ConfigurationError, UnknownNameError

@@ -6,7 +6,8 @@ import random
 
 import pytest
 import torch
-from mutation import Mutant, caught, some_of, with_text
+from mutation import Mutant, caught, with_text
+from sampling import some_of
 
 import workbench
 from workbench import ops

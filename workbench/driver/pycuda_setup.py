@@ -22,6 +22,7 @@ from pathlib import Path
 
 from workbench.driver.simulated import library_path
 from workbench.errors import MissingToolError
+from workbench.files import replace_file
 from workbench.home import home
 from workbench.toolchain import tools
 
@@ -99,10 +100,8 @@ def _build(wheels: Path) -> Path:
         (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
         _pip("wheel", str(source), "--no-deps", "--wheel-dir", name)
         built = next(folder.glob("pycuda-*.whl"))
-        # Renamed into place: whoever looks sees a whole wheel or none.
-        partial = wheels / f".{built.name}"
-        partial.write_bytes(built.read_bytes())
-        return partial.replace(wheels / built.name)
+        replace_file(wheels / built.name, built.read_bytes())
+        return wheels / built.name
 
 
 def _pip(*arguments: str) -> None:

@@ -13,7 +13,7 @@ result as it comes. Workers need the same workbench and compilers: a result obta
 of another GPU model. On GPUs exactly one task at a time may measure on each. For Dask that is a resource: start every
 worker that has a GPU with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES`` for one GPU each), and pass
 ``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU: good for the simulator
-and CUDA C++, where the work is done outside of Python; Triton's variants take turns in them.
+and CUDA C++, where the work is done outside of Python; Triton compiles for one of them at a time.
 
 ``isolation`` and ``limits`` hold in the workers as they hold here: on a GPU, and with ``isolation="process"`` on the
 simulator, each thread of a worker measures in a process of its own, and a kernel or a compiler that hangs there is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -25,10 +26,11 @@ def export(store: Store, path: str | Path, *, op: str | None = None) -> int:
     if path.suffix == ".json":
         replace_file(path, json.dumps({"schema": SCHEMA_VERSION, "trials": records}, indent=1) + "\n")
     elif path.suffix == ".csv":
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(records[0]) if records else [])
-            writer.writeheader()
-            writer.writerows({name: _cell(value) for name, value in record.items()} for record in records)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else [])
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in record.items()} for record in records)
+        replace_file(path, text.getvalue())
     else:
         raise ArgumentError("path", str(path), f"a file ending in {' or '.join(FORMATS)}", "Rename it.")
     return len(records)
