@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
+from view_page import show_view
 
 BLOCKS = (
     "from workbench.kvcache import BlockManager\n"
@@ -158,19 +159,6 @@ def run(page, number: int) -> None:
     pytest.fail(f"cell {number} did not run")
 
 
-PAGE = """<div id="view"></div><script type="module">
-  const state = STATE, listeners = {};
-  const {default: view} = await import(URL.createObjectURL(new Blob([CODE], {type: "text/javascript"})));
-  window.model = {
-    get: (name) => state[name],
-    set: (name, value) => { state[name] = value; (listeners["change:" + name] ?? []).forEach((tell) => tell()); },
-    on: (event, tell) => (listeners[event] ??= []).push(tell),
-    save_changes: () => {},
-  };
-  view.render({model, el: document.getElementById("view")});
-</script>"""
-
-
 def test_parallel_coordinates_have_a_line_for_each_configuration_with_a_time(page, fresh_home):
     from playwright.sync_api import expect
 
@@ -180,10 +168,7 @@ def test_parallel_coordinates_have_a_line_for_each_configuration_with_a_time(pag
 
     name = next(name for name in shipped() if name.startswith("paged_attention"))
     view = TuningView(tune("paged_attention", device=f"replay:{name}", strategy="random", budget=30))
-    state = json.dumps(
-        {name: getattr(view, name) for name in view.trait_names(sync=True) if name[0] != "_"}, default=str
-    )
-    page.set_content(PAGE.replace("STATE", state).replace("CODE", json.dumps(str(view._esm))))
+    show_view(page, view)
     lines, best = page.locator(".tv-line"), page.locator(".tv-line-best")
     expect(lines).to_have_count(30)
     fastest = min(view.points, key=lambda point: point[1])

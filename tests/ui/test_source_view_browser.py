@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from jupyter_lab import chromium_page
 from view_kernels import line_of, transpose
+from view_page import show_view
 
 from workbench import ui
 
 TRAITS = ("fact", "selected_line", "selected_file", "state", "detail")
-PAGE = """<html><body style="width:900px"><style>%(css)s</style><div id="view"></div><script type="module">
-const data = %(data)s, listeners = {};
-window.sent = [];
-window.model = {
-  get: (name) => data[name],
-  set: (name, value) => { data[name] = value; (listeners["change:" + name] || []).forEach((tell) => tell()); },
-  save_changes: () => window.sent.push({ fact: data.fact, line: data.selected_line, file: data.selected_file }),
-  on: (event, tell) => { (listeners[event] = listeners[event] || []).push(tell); },
-  off: (event, tell) => { listeners[event] = (listeners[event] || []).filter((one) => one !== tell); },
-};
-const url = URL.createObjectURL(new Blob([%(esm)s], { type: "text/javascript" }));
-const module = await import(url);
-window.done = module.default.render({ model: window.model, el: document.getElementById("view") });
-window.left = () => Object.values(listeners).flat().length;
-</script></body></html>"""
-
 pytestmark = pytest.mark.browser
 
 
@@ -47,8 +30,7 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
         for name in TRAITS:
             page.evaluate("([name, value]) => window.model.set(name, value)", [name, getattr(view, name)])
 
-    data = json.dumps({name: getattr(view, name) for name in TRAITS}).replace("</", "<\\/")
-    page.set_content(PAGE % {"css": view._css, "data": data, "esm": json.dumps(str(view._esm))})
+    show_view(page, view)
     row = page.locator(f".sv-row[data-line='{copy}']")
     expect(row.locator(".sv-value")).to_have_text(view.value(copy))
     expect(row.locator(".sv-comment")).to_have_text("// copy")
@@ -67,8 +49,8 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
     # A click goes to Python, whose answer is shown.
     row.click()
     sent = page.evaluate("window.sent.at(-1)")
-    assert (sent["line"], sent["file"]) == (copy, view.files[0])
-    view.fact, view.selected_line = sent["fact"], sent["line"]
+    assert (sent["selected_line"], sent["selected_file"]) == (copy, view.files[0])
+    view.fact, view.selected_line = sent["fact"], sent["selected_line"]
     as_python_says()
     expect(row).to_have_attribute("aria-selected", "true")
     expect(page.locator(".sv-ptx")).to_contain_text("32 requests, 1,024 wavefronts (ideal 32)")
@@ -77,10 +59,10 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
     # The keyboard moves from line to line.
     page.locator(".sv-list").focus()
     page.keyboard.press("ArrowUp")
-    assert page.evaluate("window.sent.at(-1).line") == copy - 1
+    assert page.evaluate("window.sent.at(-1).selected_line") == copy - 1
     for _ in range(3):
         page.keyboard.press("ArrowDown")
-    assert page.evaluate("window.sent.at(-1).line") == copy + 1, "the kernel ends there"
+    assert page.evaluate("window.sent.at(-1).selected_line") == copy + 1, "the kernel ends there"
 
     # What Python sets shows too, and a closed view listens no more.
     view.fact, view.selected_line = "bytes", 0
