@@ -41,11 +41,12 @@ constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
 constexpr int GROUPS_PER_WARP = WARP_SIZE / THREAD_GROUP_SIZE;
 constexpr int TOKENS_PER_GROUP = BLOCK_SIZE / GROUPS_PER_WARP;
 constexpr int KEY_VECS_PER_THREAD = HEAD_SIZE / (THREAD_GROUP_SIZE * VEC_SIZE);
-constexpr int KEY_BYTES = sizeof(CACHE) == 1 ? 64 : 128;  // in flight: at most so many fit in registers as floats
-constexpr int KEY_VECS_IN_FLIGHT = largest_divisor(KEY_VECS_PER_THREAD, KEY_BYTES / (VEC_SIZE * sizeof(CACHE)));
+constexpr int BYTES_IN_FLIGHT = sizeof(CACHE) == 1 ? 64 : 128;  // loads of a thread: as floats they fit in registers
+constexpr int KEY_VECS_IN_FLIGHT = largest_divisor(KEY_VECS_PER_THREAD, BYTES_IN_FLIGHT / (VEC_SIZE * sizeof(CACHE)));
 constexpr int LANES_PER_ROW = BLOCK_SIZE / V_VEC_SIZE;
 constexpr int ROWS_PER_STEP = WARP_SIZE / LANES_PER_ROW;
 constexpr int ROWS_PER_THREAD = (HEAD_SIZE + ROWS_PER_STEP - 1) / ROWS_PER_STEP;
+constexpr int ROWS_IN_FLIGHT = largest_divisor(ROWS_PER_THREAD, BYTES_IN_FLIGHT / (V_VEC_SIZE * sizeof(CACHE)));
 // Left alone, ptxas spills to reach an occupancy that nobody asked for: grant 128 registers, or 255 for many row sums.
 constexpr int RESIDENT_THREADS = ROWS_PER_THREAD <= (sizeof(CACHE) == 1 ? 8 : 16) ? 512 : 256;
 constexpr int MIN_BLOCKS = RESIDENT_THREADS > NUM_THREADS ? RESIDENT_THREADS / NUM_THREADS : 1;
@@ -55,26 +56,30 @@ using Cache = CACHE;
 using Key = Vector<Cache, VEC_SIZE>;
 using Value = Vector<Cache, V_VEC_SIZE>;
 
-// Step 4 for one page: rows[i] += weights . V[row i]. PARTIAL: only `count` tokens of the page exist.
-template <bool PARTIAL>
+// Step 4 for one page, of which `count` tokens exist: rows[i] += weights . V[row i].
 __device__ __forceinline__ void accumulate_page(float (&rows)[ROWS_PER_THREAD], const float* weights,
                                                 const Cache* page, int lane, int count) {
   const int token = lane % LANES_PER_ROW * V_VEC_SIZE;
-  if (PARTIAL && token >= count) return;
+  if (token >= count) return;
   Vector<float, V_VEC_SIZE> weight;
   weight.load(weights + token);
 #pragma unroll
-  for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-    const int row = lane / LANES_PER_ROW + i * ROWS_PER_STEP;
-    if (HEAD_SIZE % ROWS_PER_STEP != 0 && row >= HEAD_SIZE) break;
-    Value value;
-    value.load(page + row * BLOCK_SIZE + token);
-    if (PARTIAL) {  // a weight of zero is not enough: an unused slot may hold NaN, and 0 * NaN is NaN
+  for (int first = 0; first < ROWS_PER_THREAD; first += ROWS_IN_FLIGHT) {
+    Value value[ROWS_IN_FLIGHT];
 #pragma unroll
-      for (int j = 0; j < V_VEC_SIZE; ++j)
-        if (token + j >= count) value.at[j] = Cache{};
+    for (int i = 0; i < ROWS_IN_FLIGHT; ++i) {
+      const int row = lane / LANES_PER_ROW + (first + i) * ROWS_PER_STEP;
+      if (HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE) value[i].load(page + row * BLOCK_SIZE + token);
     }
-    rows[i] += dot(weight, value);
+    if (token + V_VEC_SIZE > count) {  // an unused slot may hold NaN: a weight of zero is not enough, 0 * NaN is NaN
+#pragma unroll
+      for (int i = 0; i < ROWS_IN_FLIGHT; ++i) value[i].keep(count - token);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS_IN_FLIGHT; ++i) {
+      const int row = lane / LANES_PER_ROW + (first + i) * ROWS_PER_STEP;
+      if (HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE) rows[first + i] += dot(weight, value[i]);
+    }
   }
 }
 
@@ -171,11 +176,7 @@ paged_attention_thread_group(SCALAR* __restrict__ out, const SCALAR* __restrict_
     const Cache* values =
         value_cache + table[page] * value_page_stride + (long long)kv_head * (HEAD_SIZE * BLOCK_SIZE);
     const int count = seq_len - page * BLOCK_SIZE;
-    if (count >= BLOCK_SIZE) {
-      accumulate_page<false>(rows, logits + page * BLOCK_SIZE, values, lane, count);
-    } else {
-      accumulate_page<true>(rows, logits + page * BLOCK_SIZE, values, lane, count);
-    }
+    accumulate_page(rows, logits + page * BLOCK_SIZE, values, lane, count);
   }
 
   // 5. Reduce over the lanes of a row, then over the warps; divide once per row instead of once per token.

@@ -38,6 +38,13 @@ template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) 
 #pragma unroll
     for (int i = 0; i < NUM_STEPS; ++i) reinterpret_cast<Step*>(at)[i] = reinterpret_cast<const Step*>(address)[i];
   }
+
+  // The first `count` elements stay (one at least), the others become zero.
+  __device__ __forceinline__ void keep(int count) {
+#pragma unroll
+    for (int i = 1; i < N; ++i)
+      if (i >= count) at[i] = T{};
+  }
 };
 
 // sum_i a_i * b_i in fp32.

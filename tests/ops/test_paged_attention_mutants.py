@@ -30,7 +30,9 @@ CUDA_MUTANTS = (
     Mutant("first token skipped", "token < seq_len ? score", "token < seq_len && token > 0 ? score"),
     Mutant("mask missing", "score = token < seq_len ? score *", "score = true ? score *"),
     Mutant("mask one token late", "token < seq_len ? score", "token <= seq_len ? score"),
-    Mutant("values past the end kept", "if (token + j >= count) value.at[j]", "if (false) value.at[j]"),
+    Mutant("values past the end kept", "if (token + V_VEC_SIZE > count)", "if (false)"),
+    Mutant("last vector of a page dropped", "if (token >= count) return;", "if (token + V_VEC_SIZE > count) return;"),
+    Mutant("one value past the end kept", "value[i].keep(count - token)", "value[i].keep(count - token + 1)"),
     Mutant("maximum not subtracted", "exp2f(logits[token] - max_score)", "exp2f(logits[token])"),
     Mutant("each warp its own maximum", "max_score = fmaxf(max_score, warp_max[i]);", ";"),
     Mutant("one warp's sum", "total += warp_sum[i]", "total = warp_sum[0]"),
@@ -41,7 +43,7 @@ CUDA_MUTANTS = (
     Mutant("table ignored for K", "key_cache + block *", "key_cache + page *"),
     Mutant("table ignored for V", "value_cache + table[page]", "value_cache + page"),
     Mutant("every warp every page", "page = warp; page < num_pages; page += NUM_WARPS", EVERY_PAGE, count=2, nth=1),
-    Mutant("last page dropped", "accumulate_page<true>(rows", "if (count < 0) accumulate_page<true>(rows"),
+    Mutant("last page dropped", "const int count =", "if (page == num_pages - 1) break;\n    const int count ="),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=4, nth=i) for i in range(4)),
 )
 SCALES = "common/cache_scales.cuh"

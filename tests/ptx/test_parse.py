@@ -85,6 +85,15 @@ def test_statements_know_their_lines() -> None:
     assert [item.opens for item in items if isinstance(item, Scope)] == [True, False]
 
 
+def test_merged_code_of_a_header_is_the_kernels() -> None:
+    """``.loc`` with line 0 and no call site: the compiler merged code of several places."""
+    body = ".loc 1 10 3\nmov.u32 %r1, 1;\n.loc 2 0 7\nmov.u32 %r2, 2;\n.loc 2 5 7\nmov.u32 %r3, 3;"
+    parsed = parse.parse(module("merged", "", body) + '.file 1 "kernel.cu"\n.file 2 "header.cuh"\n')
+    found = [item.location for item in parsed.body(parsed.entries["merged"]) if isinstance(item, Statement)][:3]
+    assert [(place.file, place.line) for place in found] == [(1, 10), (2, 0), (2, 5)]
+    assert [(place.kernel_site.file, place.kernel_site.line) for place in found] == [(1, 10), (1, 0), (2, 5)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -51,7 +51,7 @@ def test_line_warp_and_index_choose_the_request(maps):
 def test_each_choice_draws_another_picture(maps):
     trace = attention("cuda_thread_group")
     seen = [drawn(maps)]
-    for line in (line_of(trace, "key[j].load"), line_of(trace, "value.load")):
+    for line in (line_of(trace, "key[j].load"), line_of(trace, "value[i].load")):
         maps.line = line
         seen.append(drawn(maps))
     assert len(set(seen)) == 3
@@ -127,7 +127,7 @@ def test_a_source_view_leads_the_maps():
     trace = attention("cuda_thread_group")
     view, maps = ui.source_view(trace), ui.warp_maps(trace)
     traitlets.dlink((view, "selected_line"), (maps, "line"))
-    view.selected_line = line_of(trace, "value.load")
+    view.selected_line = line_of(trace, "value[i].load")
     assert maps.facts["line"] == view.selected_line
     assert maps.facts["bytes_per_lane"] == 16
 

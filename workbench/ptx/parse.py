@@ -366,6 +366,7 @@ class Body:
 
         NVIDIA's compilers name one call site, ``inlined_at``; that site's own is the latest location written for it.
         Triton names all of them, by file name, in a comment: ``// a.py:263:15 @[ a.py:293:36 @[ b.py:85:23 ] ]``.
+        Code that was merged from several places has line 0 of one of their files and no call site; it is the kernel's.
         """
         match = _LOC.match(self.module.text, start)
         if not match:
@@ -378,6 +379,8 @@ class Body:
             source = self.module.source
             for name, site in reversed(_CALL_SITE.findall(source, start, source.find("\n", start))):
                 caller = Location(self._file_numbers.get(name, 0), int(site), caller)
+            if not line and caller is None and (before := next(filter(None, reversed(self._locations)), None)):
+                caller = Location(before.kernel_site.file, 0)
         location = self._latest[file, line] = Location(file, line, caller)
         return location
 
