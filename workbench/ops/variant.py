@@ -220,8 +220,8 @@ class Variant:
 
     @property
     def declaration(self) -> Path:
-        """The Python file that declares this variant."""
-        return Path(inspect.getsourcefile(self.defaults))
+        """The Python file that declares this variant: the one in which its first launch is written."""
+        return Path(inspect.getsourcefile(self._launchers[0]))
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -242,6 +242,11 @@ class TorchVariant(Variant):
     """(problem, tensors) -> None: fills ``tensors.out``."""
 
     language = "torch"
+
+    @property
+    def declaration(self) -> Path:
+        """The Python file that declares this variant: the one in which ``compute`` is written."""
+        return Path(inspect.getsourcefile(self.compute))
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
         """Refused: torch variants have no kernel of ours."""

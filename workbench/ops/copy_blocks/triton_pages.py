@@ -5,7 +5,7 @@ Distances come in steps of 16 bytes, so that the compiler sees by itself that ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -114,8 +114,8 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     )
 
 
-def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> TritonVariant:
-    """The variant of an op; where ``defaults`` is written says where it is declared."""
+def vectors_variant(op: str) -> TritonVariant:
+    """The variant of one of the ops that copy pages."""
     return TritonVariant(
         op=op,
         name="triton_vectors",
@@ -126,7 +126,7 @@ def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> TritonVaria
         restrictions=RESTRICTIONS,
         layouts=("any",),
         dtypes=("any",),
-        defaults=defaults,
+        defaults=default_config,
         signature=_signature,
         constexprs=_constexprs,
         launcher=_launch,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.copy_blocks.rules import GRID
@@ -70,8 +68,8 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     )
 
 
-def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> CudaVariant:
-    """The variant of an op; where ``defaults`` is written says where it is declared."""
+def vectors_variant(op: str) -> CudaVariant:
+    """The variant of one of the ops that copy pages."""
     return CudaVariant(
         op=op,
         name="cuda_vectors",
@@ -82,7 +80,7 @@ def vectors_variant(op: str, defaults: Callable[[Problem], dict]) -> CudaVariant
         restrictions=RESTRICTIONS,
         layouts=("any",),
         dtypes=("any",),
-        defaults=defaults,
+        defaults=default_config,
         macros=lambda config, problem: dict(config),
         resources=lambda config, problem: (config["NUM_THREADS"], 0),
         launcher=_launch,

@@ -5,6 +5,6 @@ The kernel is ``cuda_src/copy_blocks_vectors.cu``.
 
 from __future__ import annotations
 
-from workbench.ops.copy_blocks.vectors import default_config, vectors_variant
+from workbench.ops.copy_blocks.vectors import vectors_variant
 
-VARIANT = vectors_variant("swap_blocks", lambda problem: default_config(problem))
+VARIANT = vectors_variant("swap_blocks")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workbench.ops.copy_blocks.triton_pages import default_config, vectors_variant
+from workbench.ops.copy_blocks.triton_pages import vectors_variant
 
-VARIANT = vectors_variant("swap_blocks", lambda problem: default_config(problem))
+VARIANT = vectors_variant("swap_blocks")
