@@ -148,12 +148,12 @@ def compare(
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found = ops.get(op)
-    case = found.case(case or next(iter(found.cases))) if case is None or isinstance(case, str) else case
+    case = found.case(case)
     where, model = devices.get(device), device_model(model)
     if variants is None:
         chosen = [variant for variant in found.variants if not variant.unsupported(case.problem(arch=where.arch))]
     else:
-        chosen = [found.variant(variant) if isinstance(variant, str) else variant for variant in variants]
+        chosen = [found.variant(variant) for variant in variants]
     trials, least = [], []
     for variant in chosen:
         config = (configs or {}).get(variant.name)

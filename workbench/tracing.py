@@ -41,10 +41,9 @@ def trace(
         ConfigurationError: an illegal configuration; names the rule.
     """
     found = ops.get(op)
-    chosen = found.variant(variant) if isinstance(variant, str) else variant
+    chosen, case = found.variant(variant), found.case(case)
     if chosen.language == "torch":
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
-    case = found.case(case or next(iter(found.cases))) if case is None or isinstance(case, str) else case
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)

@@ -110,7 +110,6 @@ def compile(
         CompileError: the compiler refused the source.
     """
     found = get(op)
-    chosen = found.variant(variant) if isinstance(variant, str) else variant
-    case = found.case(case or next(iter(found.cases))) if case is None or isinstance(case, str) else case
+    chosen, case = found.variant(variant), found.case(case)
     config = chosen.default_config(case.problem(arch=arch)) if config is None else dict(config)
     return chosen.compile(config, case.problem(config, arch=arch), arch)

@@ -19,31 +19,40 @@ class Op:
     cases: Mapping[str, Case] = field(hash=False)
     function: Callable
 
-    def variant(self, name: str) -> Variant:
-        """The variant of that name.
+    def variant(self, name: str | Variant) -> Variant:
+        """The variant of that name; a variant itself, which need not be one of the op's, as it is.
 
         Raises:
             UnknownNameError: there is none; lists the ones there are.
         """
+        if isinstance(name, Variant):
+            return name
         for variant in self.variants:
             if variant.name == name:
                 return variant
         names = ", ".join(variant.name for variant in self.variants)
         raise UnknownNameError("variant", repr(name), names, f"See workbench.variants({self.name!r}).")
 
-    def case(self, name: str, **overrides) -> Case:
+    @property
+    def quick_case(self) -> Case:
+        """The case for a first look: the smallest."""
+        return next(iter(self.cases.values()))
+
+    def case(self, name: str | Case | None, **overrides) -> Case:
         """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``).
+
+        None stands for the quick one; a case itself, which need not be one of the op's, is taken as it is.
 
         Raises:
             UnknownNameError: there is none; lists the ones there are.
         """
-        if name not in self.cases:
+        if isinstance(name, str) and name not in self.cases:
             raise UnknownNameError(
                 "case", repr(name), ", ".join(self.cases), f"Geometries of {self.name} are changed with overrides."
             )
-        found = self.cases[name]
+        found = self.cases[name] if isinstance(name, str) else self.quick_case if name is None else name
         return found.override(**overrides) if overrides else found
 
     def restore_case(self, record: Mapping) -> Case:
         """The case that `Case.to_dict` described, e.g. in another process."""
-        return type(next(iter(self.cases.values()))).from_dict(record)
+        return type(self.quick_case).from_dict(record)

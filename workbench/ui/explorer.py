@@ -56,8 +56,7 @@ class KernelExplorer(ipywidgets.VBox):
         record_block: tuple[int, int, int] | None = (0, 0, 0),
     ):
         found = ops.get(op)
-        self.variant = found.variant(variant) if isinstance(variant, str) else variant
-        self.case = found.case(case) if isinstance(case, str) else case
+        self.variant, self.case = found.variant(variant), found.case(case)
         self._op, self._picture, self._record_block = op, picture, record_block
         begin = dict(config or self.variant.default_config(self.case.problem()))
         self.variant.check(begin, self.case.problem(begin))
