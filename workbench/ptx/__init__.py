@@ -10,7 +10,7 @@ from workbench.ptx.launch import Kernel
 from workbench.ptx.parse import Parameter, PtxSyntaxError, parse_entries
 from workbench.ptx.program import Program
 from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
-from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts, LineSummary
+from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
 
 __all__ = [
     "BufferFacts",
@@ -18,7 +18,6 @@ __all__ = [
     "Kernel",
     "LaunchReport",
     "LineFacts",
-    "LineSummary",
     "Parameter",
     "Program",
     "PtxSyntaxError",

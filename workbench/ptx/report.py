@@ -12,39 +12,8 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 
 
-class _Derived:
-    """Ratios that follow from the counts of a line."""
-
-    __slots__ = ()
-
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes of the sectors of global memory that the requests touch."""
-        return SECTOR_BYTES * self.sectors
-
-    @property
-    def used_fraction(self) -> float:
-        """Distinct bytes that lanes use, of the bytes moved; 0 without global traffic."""
-        return self.distinct_bytes / self.bytes_moved if self.sectors else 0.0
-
-    @property
-    def sectors_per_request(self) -> float:
-        """0 without requests."""
-        return self.sectors / self.requests if self.requests else 0.0
-
-    @property
-    def ideal_sectors_per_request(self) -> float:
-        """0 without requests."""
-        return self.ideal_sectors / self.requests if self.requests else 0.0
-
-    @property
-    def lanes_per_instruction(self) -> float:
-        """Active lanes per warp instruction, at most 32."""
-        return self.active_lanes / self.executions if self.executions else 0.0
-
-
 @dataclass(frozen=True, slots=True)
-class LineFacts(_Derived):
+class LineFacts:
     """One PTX instruction that was executed, summed over all warps.
 
     ``executions`` counts warp instructions, ``active_lanes`` the lanes in them. For memory instructions ``requests``
@@ -82,23 +51,30 @@ class LineFacts(_Derived):
     distinct_bytes: int
     ideal_sectors: int
 
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes of the sectors of global memory that the requests touch."""
+        return SECTOR_BYTES * self.sectors
 
-@dataclass(frozen=True, slots=True)
-class LineSummary(_Derived):
-    """All PTX instructions of one source line together."""
+    @property
+    def used_fraction(self) -> float:
+        """Distinct bytes that lanes use, of the bytes moved; 0 without global traffic."""
+        return self.distinct_bytes / self.bytes_moved if self.sectors else 0.0
 
-    source: str
-    source_line: int
-    executions: int
-    active_lanes: int
-    requests: int
-    sectors: int
-    wavefronts: int
-    ideal_wavefronts: int
-    bytes: int
-    barrier_waits: int
-    distinct_bytes: int
-    ideal_sectors: int
+    @property
+    def sectors_per_request(self) -> float:
+        """0 without requests."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    @property
+    def ideal_sectors_per_request(self) -> float:
+        """0 without requests."""
+        return self.ideal_sectors / self.requests if self.requests else 0.0
+
+    @property
+    def lanes_per_instruction(self) -> float:
+        """Active lanes per warp instruction, at most 32."""
+        return self.active_lanes / self.executions if self.executions else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,20 +284,6 @@ class LaunchReport:
         for line in self.lines:
             totals[line.group] = totals.get(line.group, 0) + line.executions
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
-
-    def by_source_line(self) -> list[LineSummary]:
-        """The facts summed per source line, in the order of files and lines."""
-        rows: dict[tuple[str, int], list[LineFacts]] = {}
-        for line in self.lines:
-            rows.setdefault((line.source, line.source_line), []).append(line)
-        names = (
-            "executions", "active_lanes", "requests", "sectors", "wavefronts", "ideal_wavefronts", "bytes",
-            "barrier_waits", "distinct_bytes", "ideal_sectors",
-        )  # fmt: skip
-        return [
-            LineSummary(source, number, *(_sum(facts, name) for name in names))
-            for (source, number), facts in sorted(rows.items())
-        ]
 
     def __repr__(self) -> str:
         """Without the time, so that a notebook's output is the same again."""
