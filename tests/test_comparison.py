@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 
 import pytest
 
 import workbench as wb
 from workbench import ops
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, MissingToolError, UnknownNameError
 
 OP = ops.get("paged_attention")
 
@@ -25,6 +26,8 @@ def test_every_variant_is_there_and_right(comparison):
     assert len(able) >= 5
     assert comparison.all_correct
     assert "all correct" in repr(comparison)
+    with pytest.raises(UnknownNameError, match=r"cuda_tread_group.*cuda_thread_group"):
+        comparison["cuda_tread_group"]
 
 
 def test_the_table_shows_what_was_counted(comparison):
@@ -45,6 +48,12 @@ def test_bytes_touched_are_at_least_the_minimum(comparison):
     kernels = frame[frame.language != "torch"]
     assert (kernels.unique_bytes >= kernels.minimum_bytes).all()
     assert (kernels.time_is == "predicted").all()
+
+
+def test_a_frame_without_pandas_says_how_to_get_it(comparison, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingToolError, match="pip install"):
+        comparison.to_frame()
 
 
 def test_a_wrong_variant_is_shown_and_not_raised():

@@ -21,6 +21,8 @@ def test_this_machine_has_what_is_needed():
     for name in ("Python", "torch", "Triton", "NVRTC", "CUDA headers", "cuobjdump", "nvcc", "PyCUDA", "cache folder"):
         assert report[name].detail
     assert all(check.remedy for check in report.checks if not check.ok)
+    with pytest.raises(wb.errors.UnknownNameError, match="NVRTC"):
+        report["nvrtc"]
 
 
 def test_a_table_in_text_and_html():

@@ -122,6 +122,8 @@ def test_reuse_between_blocks(module):
     assert (found.bytes_moved, found.unique_bytes) == (2048, 1152)
     assert found.reuse == pytest.approx(2048 / 1152)
     assert (found.reuse_in_blocks, found.reuse_between_blocks) == (1.0, 8.0)
+    with pytest.raises(UnknownNameError, match=r"buffer.*input.*out, in"):
+        found.buffers["input"]
     read = found.buffers["in"]
     assert (read.read_moved, read.read_unique, read.read_reuse_between_blocks) == (1024, 128, 8.0)
     assert (found.buffers["out"].written_unique, found.buffers["out"].read_moved) == (1024, 0)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops
+from workbench.errors import UnknownNameError
+from workbench.frames import data_frame
 from workbench.ops.variant import Case, Config, Variant
 from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.measure import evaluate
@@ -41,11 +43,16 @@ class Comparison:
         return all(trial.ok for trial in self.trials)
 
     def __getitem__(self, variant: str) -> Trial:
-        """The trial of the variant of that name."""
+        """The trial of the variant of that name.
+
+        Raises:
+            UnknownNameError: there is none; lists the ones there are.
+        """
         for trial in self.trials:
             if trial.variant == variant:
                 return trial
-        raise KeyError(variant)
+        known = ", ".join(trial.variant for trial in self.trials)
+        raise UnknownNameError("variant", repr(variant), known, "Only these were compared.")
 
     def facts(self) -> dict[str, tuple[str, ...]]:
         """What the table shows: fact -> one text per variant, in the order of ``trials``."""
@@ -59,8 +66,6 @@ class Comparison:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per variant, numbers as numbers: errors, resources, counts, seconds."""
-        import pandas
-
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
             keep = ("registers", "spill_bytes", "shared_bytes", "occupancy")
@@ -82,7 +87,7 @@ class Comparison:
                     "time_is": trial.basis or None,
                 }
             )
-        return pandas.DataFrame(rows).set_index("variant")
+        return data_frame(rows).set_index("variant")
 
     @property
     def title(self) -> str:
@@ -212,7 +217,7 @@ def _wavefronts(trial: Trial, least: int) -> str:
     return f"{counts['shared_wavefronts']:,}, ideal {counts['shared_ideal_wavefronts']:,}"
 
 
-def _requested(trial: Trial, least: int) -> str:
+def _moved(trial: Trial, least: int) -> str:
     if not trial.counts:
         return _NONE
     moved = 32 * (trial.counts["global_load_sectors"] + trial.counts["global_store_sectors"])
@@ -243,7 +248,7 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("occupancy", _occupancy),
     ("warp instructions", _count("warp_instructions")),
     ("global sectors per request", _sectors),
-    ("bytes requested from L2", _requested),
+    ("bytes requested from L2", _moved),
     ("distinct bytes touched", _touched),
     ("shared-memory wavefronts", _wavefronts),
     ("time", _time),

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.errors import WorkbenchError
+from workbench.errors import UnknownNameError, WorkbenchError
 from workbench.home import home
 
 _PIP = "python -m pip install"
@@ -36,16 +36,22 @@ class Check:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All checks; ``str()`` is a table of them. ``ok``: everything that is needed without a GPU is there."""
+    """All checks; ``str()`` is a table of them."""
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
+        """Whether everything that is needed without a GPU is there."""
         return all(check.ok for check in self.checks if check.needed)
 
     def __getitem__(self, name: str) -> Check:
-        return next(check for check in self.checks if check.name == name)
+        """The check of that name; UnknownNameError lists the ones there are."""
+        for check in self.checks:
+            if check.name == name:
+                return check
+        known = ", ".join(check.name for check in self.checks)
+        raise UnknownNameError("check", repr(name), known, "str() of the report shows them all.")
 
     def __str__(self) -> str:
         width = max(len(check.name) for check in self.checks)
@@ -89,8 +95,8 @@ def doctor() -> DoctorReport:
     rows = (
         ("Python", _python, True),
         ("PTX machine", _ptx_machine, True),
-        ("torch", lambda: _package("torch", "torch", "torch>=2.11"), True),
-        ("Triton", lambda: _package("triton", "triton", "triton>=3.6"), True),
+        ("torch", lambda: _package("torch", "torch", "'torch>=2.11'"), True),
+        ("Triton", lambda: _package("triton", "triton", "'triton>=3.6'"), True),
         ("NVRTC", _nvrtc, True),
         ("CUDA headers", _headers, True),
         ("cuobjdump", lambda: _program("cuobjdump"), True),
@@ -102,8 +108,8 @@ def doctor() -> DoctorReport:
         ("CUDA driver", _answering_driver, False),
         ("PyCUDA", _pycuda, False),
         ("cuda device", _cuda_device, False),
-        ("JupyterLab", lambda: _package("jupyterlab", "", "'kernel-workbench[lab]'"), False),
-        ("ipywidgets", lambda: _package("ipywidgets", "", "'kernel-workbench[lab]'"), False),
+        ("JupyterLab", lambda: _package("jupyterlab", "", "-e '.[lab]'"), False),
+        ("ipywidgets", lambda: _package("ipywidgets", "", "-e '.[lab]'"), False),
     )
     return DoctorReport(tuple(_check(name, look, needed) for name, look, needed in rows))
 

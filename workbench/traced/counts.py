@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.frames import data_frame
 from workbench.traced import tables
 from workbench.traced.lines import source_text
 
@@ -64,10 +65,8 @@ class InstructionCounts(Mapping[str, int]):
 
     def to_frame(self):
         """One row per class, as a pandas DataFrame."""
-        import pandas
-
         rows = [{"class": name, "instructions": count, "share": self.share(name)} for name, count in self.items()]
-        return pandas.DataFrame(rows, columns=["class", "instructions", "share"])
+        return data_frame(rows, columns=["class", "instructions", "share"])
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [(name, f"{count:,}", f"{self.share(name):.1%}") for name, count in self.items()]
@@ -104,9 +103,7 @@ class MachineCode:
 
     def to_frame(self):
         """One row per line and class, as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(
+        return data_frame(
             [
                 {"file": Path(path).name, "line": line, "class": name, "instructions": count}
                 for (path, line), counts in self.by_line.items()

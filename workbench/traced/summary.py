@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.errors import UnknownNameError
+from workbench.frames import data_frame
 from workbench.traced import tables
 
 if TYPE_CHECKING:
@@ -38,14 +40,16 @@ class Summary:
     brief: tuple[str, ...]
 
     def __getitem__(self, name: str) -> Fact:
-        return {fact.name: fact for fact in self.facts}[name]
+        """The fact of that name; UnknownNameError lists the ones there are."""
+        facts = {fact.name: fact for fact in self.facts}
+        if name not in facts:
+            raise UnknownNameError("fact", repr(name), ", ".join(facts), "What a kernel does not do has no fact.")
+        return facts[name]
 
     def to_frame(self):
         """One row per fact, as a pandas DataFrame."""
-        import pandas
-
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
-        return pandas.DataFrame(rows)
+        return data_frame(rows)
 
     def __str__(self) -> str:
         return tables.text((self.title,), _COLUMNS, [fact.texts for fact in self.facts], "lrrl")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError, UnknownNameError
+from workbench.frames import data_frame
 from workbench.ptx.report import LaunchReport
 from workbench.traced import tables
 from workbench.traced.counts import TELLING, InstructionCounts, MachineCode, machine_code
@@ -173,15 +174,13 @@ class Trace(Ratios):
 
     def to_frame(self):
         """One row per source line, as a pandas DataFrame."""
-        import pandas
-
         names = ("file", *(name for name in TracedLine.__annotations__ if name not in ("path", "mix")))
         derived = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction")
         rows = [{name: getattr(line, name) for name in (*names, *derived, "shared_conflicts")} for line in self.lines]
         made = self._machine_code()
         for row, line in zip(rows, self.lines, strict=True):
             row["sass"] = made.at(line.path, line.line).brief if made else None
-        return pandas.DataFrame(rows)
+        return data_frame(rows)
 
     # -- how it reads -------------------------------------------------------------------------------------------
 

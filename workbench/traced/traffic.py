@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.errors import UnknownNameError
+from workbench.frames import data_frame
 from workbench.traced import tables
 
 if TYPE_CHECKING:
@@ -27,17 +29,17 @@ class Traffic:
     rows: tuple[tuple[str, BufferFacts], ...]
 
     def __getitem__(self, name: str) -> BufferFacts:
-        return dict(self.rows)[name]
+        """What moved between memory and the buffer of that name; UnknownNameError lists the ones there are."""
+        rows = dict(self.rows)
+        if name not in rows:
+            raise UnknownNameError("buffer", repr(name), ", ".join(rows), "Arguments are named as in the source.")
+        return rows[name]
 
     def to_frame(self):
         """One row per buffer, as a pandas DataFrame."""
-        import pandas
-
         names = ("size", "read_moved", "read_by_blocks", "read_unique", "written_moved", "written_by_blocks")
         names += ("written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks")
-        return pandas.DataFrame(
-            {"buffer": name} | {one: getattr(facts, one) for one in names} for name, facts in self.rows
-        )
+        return data_frame({"buffer": name} | {one: getattr(facts, one) for one in names} for name, facts in self.rows)
 
     def _texts(self) -> list[tuple[str, ...]]:
         return [
