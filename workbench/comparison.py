@@ -248,7 +248,7 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("occupancy", _occupancy),
     ("warp instructions", _count("warp_instructions")),
     ("global sectors per request", _sectors),
-    ("bytes requested from L2", _moved),
+    ("bytes moved", _moved),
     ("distinct bytes touched", _touched),
     ("shared-memory wavefronts", _wavefronts),
     ("time", _time),
