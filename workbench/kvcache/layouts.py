@@ -172,7 +172,7 @@ def to_paged(
             (num_blocks * block_size, *tokens.shape[1:]), 0.0, dtype=torch.float32, device=tokens.device
         ).to(tokens.dtype)
         _fill_unused(page)
-        _bits(page)[slots] = _bits(tokens)
+        bits_of(page)[slots] = bits_of(tokens)
         pages.append(page.unflatten(0, (num_blocks, block_size)))
     return from_canonical(*pages, layout)
 
@@ -191,7 +191,7 @@ def from_paged(
     slots = slots_of(block_tables, lengths, geometry.block_size)
     found = []
     for cache in (canonical_keys(key_cache, geometry.layout), canonical_values(value_cache, geometry.layout)):
-        tokens = _bits(cache.reshape(-1, geometry.num_kv_heads, geometry.head_size))[slots].view(cache.dtype)
+        tokens = bits_of(cache.reshape(-1, geometry.num_kv_heads, geometry.head_size))[slots].view(cache.dtype)
         found.append(list(tokens.split(lengths)))
     return found[0], found[1]
 
@@ -203,6 +203,6 @@ def _fill_unused(cache: torch.Tensor) -> None:
         cache.fill_(unused_value(cache.dtype))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """float8 tensors as bytes (torch does not index them on every device), others as they are."""
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """One-byte elements as uint8, because torch does not index float8 on every device; others as they are."""
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 
@@ -34,6 +35,34 @@ def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | Non
                 f"{tensor.device}, that of {first}",
                 f"Move it with .to({str(tensor.device)!r}).",
             )
+
+
+def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype]) -> None:
+    """Check the queries of a decode step, ``[num_seqs, num_heads, head_size]``, and their scale."""
+    check_dtype("query", query, dtypes)
+    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
+        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+    if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
+        raise ArgumentError(
+            "query",
+            f"strides {query.stride()}",
+            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
+            "Call query.contiguous().",
+        )
+    if not math.isfinite(scale):
+        raise ArgumentError("scale", scale, "a finite number", "The default is head_size ** -0.5.")
+
+
+def check_out(out: torch.Tensor, query: torch.Tensor) -> None:
+    """Check that a result has the query's shape and dtype, is contiguous and starts on `ALIGNMENT` bytes."""
+    check_dtype("out", out, [query.dtype])
+    if out.shape != query.shape or not out.is_contiguous() or out.data_ptr() % ALIGNMENT:
+        raise ArgumentError(
+            "out",
+            f"shape {tuple(out.shape)}, strides {out.stride()}, address {out.data_ptr():#x}",
+            f"shape {tuple(query.shape)}, contiguous, starting on {ALIGNMENT} bytes",
+            "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
+        )
 
 
 def check_pages(name: str, cache: torch.Tensor) -> None:

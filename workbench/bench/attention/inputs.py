@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from workbench.bench.attention.cells import CACHES, Cell
-from workbench.kvcache.layouts import from_canonical, unused_value
+from workbench.kvcache.layouts import bits_of, from_canonical, unused_value
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, Tensors
 from workbench.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check
@@ -67,7 +67,7 @@ class Inputs:
         )
         for cache in (made.key_cache, made.value_cache):
             nan = torch.full((1,), unused_value(cache.dtype), device=device).to(cache.dtype)
-            _bits(cache)[pages[:FREE_PAGES].long()] = _bits(nan)
+            bits_of(cache)[pages[:FREE_PAGES].long()] = bits_of(nan)
         made._plant_needles()
         return made
 
@@ -85,7 +85,7 @@ class Inputs:
                 self._made[form] = made[0].view(shape), made[1].view(shape)
                 self.gather()
             else:
-                keys, values = from_canonical(_bits(self.key_cache), _bits(self.value_cache), form)
+                keys, values = from_canonical(bits_of(self.key_cache), bits_of(self.value_cache), form)
                 self._made[form] = keys.view(self.key_cache.dtype), values.view(self.value_cache.dtype)
         return self._made[form]
 
@@ -137,7 +137,7 @@ class Inputs:
             pages, rows = self.block_tables[seq].long(), ([], [])
             for head in range(self.cell.num_kv_heads):  # one by one, as float64 takes four times the memory
                 keys, values = (
-                    _bits(cache)[pages, :, head].view(cache.dtype).flatten(0, 1)[:, None].double() * scale
+                    bits_of(cache)[pages, :, head].view(cache.dtype).flatten(0, 1)[:, None].double() * scale
                     for cache, scale in ((self.key_cache, self.k_scale), (self.value_cache, self.v_scale))
                 )
                 query = self.query[seq, head * group : (head + 1) * group]
@@ -154,23 +154,23 @@ class Inputs:
         heads = torch.arange(cell.num_kv_heads, device=self.query.device)
         places = (cell.context - 1, 0, cell.context // 3, cell.context - 2)
         tokens = torch.tensor([places[head % 4] for head in range(cell.num_kv_heads)], device=heads.device)
-        keys = _bits(self.key_cache).flatten(0, 1)
+        keys = bits_of(self.key_cache).flatten(0, 1)
         for seq in self.sample:
             direction = self.query[seq].float().view(cell.num_kv_heads, cell.group, cell.head_size)
             direction = direction[heads, heads % cell.group]
             score = math.log(cell.context) + 2.5  # the others together come to about log(context) + 1/2
             needle = direction * (score * math.sqrt(cell.head_size)) / direction.square().sum(-1, keepdim=True)
             slots = self.block_tables[seq].long()[tokens // cell.block_size] * cell.block_size
-            keys[slots + tokens % cell.block_size, heads] = _bits(_stored(needle, cell.cache, self.k_scale))
+            keys[slots + tokens % cell.block_size, heads] = bits_of(_stored(needle, cell.cache, self.k_scale))
 
 
 def _draw(shape: tuple[int, ...], cache: str, scale: float, generator: torch.Generator) -> torch.Tensor:
     dtype = DTYPE if cache == "bf16" else CACHE_DTYPES[CACHES[cache]]
     made = torch.empty(shape, dtype=dtype, device=generator.device)
     step = max(1, _DRAWN_AT_ONCE // math.prod(shape[1:]))
-    for part in _bits(made).split(step):
+    for part in bits_of(made).split(step):
         drawn = torch.randn(part.shape, generator=generator, device=generator.device)
-        part.copy_(_bits(_stored(drawn, cache, scale)))
+        part.copy_(bits_of(_stored(drawn, cache, scale)))
     return made
 
 
@@ -189,8 +189,3 @@ def _spread(num_seqs: int) -> tuple[int, ...]:
     """Up to four sequences, the first and the last among them."""
     count = min(num_seqs, _MOST_SAMPLED)
     return tuple(sorted({round(at * (num_seqs - 1) / max(count - 1, 1)) for at in range(count)}))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """float8 as bytes, which torch indexes and copies on every device; others as they are."""
-    return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import ALIGNMENT, check_dtype, check_pages, look_at_values
+from workbench.ops.arguments import check_dtype, check_out, check_pages, check_query, look_at_values
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.problem import DTYPES
 
@@ -20,7 +18,7 @@ def problem_of(t: Tensors, arch: str) -> Problem:
     Raises:
         ArgumentError: for the first argument that cannot be used.
     """
-    _check_query(t)
+    check_query(t.query, t.scale, DTYPES.values())
     _check_cache(t)
     for name in ("seq_lens", "cache_rows"):
         tensor = getattr(t, name)
@@ -29,7 +27,7 @@ def problem_of(t: Tensors, arch: str) -> Problem:
             raise ArgumentError(
                 name, f"shape {tuple(tensor.shape)}", f"({t.query.shape[0]},), contiguous", "One entry per query."
             )
-    _check_out(t)
+    check_out(t.out, t.query)
     num_seqs, num_heads, head_size = t.query.shape
     _, _, num_kv_heads, max_seqlen, _ = t.kv_cache.shape
     longest, total = max_seqlen, max_seqlen * num_seqs
@@ -70,22 +68,6 @@ def check_values(t: Tensors) -> None:
             raise ArgumentError(f"{name}[{seq}]", int(tensor[seq]), f"0 to {most}", remedy)
 
 
-def _check_query(t: Tensors) -> None:
-    query = t.query
-    check_dtype("query", query, DTYPES.values())
-    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
-        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
-    if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
-        raise ArgumentError(
-            "query",
-            f"strides {query.stride()}",
-            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
-            "Call query.contiguous().",
-        )
-    if not math.isfinite(t.scale):
-        raise ArgumentError("scale", t.scale, "a finite number", "The default is head_size ** -0.5.")
-
-
 def _check_cache(t: Tensors) -> None:
     cache = t.kv_cache
     check_dtype("kv_cache", cache, [t.query.dtype], f"query is {t.query.dtype}.")
@@ -104,14 +86,3 @@ def _check_cache(t: Tensors) -> None:
             "Pass every head of a group.",
         )
     check_pages("kv_cache", cache)
-
-
-def _check_out(t: Tensors) -> None:
-    check_dtype("out", t.out, [t.query.dtype])
-    if t.out.shape != t.query.shape or not t.out.is_contiguous() or t.out.data_ptr() % ALIGNMENT:
-        raise ArgumentError(
-            "out",
-            f"shape {tuple(t.out.shape)}, strides {t.out.stride()}, address {t.out.data_ptr():#x}",
-            f"shape {tuple(t.query.shape)}, contiguous, starting on {ALIGNMENT} bytes",
-            "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
-        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
+from workbench.kvcache.layouts import bits_of
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
@@ -14,7 +13,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     """Copy every pair's source page to its destination, in every cache."""
     sources, destinations = tensors.pairs.unbind(1)
     for cache in tensors.targets:
-        pages = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
+        pages = bits_of(cache)
         pages[destinations] = pages[sources]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, canonical_keys, canonical_values
+from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.kvcache.quantization import dequantize
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
@@ -27,8 +27,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
         (t.keys, t.key_cache, canonical_keys, t.k_scale),
         (t.values, t.value_cache, canonical_values, t.v_scale),
     ):
-        bits = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
-        tokens = canonical(bits, problem.layout)[page, offset].view(cache.dtype)
+        tokens = canonical(bits_of(cache), problem.layout)[page, offset].view(cache.dtype)
         if problem.kv_cache_dtype != "auto":
             if scale is not None and scale.dim() == 3:
                 scale = scale[page, offset]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, canonical_keys, canonical_values
+from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
@@ -64,8 +64,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
 
 def _gather(cache: torch.Tensor, tables: torch.Tensor, canonical, layout: str, scale) -> torch.Tensor:
     """``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` fp32, dequantized."""
-    bits = cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache
-    pages = bits[tables.flatten()].view(cache.dtype)
+    pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
     tokens = canonical(pages, layout).float()
     if scale is not None:
         # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].

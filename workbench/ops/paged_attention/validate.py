@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import ALIGNMENT, check_dtype, look_at_values
+from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
 from workbench.ops.scales import check_scale
 
@@ -25,11 +25,11 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
     Raises:
         ArgumentError: for the first argument that cannot be used.
     """
-    _check_query(t)
+    check_query(t.query, t.scale, DTYPES.values())
     geometry = _check_cache(t, layout, kv_cache_dtype)
     _check_tables(t)
     _check_features(t, geometry, kv_cache_dtype)
-    _check_out(t)
+    check_out(t.out, t.query)
     num_seqs, num_heads, head_size = t.query.shape
     if t.query.is_cuda:
         longest = t.block_tables.shape[1] * geometry.block_size
@@ -81,22 +81,6 @@ def check_values(t: Tensors, num_blocks: int, block_size: int) -> None:
             f"0 to {num_blocks - 1}, the pages of the cache",
             f"Sequence {seq} of {int(lengths[seq])} tokens uses its first {int(used[seq].sum())} entries.",
         )
-
-
-def _check_query(t: Tensors) -> None:
-    query = t.query
-    check_dtype("query", query, DTYPES.values())
-    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
-        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
-    if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
-        raise ArgumentError(
-            "query",
-            f"strides {query.stride()}",
-            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
-            "Call query.contiguous().",
-        )
-    if not math.isfinite(t.scale):
-        raise ArgumentError("scale", t.scale, "a finite number", "The default is head_size ** -0.5.")
 
 
 def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
@@ -180,21 +164,6 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
         raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
     for name in ("k_scale", "v_scale"):
         check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
-
-
-def _check_out(t: Tensors) -> None:
-    check_dtype("out", t.out, [t.query.dtype])
-    if t.out.shape != t.query.shape or not t.out.is_contiguous():
-        raise ArgumentError(
-            "out",
-            f"shape {tuple(t.out.shape)}, strides {t.out.stride()}",
-            f"shape {tuple(t.query.shape)}, contiguous",
-            "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
-        )
-    if t.out.data_ptr() % ALIGNMENT:
-        raise ArgumentError(
-            "out", f"address {t.out.data_ptr():#x}", f"a multiple of {ALIGNMENT} bytes", "Pass None, or a new tensor."
-        )
 
 
 def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:

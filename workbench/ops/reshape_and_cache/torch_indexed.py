@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, canonical_values
+from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_values
 from workbench.kvcache.quantization import quantize
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
@@ -26,7 +26,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     value = _stored(t.value[kept], t.v_scale, slots, problem)
 
     # 3. Store.
-    key_cache, value_cache = _bits(t.key_cache), _bits(t.value_cache)
+    key_cache, value_cache = bits_of(t.key_cache), bits_of(t.value_cache)
     if problem.layout == "x":
         # [num_blocks, num_kv_heads, head_size/x, block_size, x]: the indexed dimensions come first in the result.
         key_cache[page, :, :, offset, :] = key.unflatten(2, (-1, problem.x))
@@ -41,12 +41,7 @@ def _stored(tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tenso
         return tokens
     if scale is not None and scale.dim() == 3:  # [num_blocks, block_size, num_kv_heads]
         scale = scale.flatten(0, 1)[slots]
-    return _bits(quantize(tokens, 1.0 if scale is None else scale, problem.kv_cache_dtype))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """float8 tensors as bytes (torch does not index them on every device), others as they are."""
-    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+    return bits_of(quantize(tokens, 1.0 if scale is None else scale, problem.kv_cache_dtype))
 
 
 VARIANT = TorchVariant(

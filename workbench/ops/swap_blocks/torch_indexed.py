@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
+from workbench.kvcache.layouts import bits_of
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
@@ -16,12 +15,8 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     sources = t.pairs[:, 0].to(t.sources[0].device)
     destinations = t.pairs[:, 1].to(t.targets[0].device)
     for source, target in zip(t.sources, t.targets, strict=True):
-        target = _bits(target)
-        target[destinations] = _bits(source)[sources].to(target.device).view(-1, *target.shape[1:])
-
-
-def _bits(cache: torch.Tensor) -> torch.Tensor:
-    return cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache  # torch does not index every float8
+        target = bits_of(target)
+        target[destinations] = bits_of(source)[sources].to(target.device).view(-1, *target.shape[1:])
 
 
 VARIANT = TorchVariant(
