@@ -11,7 +11,7 @@ import toy
 from toy import tune_steps
 
 from workbench.errors import ArgumentError, MissingToolError
-from workbench.tuning import Store
+from workbench.tuning import Store, tune
 
 
 @pytest.fixture
@@ -82,6 +82,27 @@ def test_stop_keeps_every_row_and_the_next_run_goes_on(gate, tmp_path, capsys):
         assert capsys.readouterr().err == "", "nobody typed Ctrl-C"
         rest = tune_steps(store=store)
         assert (rest.reused, rest.new) == (4, 8)
+
+
+def test_it_scouts_in_the_background_too_and_can_be_stopped_there(gate, tmp_path):
+    reached = threading.Event()
+    op = toy.two_sizes(held(gate, reached=reached))
+    options = {"device": "sim", "strategy": "predicted", "background": True, "store": tmp_path / "store.sqlite"}
+    live = tune(op, "large", **options)
+    assert reached.wait(60)
+    assert (live.phase, live.scouting, live.trials) == ("running", "steps on small", ())
+    assert repr(live) == "<tuning of steps, running: scouting steps on small, 3 of at most 12 attempts>"
+    assert live.snapshot().rows == []
+    assert live.seconds_left > 0
+    live.stop()
+    gate.set()
+    run = live.result(60)
+    assert (live.phase, run.interrupted, run.trials, run.scouted) == ("stopped", True, (), 4)
+    live = tune(op, "large", **options)
+    run = live.result(60)
+    assert (live.phase, live.scouting, live.seconds_left) == ("done", "", None)
+    assert (run.scouted, run.new, len(live.trials)) == (12, 12, 12)
+    assert any("on small" in note for note in run.notes)
 
 
 def test_what_ends_a_foreground_run_ends_this_one_and_arguments_are_refused_at_once(monkeypatch):

@@ -13,9 +13,8 @@ from toy import tune_steps
 
 from workbench.bench import tune as tune_bench
 from workbench.errors import ArgumentError
-from workbench.ops.op import Op
 from workbench.ops.variant import Restriction
-from workbench.tuning import Space, Store, search
+from workbench.tuning import Space, Store, search, tune
 from workbench.tuning.bayesian import bayesian
 from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
 
@@ -122,35 +121,47 @@ def test_expected_improvement_is_the_integral():
 # -- predicted --------------------------------------------------------------------------------------------------
 
 
-def test_predicted_order_goes_by_a_smaller_case(tmp_path):
-    log = tmp_path / "log"
-    variant = toy.steps_variant(values=(3, 1, 4, 2), log=log)
-    large = toy.ToyCase("large", 65536)
-    op = Op("steps", (variant,), {"small": toy.ToyCase(count=64), "large": large}, function=lambda: None)
-    from workbench.tuning import tune
-
-    run = tune(op, "large", device="sim", strategy="predicted", budget=3, record=False)
+def test_predicted_order_goes_by_a_smaller_case():
+    op = toy.two_sizes(toy.steps_variant(values=(3, 1, 4, 2)))
+    told = []
+    options = {"device": "sim", "strategy": "predicted", "record": False}
+    run = tune(op, "large", **options, budget=3, progress=told.append)
     assert {trial.config["STEPS"] for trial in run.trials} == {2, 1, 3}, "the default, then what promises most"
-    assert any("on small" in note for note in run.notes)
+    assert (run.scouted, run.new) == (4, 3)
+    assert "ordered by the times of steps on small, predicted for A100-SXM4-80GB" in run.notes
+    assert [(one.scouting, one.done, one.total) for one in told] == [
+        *[("steps on small", done, 4) for done in (1, 2, 3, 4)],
+        *[("", done, 3) for done in (1, 2, 3)],
+    ]
     with Store() as store:
         assert len(store.trials(case="small")) == 4, "scouting is kept"
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_cannot_be_predicted_is_refused_at_once(background):
+    op = toy.two_sizes(toy.steps_variant())
     with pytest.raises(ArgumentError, match="bayesian"):
-        tune(op, "small", device="sim", strategy="predicted")
+        tune(op, "small", device="sim", strategy="predicted", background=background)
 
 
-def test_ctrl_c_while_scouting_ends_it_all_and_keeps_what_is_scouted(capsys):
-    cases = {"small": toy.ToyCase(count=64), "large": toy.ToyCase("large", 65536)}
-    op = Op("steps", (toy.steps_variant(values=(1, 2, 3)),), cases, function=lambda: None)
-    from workbench.tuning import tune
+def test_ctrl_c_while_scouting_keeps_what_is_scouted_and_the_same_call_goes_on(capsys):
+    op = toy.two_sizes(toy.steps_variant(values=(1, 2, 3)))
+    options = {"device": "sim", "strategy": "predicted", "record": False}
 
     def interrupt(progress):
-        raise KeyboardInterrupt
+        if progress.done == 2:
+            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        tune(op, "large", device="sim", strategy="predicted", progress=interrupt, record=False)
-    assert "go on from there" in capsys.readouterr().err
+    run = tune(op, "large", **options, progress=interrupt)
+    assert (run.interrupted, run.trials, run.scouted, run.best) == (True, (), 2, None)
+    assert "after 0 attempts and 2 of scouting" in capsys.readouterr().err
+    assert "go on from there" in str(run)
     with Store() as store:
-        assert [trial.case for trial in store.trials()] == ["small"]
+        assert [trial.case for trial in store.trials()] == ["small"] * 2
+    told = []
+    again = tune(op, "large", **options, progress=told.append)
+    assert (again.interrupted, again.scouted, again.new) == (False, 3, 3)
+    assert (told[2].reused, told[2].new) == (2, 1), "of the scouting"
 
 
 def test_predicted_needs_a_prediction(space):

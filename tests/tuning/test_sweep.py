@@ -6,13 +6,14 @@ import gzip
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import toy
 from toy import ALL_ENDS, tune_steps
 
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
-from workbench.tuning import Store, sweep, tune
+from workbench.tuning import Limits, Store, sweep, tune
 from workbench.tuning.replay import space_of
 from workbench.tuning.sweep import load, shipped, sweep_of
 
@@ -114,6 +115,11 @@ def test_a_configuration_that_the_sweep_lacks_is_an_outcome(run, file):
         ({"model": "l4"}, "model: got l4"),
         ({"executor": ThreadPoolExecutor(1)}, "executor: got ThreadPoolExecutor; allowed: None in a replay"),
         ({"isolation": "docker"}, "isolation: got 'docker'"),
+        ({"isolation": "process"}, "isolation: got process; allowed: auto or none in a replay"),
+        ({"store": Path("own.sqlite")}, r"store: got own.sqlite; allowed: None in a replay"),
+        ({"retry_failed": True}, "retry_failed: got True; allowed: False in a replay"),
+        ({"limits": Limits(seconds=1)}, "limits: got Limits; allowed: None in a replay"),
+        ({"strategy": "predicted", "background": True}, "Nothing predicts this space's times"),
     ],
 )
 def test_what_the_sweep_does_not_hold_is_refused(file, options, message):

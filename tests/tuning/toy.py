@@ -221,6 +221,12 @@ def steps_op(*variants, **options) -> Op:
     return Op("steps", variants or (steps_variant(**options),), {"small": ToyCase(count=64)}, function=lambda: None)
 
 
+def two_sizes(*variants) -> Op:
+    """The second case is scouted for on the first."""
+    cases = {"small": ToyCase(count=64), "large": ToyCase("large", 65536)}
+    return Op("steps", variants, cases, function=lambda: None)
+
+
 def fail_by_value(config) -> None:
     """One value for each way to fail at run time."""
     errors = {14: KernelFault("planted fault"), 15: KernelTimeout("planted hang"), 16: RuntimeError("planted crash")}

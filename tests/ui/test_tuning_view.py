@@ -15,6 +15,7 @@ import toy
 from toy import tune_steps
 
 from workbench.errors import ArgumentError
+from workbench.tuning import tune
 from workbench.ui.tuning_view import TuningView, _duration, _Throttle
 
 
@@ -105,6 +106,27 @@ def test_stop_keeps_everything(held):
     assert run.interrupted
     assert (view.phase, view.done, len(run.trials)) == ("stopped", 9, 9)
     assert "everything finished is kept" in view.headline
+
+
+def test_it_says_that_it_scouts():
+    gate, reached = threading.Event(), threading.Event()
+
+    def behaviour(config):
+        if config["STEPS"] == 2:
+            reached.set()
+            assert gate.wait(60)
+
+    op = toy.two_sizes(toy.steps_variant(values=(1, 2, 3), behaviour=behaviour))
+    live = tune(op, "large", device="sim", strategy="predicted", background=True)
+    try:
+        assert reached.wait(60)
+        view = live.widget()
+        assert (view.phase, view.done, view.total, view.points) == ("running", 2, 3, [])
+        assert view.headline.startswith("scouting steps on small: 2 of 3 attempts, about ")
+    finally:
+        gate.set()
+    live.result(60)
+    assert (view.phase, view.headline, len(view.points)) == ("done", "3 of 3 attempts", 3)
 
 
 def test_a_failed_run_says_why(monkeypatch):

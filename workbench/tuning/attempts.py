@@ -34,7 +34,10 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a tuning run is. An attempt is one configuration on one case; ``total`` is None where it is not known."""
+    """How far a tuning run is. An attempt is one configuration on one case; ``total`` is None where it is not known.
+
+    While a run scouts, ``scouting`` says what and on which case, and the figures are those of the scouting alone.
+    """
 
     done: int
     total: int | None
@@ -42,6 +45,7 @@ class Progress:
     reused: int
     latest: Trial
     best: Trial | None
+    scouting: str = ""
 
 
 @dataclass

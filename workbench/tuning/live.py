@@ -33,7 +33,8 @@ class Job(Protocol):
 class LiveTuning:
     """What ``tune(..., background=True)`` returns: a search that a thread of its own works on.
 
-    ``progress`` is the latest `Progress`, None before the first attempt. `result` gives the `TuningRun`, as does
+    ``progress`` is the latest `Progress`, None before the first attempt; with strategy "predicted" it may be one of the
+    scouting, whose attempts are not among ``trials``. `result` gives the `TuningRun`, as does
     ``await``.
     """
 
@@ -47,6 +48,8 @@ class LiveTuning:
         self._outcome: Future[TuningRun] = Future()
         self._listeners: list[Callable[[], None]] = []
         self._begun, self._ended = time.monotonic(), 0.0
+        # The present stage's beginning, scouting or search, and the latest attempt's end.
+        self._stage_begun = self._latest = self._begun
         self.progress: Progress | None = None
         # A daemon: a notebook's kernel that shuts down does not wait for it, and the store has every finished row.
         self._thread = threading.Thread(target=self._work, name="tuning", daemon=True)
@@ -88,12 +91,27 @@ class LiveTuning:
         """How long it has been running, or ran."""
         return (self._ended or time.monotonic()) - self._begun
 
+    @property
+    def scouting(self) -> str:
+        """What is being scouted, on which case, before the search; empty in the search itself."""
+        return self.progress.scouting if self.progress else ""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the search, or its scouting, will go on at the pace that it has; None where nobody can say."""
+        progress = self.progress
+        if self.phase != "running" or progress is None or not progress.total:
+            return None
+        # What came from the store took no time, and says nothing about the rest.
+        each = (time.monotonic() - self._stage_begun) / (progress.new or progress.done)
+        return each * (progress.total - progress.done)
+
     def snapshot(self) -> TuningRun:
         """What has been found so far, as a `TuningRun`; the result itself once there is one."""
         if self._run is not None:
             return self._run
         trials, progress = self.trials, self.progress
-        new, reused = (progress.new, progress.reused) if progress else (0, 0)
+        new, reused = (progress.new, progress.reused) if progress and not progress.scouting else (0, 0)
         return self._job.result(trials, new=new, reused=reused, interrupted=False, seconds=self.seconds)
 
     def widget(self) -> TuningView:
@@ -123,9 +141,11 @@ class LiveTuning:
         return asyncio.wrap_future(self._outcome).__await__()
 
     def __repr__(self) -> str:
-        done = len(self._trials)
-        of = "" if self.total is None else f" of at most {self.total}"
-        return f"<tuning of {self._job.op.name}, {self.phase}: {done}{of} attempts>"
+        what, done, total = "", len(self._trials), self.total
+        if self.scouting:
+            what, done, total = f"scouting {self.scouting}, ", self.progress.done, self.progress.total
+        of = "" if total is None else f" of at most {total}"
+        return f"<tuning of {self._job.op.name}, {self.phase}: {what}{done}{of} attempts>"
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -143,8 +163,11 @@ class LiveTuning:
             self._outcome.set_result(self._run)
 
     def _on_progress(self, progress: Progress) -> None:
-        self.progress = progress
-        self._trials.append(progress.latest)
+        if progress.scouting != self.scouting:
+            self._stage_begun = self._latest
+        self.progress, self._latest = progress, time.monotonic()
+        if not progress.scouting:
+            self._trials.append(progress.latest)
         self._notify()
         if self._tell:
             self._tell(progress)

@@ -19,8 +19,9 @@ from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
 from workbench.tuning.attempts import Progress, trial_key
 from workbench.tuning.device_models import DeviceModel, device_models
+from workbench.tuning.drive import drive
 from workbench.tuning.run import TuningRun
-from workbench.tuning.search import Budget, Strategy
+from workbench.tuning.search import Budget, Strategy, check_predicts, predicted
 from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load
 from workbench.tuning.trial import Trial, canonical
@@ -125,12 +126,23 @@ def space_of(sweep: Sweep) -> Space:
     return Space(sweep.parameters, [recorded])
 
 
-def open_replay(device: str, op, cases, variants, model, executor) -> ReplayedDevice:
+MEANINGLESS = {
+    "model": ((None,), "Its times were recorded; they are not predicted anew."),
+    "store": ((None,), "Nothing is stored; the rows are those of the recording."),
+    "retry_failed": ((False,), "Nothing is tried; what failed then stays so."),
+    "limits": ((None,), "Nothing is compiled or run that might have to be stopped."),
+    "executor": ((None,), "The recording answers; there is nothing to compute."),
+    "isolation": (("auto", "none"), "Nothing is measured; the recording answers."),
+}
+"""How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
+
+
+def open_replay(device: str, op, cases, variants, **how) -> ReplayedDevice:
     """The device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
 
-    FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
-    name what the sweep does not hold, and for a model or an executor, as nothing is computed; UnknownNameError or
-    StoreError where there is no such sweep.
+    FILE is a path, or the name of a sweep that comes with the package; ``how`` are the arguments in `MEANINGLESS`.
+    Raises ArgumentError where op, cases or variants name what the sweep does not hold, and where ``how`` asks for
+    something; UnknownNameError or StoreError where there is no such sweep.
     """
     replayed = ReplayedDevice(load(device.removeprefix(PREFIX)))
     sweep = replayed.sweep
@@ -141,22 +153,26 @@ def open_replay(device: str, op, cases, variants, model, executor) -> ReplayedDe
         if any(name != held for name in names):
             remedy = f"It holds {sweep.op}/{sweep.variant} on {sweep.case_name}; record another sweep for others."
             raise ArgumentError(what, ", ".join(map(str, names)), f"{held!r}, which {sweep.name} holds", remedy)
-    if model is not None:
-        raise ArgumentError("model", model, "None in a replay", "Its times were recorded; they are not predicted anew.")
-    if executor is not None:
-        kind = type(executor).__name__
-        raise ArgumentError("executor", kind, "None in a replay", "The recording answers; there is nothing to compute.")
+    for what, given in how.items():
+        allowed, why = MEANINGLESS[what]
+        if given not in allowed:
+            shown = given if isinstance(given, str | bool | Path) else type(given).__name__
+            raise ArgumentError(what, shown, f"{' or '.join(map(str, allowed))} in a replay", why)
     return replayed
 
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """A call of `tune` on a recorded sweep, its arguments understood."""
+    """A call of `tune` on a recorded sweep, its arguments understood. Raises ArgumentError for strategy "predicted"."""
 
     device: ReplayedDevice
     strategy: Strategy
     budget: Budget
     seed: int
+
+    def __post_init__(self):
+        if self.strategy is predicted:
+            check_predicts(self._space)
 
     @property
     def op(self) -> ReplayedOp:
@@ -169,15 +185,13 @@ class ReplayJob:
 
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
         """Search. Ends as by Ctrl-C when ``stop`` is set."""
-        from workbench.tuning.tune import _search
-
         begun = time.monotonic()
         attempts = _Answers(self.device, progress, self.total, stop)
         (variant,) = self.op.variants
         start = variant.default_config(None)
         interrupted = False
         try:
-            _search(
+            drive(
                 attempts,
                 variant,
                 self._space,

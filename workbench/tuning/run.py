@@ -64,7 +64,8 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class TuningRun:
-    """The result of `tune`. ``trials`` are ordered by variant, place in its space and case."""
+    """The result of `tune`. ``trials`` are ordered by variant, place in its space and case; ``scouted`` counts those
+    that were made on smaller cases or another device before, to find an order, and are no part of it."""
 
     op: object
     cases: tuple
@@ -81,6 +82,7 @@ class TuningRun:
     seconds: float = 0.0
     table_path: Path | None = None
     recorded: int = 0
+    scouted: int = 0
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -160,8 +162,9 @@ class TuningRun:
     @property
     def how_to_go_on(self) -> str:
         """What to tell somebody who interrupted it."""
+        scouted = f" and {self.scouted} of scouting" if self.scouted else ""
         return (
-            f"interrupted after {len(self.trials)} attempts; all of them are kept in {self.store_path}. "
+            f"interrupted after {len(self.trials)} attempts{scouted}; all of them are kept in {self.store_path}. "
             "Start the same command again to go on from there."
         )
 

@@ -7,60 +7,89 @@ time. Scouting is a tuning run of its own and kept in the store, so it is paid o
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
+from workbench.tuning import search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
-from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.measure import with_prediction
+from workbench.tuning.run import TuningRun
 from workbench.tuning.space import Space
 from workbench.tuning.trial import canonical, geometric_mean
+
+if TYPE_CHECKING:
+    from workbench.tuning.job import TuningJob
 
 SMALLER = 0.5
 """A case scouts for another if it moves at most this share of its bytes."""
 
 
-def scout(
-    op,
-    cases: Sequence,
-    spaces: Mapping[object, Space],
-    device,
-    model: DeviceModel,
-    *,
-    store=None,
-    progress: Callable[[Progress], None] | None = None,
-    limits=None,
-    **where,
-) -> list[str]:
-    """Give each space its ``estimate``, and return a note for each on what that rests.
+@dataclass(frozen=True)
+class Scouting:
+    """A tuning run of one variant, ``job``, whose counts give ``space`` its ``estimate`` for ``model``."""
 
-    ``where`` is the ``isolation`` and the ``executor`` of `tune`.
+    job: TuningJob
+    space: Space
+    model: DeviceModel
 
-    Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on, and
-    KeyboardInterrupt if that is how scouting ended.
-    """
-    from workbench.tuning.tune import tune
+    @property
+    def name(self) -> str:
+        """The variant, and the cases that it is scouted on."""
+        (variant,) = self.job.spaces
+        return f"{variant.name} on {', '.join(case.name for case in self.job.cases)}"
 
-    notes = []
-    if device.name == "cuda":
-        model = calibrated_model(model)
-    for variant, space in spaces.items():
-        scouted = cases if device.name == "cuda" else [smaller_case(op, variant, cases, device.arch)]
-        counted_for = None if device.name == "cuda" else model
-        options = {"store": store, "progress": progress, "limits": limits, "record": False, "model": counted_for}
-        run = tune(op, scouted, variant, device="sim", **options, **where)
+    @property
+    def note(self) -> str:
+        """On what the order of the search rests."""
+        return f"ordered by the times of {self.name}, predicted for {self.model.name}"
+
+    def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> TuningRun:
+        """Scout. One that is interrupted gives no estimate; the same call again goes on with it."""
+
+        def tell(attempt: Progress) -> None:
+            progress(dataclasses.replace(attempt, scouting=self.name))
+
+        run = self.job.run(tell if progress else None, stop)
         if run.interrupted:
-            raise KeyboardInterrupt  # it has been said how to go on
+            return run
         seconds: dict[str, list[float]] = {}
         for trial in run.trials:
-            found = with_prediction(trial, model).seconds if trial.counts else None
+            found = with_prediction(trial, self.model).seconds if trial.counts else None
             seconds.setdefault(canonical(dict(trial.config)), []).append(math.inf if found is None else found)
-        space.estimate = _estimate({config: geometric_mean(times) for config, times in seconds.items()})
-        names = ", ".join(case.name for case in scouted)
-        notes.append(f"{variant.name}: ordered by times predicted for {model.name} on {names}")
-    return notes
+        self.space.estimate = _estimate({config: geometric_mean(times) for config, times in seconds.items()})
+        return run
+
+
+def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
+    """What has to be run before a job with the strategy "predicted": one run for each of its variants.
+
+    Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on, or
+    nothing that is legal on the simulator.
+    """
+    from workbench.devices.sim import Simulator
+
+    on_gpu = job.device.name == "cuda"
+    counted_for = device_model() if on_gpu else job.model
+    device = Simulator(arch=counted_for.arch) if on_gpu else job.device
+    model = calibrated_model(job.model) if on_gpu else job.model
+    found = []
+    for variant, space in job.spaces.items():
+        cases = job.cases if on_gpu else (smaller_case(job.op, variant, job.cases, device.arch),)
+        small = Space.of(variant, *cases, arch=device.arch)
+        if not len(small):
+            what = f"{variant.name} on the simulator ({device.arch}): {small.explain_emptiness()}"
+            raise ArgumentError("strategy", "'predicted'", "another, as nothing can be scouted", what)
+        own = {"cases": cases, "spaces": {variant: small}, "device": device, "model": counted_for}
+        own |= {"strategy": search.exhaustive, "budget": search.Budget(), "record": False, "notes": ()}
+        found.append(Scouting(dataclasses.replace(job, **own), space, model))
+    return tuple(found)
 
 
 def smaller_case(op, variant, cases: Sequence, arch: str):

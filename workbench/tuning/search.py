@@ -64,15 +64,20 @@ def predicted(space: Space, start: Mapping | None, rng: random.Random) -> Batche
 
     Raises ArgumentError where nothing was predicted for this space.
     """
-    if space.estimate is None:
-        raise ArgumentError(
-            "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
-        )
+    check_predicts(space)
     first = [dict(start)] if start is not None else []
     rest = [config for config in space.sample(len(space), rng) if config != start]
     order = first + sorted(rest, key=space.estimate)
     for at in range(0, len(order), SAMPLE_BATCH):
         yield order[at : at + SAMPLE_BATCH]
+
+
+def check_predicts(space: Space) -> None:
+    """Raise ArgumentError where nothing predicts the times of a space, as in a replay."""
+    if space.estimate is None:
+        raise ArgumentError(
+            "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
+        )
 
 
 STRATEGIES: dict[str, Strategy] = {

@@ -17,11 +17,16 @@ class ProgressBar:
 
     def __init__(self, file=None):
         file = file or sys.stderr
+        self._scouting = ""
         self._bar = tqdm(unit=" attempts", file=file, disable=not file.isatty(), dynamic_ncols=True)
 
     def __call__(self, progress: Progress) -> None:
         if self._bar.disable:
             return
+        if progress.scouting != self._scouting:
+            self._scouting = progress.scouting
+            self._bar.set_description_str(f"scouting {self._scouting}" if self._scouting else "", refresh=False)
+            self._bar.reset()
         self._bar.total = progress.total
         best = progress.best
         said = [f"{progress.reused} from the store"] if progress.reused else []

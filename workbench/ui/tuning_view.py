@@ -47,7 +47,7 @@ class TuningView(anywidget.AnyWidget):
 
     title = traitlets.Unicode(help="What is tuned, and what its times are.").tag(sync=True)
     phase = traitlets.Unicode(help="running, stopping, stopped, done or failed.").tag(sync=True)
-    done = traitlets.Int(help="Attempts that have ended.").tag(sync=True)
+    done = traitlets.Int(help="Attempts that have ended; while it scouts, of the scouting.").tag(sync=True)
     total = traitlets.Int(None, allow_none=True, help="Attempts at most; None where time decides.").tag(sync=True)
     headline = traitlets.Unicode(help="How far it is, in words, with the time left.").tag(sync=True)
     best = traitlets.Unicode(help="The fastest configuration on the case so far.").tag(sync=True)
@@ -102,8 +102,8 @@ class TuningView(anywidget.AnyWidget):
             if self._following and trials and trials[-1].variant != self.variant:
                 self._show(trials[-1].variant)
             self.phase = self.source.phase if isinstance(self.source, LiveTuning) else _phase_of(self.source)
-            self.done, self.total = len(trials), self._total()
-            self.headline = self._headline(trials)
+            self.done, self.total = self._done_of(trials)
+            self.headline = self._headline()
             self._shown = [t for t in trials if (t.variant, t.case) == (self.variant, self.case)]
             self.best = self._best([t for t in trials if t.case == self.case])
             self.points = [
@@ -216,20 +216,25 @@ class TuningView(anywidget.AnyWidget):
             return list(self.source.trials)
         return sorted(self.source.trials, key=lambda trial: trial.finished or 0.0)
 
-    def _total(self) -> int | None:
-        return self.source.total if isinstance(self.source, LiveTuning) else len(self.source.trials)
+    def _done_of(self, trials: list[Trial]) -> tuple[int, int | None]:
+        """How many attempts have ended, and how many there will be at most; while it scouts, those of the scouting."""
+        if not isinstance(self.source, LiveTuning):
+            return len(trials), len(trials)
+        progress = self.source.progress
+        if progress and progress.scouting:
+            return progress.done, progress.total
+        return len(trials), self.source.total
 
-    def _headline(self, trials: list[Trial]) -> str:
+    def _headline(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
-        words = [f"{len(trials)}{of} attempts"]
-        progress = self.source.progress if isinstance(self.source, LiveTuning) else None
-        reused = progress.reused if progress else self._run.reused
+        live = self.source if isinstance(self.source, LiveTuning) else None
+        scouting = f"scouting {live.scouting}: " if live and live.scouting else ""
+        words = [f"{scouting}{self.done}{of} attempts"]
+        reused = live.progress.reused if live and live.progress else self._run.reused
         if reused:
             words.append(f"{reused} from the store")
-        if self.phase == "running" and progress and self.total:
-            # What came from the store took no time, and says nothing about the rest.
-            each = self.source.seconds / (progress.new or progress.done)
-            words.append(f"about {_duration(each * (self.total - progress.done))} left")
+        if live and (left := live.seconds_left) is not None:
+            words.append(f"about {_duration(left)} left")
         said = {
             "stopping": "stopping after the present attempt",
             "stopped": "stopped; everything finished is kept, and the same call goes on from there",

@@ -1,0 +1,56 @@
+"""The loop between a strategy and what answers it: ask for a batch, have it tried, hand back the scores."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from workbench.tuning.search import Budget, Strategy
+from workbench.tuning.space import Space
+from workbench.tuning.trial import Trial, canonical, geometric_mean
+
+
+class Answers(Protocol):
+    """What a strategy's questions go to: attempts on a device, or a recorded sweep."""
+
+    cases: Sequence
+    trials: dict[tuple, Trial]
+    """What came out, by :func:`workbench.tuning.attempts.trial_key`."""
+
+    def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
+
+
+def drive(
+    answers: Answers, variant, space: Space, start: Mapping | None, strategy: Strategy, budget: Budget, seed: int
+) -> None:
+    """Have one strategy search one variant's space until it has no more to ask or its budget is spent.
+
+    ``start`` is the untuned rule's configuration, None where it is not in the space. The random numbers depend on
+    ``seed`` and the variant's name only, so that a run can be repeated.
+    """
+    deadline = time.monotonic() + budget.seconds
+    left = budget.configurations
+    batches = strategy(space, start, random.Random(f"{seed} {variant.name}"))
+    try:
+        batch = next(batches)
+        while left > 0:
+            taken = batch[: int(min(left, len(batch)))]
+            left -= len(taken)
+            if not answers.run(variant, taken, deadline) or len(taken) < len(batch):
+                return
+            batch = batches.send([score(answers, variant, config) for config in taken])
+    except StopIteration:
+        return
+    finally:
+        batches.close()
+
+
+def score(answers: Answers, variant, config: Mapping) -> float:
+    """Geometric mean of a configuration's times over the cases; infinity unless it is right in all of them."""
+    key = canonical(dict(config))
+    times = [answers.trials[variant.name, case.name, key].seconds for case in answers.cases]
+    return geometric_mean(math.inf if seconds is None else seconds for seconds in times)

@@ -1,0 +1,169 @@
+"""A call of `tune` whose arguments have been understood: the search itself, its leaders again, what is recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.tuning import search, table
+from workbench.tuning.attempts import Attempts, Progress, trial_key
+from workbench.tuning.cluster import ClusterAttempts
+from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.drive import drive
+from workbench.tuning.gpu_state import disturbances
+from workbench.tuning.measure import Limits
+from workbench.tuning.run import TuningRun, table_entries
+from workbench.tuning.space import Space
+from workbench.tuning.store import Store, default_path
+from workbench.tuning.trial import Trial
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.op import Op
+    from workbench.ops.variant import Variant
+    from workbench.tuning.scouting import Scouting
+
+LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
+"""On a GPU up to this many, within this factor of the best, are timed again in turns, this often."""
+
+
+@dataclass(frozen=True)
+class TuningJob:
+    """What to tune, for what and how; ``scoutings`` are the runs that come first, for the strategy "predicted"."""
+
+    op: Op
+    cases: tuple
+    spaces: Mapping[Variant, Space]
+    notes: tuple[str, ...]
+    device: Device
+    model: DeviceModel
+    strategy: search.Strategy
+    budget: search.Budget
+    store: str | Path | Store | None
+    record: bool
+    retry_failed: bool
+    seed: int
+    limits: Limits | None
+    executor: Executor | None
+    isolation: str
+    scoutings: tuple[Scouting, ...] = ()
+
+    @property
+    def total(self) -> int | None:
+        """Attempts that will be made at most; None where time decides."""
+        if math.isfinite(self.budget.seconds):
+            return None
+        sizes = (int(min(len(space), self.budget.configurations)) for space in self.spaces.values())
+        return sum(sizes) * len(self.cases)
+
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
+        """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
+        begun = time.monotonic()
+        scouted = 0
+        for scouting in self.scoutings:
+            run = scouting.run(progress, stop)
+            scouted += len(run.trials)
+            if run.interrupted:
+                run = self.result((), new=0, reused=0, interrupted=True, store_path=run.store_path)
+                break
+        else:
+            run = self._search(progress, stop)
+        return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
+
+    def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
+        """These trials as a run."""
+        if "store_path" not in counts:
+            counts["store_path"] = default_path() if self.store is None else Path(self.store)
+        return TuningRun(
+            op=self.op,
+            cases=self.cases,
+            variants=tuple(self.spaces),
+            spaces=self.spaces,
+            device=self.device,
+            model=self.model if self.device.name == "sim" else None,
+            trials=(ordered := _ordered(trials, self.spaces, self.cases)),
+            notes=(*self.notes, *disturbances(ordered)),
+            **counts,
+        )
+
+    def _search(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> TuningRun:
+        own_store = not isinstance(self.store, Store)
+        opened = Store(self.store) if own_store else self.store
+        options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
+        options |= {"total": self.total, "stop": stop, "isolation": self.isolation}
+        if self.executor is None:
+            attempts = Attempts(self.cases, self.device, self.model, opened, **options)
+        else:
+            attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
+        interrupted = False
+        try:
+            with attempts:
+                for variant, space in self.spaces.items():
+                    start = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+                    start = start if start in space else None
+                    drive(attempts, variant, space, start, self.strategy, self.budget, self.seed)
+                if self.device.name == "cuda":
+                    _remeasure(attempts, self.spaces, self.cases, opened)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            path = opened.path
+            if own_store:
+                opened.close()
+            else:
+                opened.release_all()
+        run = self.result(
+            attempts.trials.values(),
+            new=attempts.new,
+            reused=attempts.reused,
+            interrupted=interrupted,
+            store_path=path,
+        )
+        if not interrupted and self.record and run.best is not None:
+            file, taken = table.record(
+                table_entries(run),
+                name=table.name_for(self.device, self.model),
+                arch=self.device.arch,
+                description=self.model.name if self.device.name == "sim" else self.device.description,
+            )
+            run = dataclasses.replace(run, table_path=file, recorded=len(taken))
+        return run
+
+
+def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Store) -> None:
+    """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner."""
+    by_name = {variant.name: variant for variant in spaces}
+    for case in cases:
+        timed = [t for t in attempts.trials.values() if t.case == case.name and t.measured_seconds is not None]
+        timed.sort(key=lambda trial: trial.measured_seconds)
+        leaders = [t for t in timed if t.measured_seconds <= LEADER_FACTOR * timed[0].measured_seconds][:LEADERS]
+        if len(leaders) < 2 or all(trial.leader_samples for trial in leaders):
+            continue
+        configs = [(by_name[trial.variant], trial.config) for trial in leaders]
+        taken = attempts.measurer.time_again(configs, case, LEADER_ROUNDS)
+        for trial, samples in zip(leaders, taken, strict=True):
+            better = dataclasses.replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
+            attempts.trials[trial_key(trial)] = better
+            variant = by_name[trial.variant]
+            store.amend(attempts.identity(variant, trial.config, case).key, better)
+
+
+def _ordered(trials: Iterable[Trial], spaces: Mapping, cases: Sequence) -> tuple[Trial, ...]:
+    """Trials by variant, place in its space (restricted ones last) and case, whoever finished first."""
+    variants = {variant.name: (at, space) for at, (variant, space) in enumerate(spaces.items())}
+    names = [case.name for case in cases]
+
+    def place(trial: Trial) -> tuple:
+        at, space = variants[trial.variant]
+        inside = trial.config in space
+        return at, not inside, space.index(trial.config) if inside else trial.config_text, names.index(trial.case)
+
+    return tuple(sorted(trials, key=place))
