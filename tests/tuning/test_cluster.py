@@ -9,6 +9,7 @@ import pickle
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -32,7 +33,8 @@ MAY_DIFFER = {"compile_seconds", "from_cache", "started", "finished"}
 
 @pytest.fixture(scope="module")
 def dask():
-    """A Dask client of a cluster of two worker processes with a GPU slot each, that gives up a task which kills one."""
+    """A Dask client of a cluster that gives up a task which kills a worker. It has two worker processes, each with one
+    GPU slot, and with two threads that would both work if it were not for the slot."""
     distributed = pytest.importorskip("distributed", reason='no Dask: python -m pip install -e ".[dask]"')
     import dask
 
@@ -41,7 +43,7 @@ def dask():
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, resources={"GPU": 1}
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, resources={"GPU": 1}
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -243,6 +245,20 @@ def test_a_killed_worker_of_a_dask_cluster_with_one_slot_per_gpu_loses_no_row(da
     check_deaths(dask.get_executor(resources={"GPU": 1}), tmp_path, values=(1, 2, 3, 4, 6, 7), crashes=[])
 
 
+def run_alone(config: dict, folder: Path) -> None:
+    """Fails if this process runs another at the same time."""
+    mark = folder / str(os.getpid())
+    mark.touch(exist_ok=False)
+    time.sleep(0.02)
+    mark.unlink()
+
+
+def test_each_gpu_slot_of_a_dask_cluster_takes_one_measurement_at_a_time(dask, tmp_path):
+    variant = toy.steps_variant(behaviour=functools.partial(run_alone, folder=tmp_path))
+    run = tune_steps(variant, executor=dask.get_executor(resources={"GPU": 1}), record=False)
+    assert run.outcomes == {"ok": 12}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["pool", "dask"])
 def test_killed_workers_again_and_again(kind, tmp_path, request):
@@ -305,35 +321,52 @@ class Hanging(toy.StepsVariant):
         return super().run(config, problem, tensors, device, **options)
 
 
-def measure_briefly() -> None:
+def measure_briefly(beside: float = 0.0) -> None:
     """What a measurement may take beside the kernel's own limit: for tests, nothing."""
-    isolation.BESIDE_SECONDS = 0.0
+    isolation.BESIDE_SECONDS = beside
 
 
-@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.long)])
-def test_a_hang_in_a_worker_costs_one_row_and_leaves_no_process_behind(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
-    variant = toy.steps_variant(values=(1, 3, 4, 5, 6), kind=Hanging, log=tmp_path / "log")
-    processes = functools.partial(ProcessPoolExecutor, mp_context=SPAWN, initializer=measure_briefly)
-    with ThreadPoolExecutor(1) if kind == "threads" else processes(1) as executor:
-        run = tune_steps(
-            variant,
-            executor=executor,
-            strategy=in_order,
-            isolation="process",
-            limits=Limits(seconds=4.0, compile_seconds=4.0),
-        )
-        pids = {int(line.split()[-1]) for line in (tmp_path / "log").read_text().splitlines()}
-        if kind == "threads":  # those of other processes end with them
-            wait_until(lambda: all(map(gone, pids)))
+def check_hangs(executor, folder: Path) -> set[int]:
+    """Two of five configurations hang, and cost their rows. Returns the processes that compiled and measured."""
+    run = tune_steps(
+        toy.steps_variant(values=(1, 3, 4, 5, 6), kind=Hanging, log=folder / "log"),
+        executor=executor,
+        strategy=in_order,
+        isolation="process",
+        limits=Limits(seconds=4.0, compile_seconds=4.0),
+    )
     outcomes = {trial.config["STEPS"]: trial.outcome for trial in run.trials}
     assert outcomes == {1: "ok", 3: "timeout", 4: "ok", 5: "timeout", 6: "ok"}
     messages = [trial.message for trial in run.trials if not trial.ok]
     assert "the compiler took longer than 4 s" in messages[0]
     assert "after 4 s" in messages[1]
-    assert len(pids) == 4, "two compilers, two that measured"
+    pids = {int(line.split()[-1]) for line in (folder / "log").read_text().splitlines()}
     assert os.getpid() not in pids
+    return pids
+
+
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.long)])
+def test_a_hang_in_a_worker_costs_one_row_and_leaves_no_process_behind(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
+    processes = functools.partial(ProcessPoolExecutor, mp_context=SPAWN, initializer=measure_briefly)
+    with ThreadPoolExecutor(1) if kind == "threads" else processes(1) as executor:
+        pids = check_hangs(executor, tmp_path)
+        assert len(pids) == 4, "two compilers, two that measured"
+        if kind == "threads":  # those of other processes end with them
+            wait_until(lambda: all(map(gone, pids)))
     wait_until(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.long
+def test_a_hang_in_a_worker_of_a_dask_cluster_costs_one_row_and_not_the_worker(dask, tmp_path):
+    workers = dask.run(os.getpid)
+    dask.run(measure_briefly)
+    try:
+        pids = check_hangs(dask.get_executor(resources={"GPU": 1}), tmp_path)
+    finally:
+        dask.run(measure_briefly, isolation.BESIDE_SECONDS)
+    assert dask.run(os.getpid) == workers
+    assert not pids & set(workers.values())
 
 
 def test_a_worker_keeps_what_it_made_for_the_runs_that_go_on_and_for_no_other(tmp_path):
