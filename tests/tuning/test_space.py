@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import toy
 from hypothesis import given, settings
@@ -129,6 +130,25 @@ def test_an_empty_space_says_which_rules_leave_nothing():
         Space({"A": ()})
     with pytest.raises(ArgumentError, match="different values"):
         Space({"A": (1, 1)})
+
+
+@pytest.mark.parametrize("values", [([1, 2], [3]), tuple(np.arange(1, 4)), np.arange(1, 4)])
+def test_values_that_no_store_could_keep_are_refused(values):
+    with pytest.raises(ArgumentError, match=r"space\['A'\].*plain Python values"):
+        Space({"A": values})
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda c, p: c["NUM_THREAD"] > 1, "KeyError: 'NUM_THREAD', for {}"),
+        (lambda c, p: 64 % (c["A"] - 3) == 0, "ZeroDivisionError.* for {'A': 3}"),
+    ],
+)
+def test_a_rule_that_fails_is_named_with_the_configuration(rule, message):
+    space = Space({"A": (1, 3), "B": (1, 2)}, [Restriction("threads", "enough of them", rule)])
+    with pytest.raises(ArgumentError, match=rf"restriction 'threads' \(enough of them\): got {message}.*A, B"):
+        len(space)
 
 
 def test_space_of_a_variant_holds_for_every_case():

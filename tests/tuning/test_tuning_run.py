@@ -10,7 +10,7 @@ from rich.console import Console
 from toy import ALL_ENDS, WrongCase, tune_steps
 
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.tuning import lookup, summary_table, tune
+from workbench.tuning import Limits, lookup, summary_table, tune
 
 # -- choosing ---------------------------------------------------------------------------------------------------
 
@@ -55,19 +55,56 @@ def test_one_wrong_case_is_enough_to_lose():
 # -- arguments and results --------------------------------------------------------------------------------------
 
 
-def test_arguments_that_mean_nothing():
-    with pytest.raises(UnknownNameError, match="small"):
-        tune_steps(cases="large one")
-    with pytest.raises(UnknownNameError, match="steps"):
-        tune_steps(variants="other")
+def returns_a_list(space, start, rng):
+    return [space[0]]
+
+
+def yields_a_configuration(space, start, rng):
+    yield space[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cases": "large one"}, "small"),
+        ({"cases": []}, "one or more"),
+        ({"cases": [None]}, "cases: got NoneType"),
+        ({"cases": ["small", "small"]}, "different names"),
+        ({"cases": toy.ToyCase(layout="other")}, "supported takes 12"),
+        ({"variants": "other"}, "steps"),
+        ({"variants": []}, "variants: got none left.*has steps"),
+        ({"variants": toy.scale_variant()}, "variants: got scale/cuda_scale"),
+        ({"device": None}, "device: got None"),
+        ({"strategy": None}, "strategy: got None"),
+        ({"strategy": returns_a_list}, "strategy: got a function that returns list"),
+        ({"strategy": yields_a_configuration}, "strategy: got a generator that yields dict"),
+        ({"limits": {"seconds": 1}}, r"limits: got \{'seconds': 1\}"),
+        ({"executor": map}, r"executor: got type.*client\.get_executor"),
+    ],
+)
+def test_arguments_that_mean_nothing(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        tune(toy.steps_op(), **({"device": "sim"} | options))
+
+
+def test_an_op_is_a_name_or_a_value():
     with pytest.raises(UnknownNameError, match="paged_attention"):
         tune("no such op")
-    with pytest.raises(ArgumentError, match="one or more"):
-        tune_steps(cases=[])
-    with pytest.raises(ArgumentError, match="different names"):
-        tune_steps(cases=["small", "small"])
-    with pytest.raises(ArgumentError, match=r"supported takes 12"):
-        tune_steps(cases=toy.ToyCase(layout="other"))
+    with pytest.raises(ArgumentError, match=r"op: got function.*paged_attention"):
+        tune(returns_a_list)
+
+
+@pytest.mark.parametrize("limits", [{"seconds": 0}, {"instructions": -1}, {"compile_seconds": float("nan")}])
+def test_limits_are_above_zero(limits):
+    with pytest.raises(ArgumentError, match=rf"limits\.{next(iter(limits))}: got"):
+        Limits(**limits)
+
+
+def test_any_iterable_of_cases_or_variants_will_do():
+    op = toy.steps_op(values=(1, 2))
+    for several in (op.cases, op.cases.values(), iter(["small"])):
+        assert len(tune(op, several, device="sim").trials) == 2
+    assert len(tune(op, variants=iter(op.variants), device="sim").trials) == 2
 
 
 def test_progress_is_told_after_each_attempt():

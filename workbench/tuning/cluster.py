@@ -62,7 +62,11 @@ _RUNS: set[str] = set()
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Raise ArgumentError for a process pool that forks: the children of torch's threads hang, or have no GPU."""
+    """Raise ArgumentError for what is no executor, such as Dask's client itself, and for a process pool that forks: the
+    children of torch's threads hang, or have no GPU."""
+    if executor is not None and not isinstance(executor, Executor):
+        remedy = "Of Dask's client it is client.get_executor(...)."
+        raise ArgumentError("executor", type(executor).__name__, "a concurrent.futures.Executor", remedy)
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise ArgumentError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import NoReturn, Protocol
 
+from workbench.errors import ArgumentError
 from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
 from workbench.tuning.trial import Trial, canonical, geometric_mean
@@ -30,14 +31,19 @@ def drive(
     """Have one strategy search one variant's space until it has no more to ask or its budget is spent.
 
     ``start`` is the untuned rule's configuration, None where it is not in the space. The random numbers depend on
-    ``seed`` and the variant's name only, so that a run can be repeated.
+    ``seed`` and the variant's name only, so that a run can be repeated. Raises ArgumentError for a strategy that is no
+    generator function, or yields something else than lists.
     """
     deadline = time.monotonic() + budget.seconds
     left = budget.configurations
     batches = strategy(space, start, random.Random(f"{seed} {variant.name}"))
+    if not isinstance(batches, Generator):
+        _refuse(f"a function that returns {type(batches).__name__}")
     try:
         batch = next(batches)
         while left > 0:
+            if not isinstance(batch, Sequence):
+                _refuse(f"a generator that yields {type(batch).__name__}")
             taken = batch[: int(min(left, len(batch)))]
             left -= len(taken)
             if not answers.run(variant, taken, deadline) or len(taken) < len(batch):
@@ -47,6 +53,11 @@ def drive(
         return
     finally:
         batches.close()
+
+
+def _refuse(got: str) -> NoReturn:
+    allowed = "a generator function that yields lists of configurations"
+    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for the ones there are.")
 
 
 def score(answers: Answers, variant, config: Mapping) -> float:

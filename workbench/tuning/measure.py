@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.errors import (
+    ArgumentError,
     CaseTooLargeError,
     CompileError,
     CompileTimeout,
@@ -48,6 +49,17 @@ class Limits:
     seconds: float | None = 120.0
     instructions: int | None = None
     compile_seconds: float = 120.0
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if value is not None and not value > 0:
+                raise ArgumentError(f"limits.{name}", value, "a number above 0", "Leave it out for the default.")
+
+
+def check_limits(limits: Limits | None) -> None:
+    """Raise ArgumentError for what is no `Limits`; each configuration would fail by it."""
+    if limits is not None and not isinstance(limits, Limits):
+        raise ArgumentError("limits", repr(limits), "Limits(...)", "See workbench.tuning.Limits.")
 
 
 class DeviceLostError(WorkbenchError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
+from workbench.tuning.arguments import listed
 from workbench.tuning.attempts import Progress, trial_key
 from workbench.tuning.device_models import DeviceModel, device_models
 from workbench.tuning.drive import drive
@@ -148,8 +149,7 @@ def open_replay(device: str, op, cases, variants, **how) -> ReplayedDevice:
     sweep = replayed.sweep
     asked = {"op": (op, sweep.op), "cases": (cases, sweep.case_name), "variants": (variants, sweep.variant)}
     for what, (given, held) in asked.items():
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        names = [getattr(one, "name", one) for one in (given if several else [given]) if one is not None]
+        names = [getattr(one, "name", one) for one in listed(given) if one is not None]
         if any(name != held for name in names):
             remedy = f"It holds {sweep.op}/{sweep.variant} on {sweep.case_name}; record another sweep for others."
             raise ArgumentError(what, ", ".join(map(str, names)), f"{held!r}, which {sweep.name} holds", remedy)

@@ -162,9 +162,10 @@ class TuningRun:
     @property
     def how_to_go_on(self) -> str:
         """What to tell somebody who interrupted it."""
+        made = f"{len(self.trials)} attempt{'s' * (len(self.trials) != 1)}"
         scouted = f" and {self.scouted} of scouting" if self.scouted else ""
         return (
-            f"interrupted after {len(self.trials)} attempts{scouted}; all of them are kept in {self.store_path}. "
+            f"interrupted after {made}{scouted}; all that is finished is kept in {self.store_path}. "
             "Start the same command again to go on from there."
         )
 

@@ -96,7 +96,7 @@ def strategy(name: str | Strategy) -> Strategy:
     """
     if callable(name):
         return name
-    if name.startswith(kernel_tuner_strategies.PREFIX):
+    if isinstance(name, str) and name.startswith(kernel_tuner_strategies.PREFIX):
         return kernel_tuner_strategies.strategy(name.removeprefix(kernel_tuner_strategies.PREFIX))
     if name not in STRATEGIES:
         known = ", ".join([*STRATEGIES, f"{kernel_tuner_strategies.PREFIX}NAME"])

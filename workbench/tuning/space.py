@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from workbench.errors import ArgumentError, ConfigurationError
+from workbench.errors import ArgumentError, ConfigurationError, WorkbenchError
 from workbench.ops.variant import Restriction
 
 # A rule that looks at more combinations than this is asked about surviving points only.
@@ -109,7 +109,7 @@ class Space:
     (text) and ``holds(config, problem)``; ``problem_of(config)`` gives the problem that a configuration is used on
     (a cache's page size, for example, is both a tunable and part of the problem); ``broken(config, problem)``, where
     the owner of the rules has one, gives the broken ones for an explanation. Raises ArgumentError for a parameter
-    without values or with the same value twice.
+    without values or with the same value twice, and later for a rule that fails, say on a name that is no parameter.
     """
 
     def __init__(
@@ -119,12 +119,17 @@ class Space:
         problem_of: Callable[[Mapping], object] | None = None,
         broken: Callable[[Mapping, object], Sequence] | None = None,
     ):
-        for name, values in parameters.items():
+        self.parameters = {name: tuple(values) for name, values in parameters.items()}
+        for name, values in self.parameters.items():
+            foreign = [value for value in values if isinstance(value, list | dict | set | np.generic | np.ndarray)]
+            if foreign:
+                kind = f"{foreign[0]!r} ({type(foreign[0]).__name__})"
+                remedy = "Turn lists into tuples, and NumPy's numbers into Python's with .tolist()."
+                raise ArgumentError(f"space[{name!r}]", kind, "plain Python values", remedy)
             if not values or len(set(values)) != len(values):
                 raise ArgumentError(
                     f"space[{name!r}]", values, "one or more different values", "Correct the declaration."
                 )
-        self.parameters = {name: tuple(values) for name, values in parameters.items()}
         self.restrictions = tuple(restrictions)
         self._problem_of = problem_of or (lambda config: None)
         self._broken = broken or (
@@ -277,7 +282,15 @@ class Space:
         return self._indices
 
     def _holds(self, rule, config: Mapping) -> bool:
-        return bool(rule.holds(config, self._problem_of(config)))
+        problem = self._problem_of(config)
+        try:
+            return bool(rule.holds(config, problem))
+        except WorkbenchError:
+            raise
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}, for {dict(dict.items(config))}"
+            remedy = f"A rule is asked about every combination of {', '.join(self._names)}, whatever the others say."
+            raise ArgumentError(f"restriction {rule.name!r} ({rule.rule})", got, "True or False", remedy) from error
 
     def _table(self, rule) -> np.ndarray | None:
         """The rule's truth over the parameters that it reads, shaped to broadcast; None if they are too many."""

@@ -145,13 +145,13 @@ def text_of(run: TuningRun) -> str:
         lines.append(f"{variant.name}: {tried} of {len(space)} legal configurations ({space.raw_size} points)")
         choice = run.best_by_variant.get(variant.name)
         if choice is None:
-            lines.append("  none is correct")
+            lines += ["  none is correct"] * (tried > 0)
             continue
         default = run.default_of(variant)
         gain = f", {default.seconds / choice.seconds:.2f}x as fast as its default" if default else ""
         lines.append(f"  {choice}{gain}")
     if run.best is None:
-        lines.append("no winner: no configuration is correct on every case")
+        lines.append(f"no winner: {_nothing(run)}")
     else:
         lines.append(f"winner: {run.best}")
         if run.ties:
@@ -179,7 +179,7 @@ def html_of(run: TuningRun) -> str:
         body.append(f"<tr{style}>{cells}</tr>")
     more = f"<p>and {len(trials) - _HTML_ROWS} more: .to_frame()</p>" if len(trials) > _HTML_ROWS else ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
-    winner = "no configuration is correct on every case" if run.best is None else f"winner: {run.best}"
+    winner = _nothing(run) if run.best is None else f"winner: {run.best}"
     return (
         f"<p><b>{html.escape(run.op.name)}</b>: {html.escape(winner)}; times are {html.escape(run.time_label)}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{more}"
@@ -218,6 +218,10 @@ def plot(run: TuningRun, ax=None):
     if run.ranking:
         ax.legend()
     return ax
+
+
+def _nothing(run: TuningRun) -> str:
+    return "no configuration is correct on every case" if run.trials else "nothing was tried"
 
 
 def _winning(run: TuningRun) -> set[int]:

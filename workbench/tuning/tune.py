@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from workbench.errors import ArgumentError
-from workbench.tuning import replay, search
+from workbench.tuning import arguments, replay, search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
-from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
+from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
 from workbench.tuning.live import LiveTuning
-from workbench.tuning.measure import Limits
+from workbench.tuning.measure import Limits, check_limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
-from workbench.tuning.space import Space
 from workbench.tuning.store import Store
 
 QUICK_CONFIGURATIONS = 8
@@ -59,7 +57,7 @@ def tune(
     Args:
         op: name or `Op`.
         cases: name or `Case`, or several; default the op's first (quick) one.
-        variants: names or values; default every variant that has something to tune.
+        variants: name or `Variant`, or several; default every variant that has something to tune.
         device: "auto", "sim", "cuda" or a device; "replay:FILE" for a recorded sweep that answers instead of one.
             Nothing is compiled, run, stored or recorded in a replay, whatever ``record`` says, and arguments that say
             how (model, store, retry_failed, limits, executor, isolation="process") are refused.
@@ -93,6 +91,7 @@ def tune(
     """
     check_executor(executor)
     check_isolation(isolation)
+    check_limits(limits)
     if quick and strategy == "exhaustive" and budget is None:
         strategy, budget = "random", QUICK_CONFIGURATIONS
     plan, allowed = search.strategy(strategy), search.budget_of(budget)
@@ -111,10 +110,10 @@ def tune(
         )
         job = replay.ReplayJob(replayed, plan, allowed, seed)
     else:
-        op = _op(op)
-        cases = _cases(op, cases)
-        device, model = _device(device, model)
-        spaces, notes = _spaces(op, variants, cases, device.arch)
+        op = arguments.op_of(op)
+        cases = arguments.cases_of(op, cases)
+        device, model = arguments.device_of(device, model)
+        spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
         if background and isinstance(store, Store):
             store = store.path  # a connection belongs to the thread that opened it
         job = TuningJob(
@@ -144,67 +143,3 @@ def tune(
     if run.interrupted:
         print(run.how_to_go_on, file=sys.stderr)
     return run
-
-
-def _op(op):
-    if not isinstance(op, str):
-        return op
-    from workbench import ops
-
-    return ops.get(op)
-
-
-def _cases(op, cases) -> tuple:
-    if cases is None:
-        cases = [next(iter(op.cases))]
-    elif isinstance(cases, str) or not isinstance(cases, Sequence):
-        cases = [cases]
-    if not cases:
-        raise ArgumentError("cases", "[]", "one or more cases", f"The cases of {op.name}: {', '.join(op.cases)}.")
-    found = tuple(op.case(case) if isinstance(case, str) else case for case in cases)
-    if len({case.name for case in found}) < len(found):
-        names = [case.name for case in found]
-        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
-    return found
-
-
-def _device(device, model) -> tuple:
-    """The device to run on and the device model to predict for."""
-    from workbench import devices
-
-    found = devices.get(device) if isinstance(device, str) else device
-    if found.name != "sim":
-        if model is not None:
-            raise ArgumentError("model", model, "None on a GPU", "Times are measured there, not predicted.")
-        gpu = sys.modules["torch"].cuda.get_device_name() if found.name == "cuda" else ""
-        return found, model_of_gpu(gpu) or device_model()
-    model = device_model(model)
-    if found.arch != model.arch:
-        from workbench.devices.sim import Simulator
-
-        found = Simulator(arch=model.arch)
-    return found, model
-
-
-def _spaces(op, variants, cases: Sequence, arch: str) -> tuple[dict, list[str]]:
-    """The space of each variant that can be tuned, and a note on each that was left out."""
-    named = variants is not None
-    if isinstance(variants, str) or (named and not isinstance(variants, Sequence)):
-        variants = [variants]
-    chosen = [op.variant(v) if isinstance(v, str) else v for v in variants] if named else op.variants
-    spaces, notes = {}, []
-    for variant in chosen:
-        if not named and not variant.space:
-            continue
-        space = Space.of(variant, *cases, arch=arch)
-        if len(space):
-            spaces[variant] = space
-            continue
-        note = f"{variant.name}: {space.explain_emptiness()}"
-        if named:
-            raise ArgumentError("variants", variant.name, "variants with a legal configuration", note)
-        notes.append(note)
-    if not spaces:
-        what = "; ".join(notes) or f"{op.name} has no variant with something to tune"
-        raise ArgumentError("variants", "none left", "variants with a legal configuration", what)
-    return spaces, notes

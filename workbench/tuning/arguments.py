@@ -1,0 +1,98 @@
+"""What `tune` is called with, made out: names looked up, one or several alike, what cannot be used refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from workbench.errors import ArgumentError
+from workbench.ops.op import Op
+from workbench.ops.variant import Variant
+from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
+from workbench.tuning.space import Space
+
+
+def listed(given: object) -> list:
+    """One thing, or any iterable of several, as a list."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return list(given) if several else [given]
+
+
+def op_of(op: str | Op) -> Op:
+    """The op, which may be named."""
+    from workbench import ops
+
+    if isinstance(op, str):
+        return ops.get(op)
+    if not isinstance(op, Op):
+        raise ArgumentError("op", type(op).__name__, f"a name ({', '.join(ops.OPS)}) or an Op", "Name one of these.")
+    return op
+
+
+def cases_of(op: Op, cases: object) -> tuple:
+    """The cases, each of which may be named; the op's first one for None."""
+    given = listed(cases) if cases is not None else [next(iter(op.cases))]
+    known = f"The cases of {op.name}: {', '.join(op.cases)}."
+    if not given:
+        raise ArgumentError("cases", "[]", "one or more cases", known)
+    found = tuple(op.case(case) if isinstance(case, str) else case for case in given)
+    for case in found:
+        if not hasattr(case, "problem"):
+            raise ArgumentError("cases", type(case).__name__, "names and cases", known)
+    if len({case.name for case in found}) < len(found):
+        names = [case.name for case in found]
+        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
+    return found
+
+
+def device_of(device: object, model: str | DeviceModel | None) -> tuple:
+    """The device to run on, which may be named, and the device model to predict for."""
+    from workbench import devices
+
+    found = device if hasattr(device, "arch") else devices.get(device)
+    if found.name != "sim":
+        if model is not None:
+            raise ArgumentError("model", model, "None on a GPU", "Times are measured there, not predicted.")
+        gpu = sys.modules["torch"].cuda.get_device_name() if found.name == "cuda" else ""
+        return found, model_of_gpu(gpu) or device_model()
+    model = device_model(model)
+    if found.arch != model.arch:
+        from workbench.devices.sim import Simulator
+
+        found = Simulator(arch=model.arch)
+    return found, model
+
+
+def spaces_of(op: Op, variants: object, cases: Sequence, arch: str) -> tuple[dict[Variant, Space], list[str]]:
+    """The space of each variant that can be tuned, and a note on each that was left out.
+
+    Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
+    """
+    named = variants is not None
+    chosen = [_variant_of(op, variant) for variant in listed(variants)] if named else op.variants
+    spaces, notes = {}, []
+    for variant in chosen:
+        if not named and not variant.space:
+            continue
+        space = Space.of(variant, *cases, arch=arch)
+        if len(space):
+            spaces[variant] = space
+            continue
+        note = f"{variant.name}: {space.explain_emptiness()}"
+        if named:
+            raise ArgumentError("variants", variant.name, "variants with a legal configuration", note)
+        notes.append(note)
+    if not spaces:
+        what = "; ".join(notes) or f"{op.name} has {', '.join(variant.name for variant in op.variants)}"
+        raise ArgumentError("variants", "none left", "variants with something to tune and a legal configuration", what)
+    return spaces, notes
+
+
+def _variant_of(op: Op, variant: object) -> Variant:
+    if isinstance(variant, str):
+        return op.variant(variant)
+    if not isinstance(variant, Variant) or variant.op != op.name:
+        got = f"{variant.op}/{variant.name}" if isinstance(variant, Variant) else type(variant).__name__
+        remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
+        raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
+    return variant
