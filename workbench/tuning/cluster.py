@@ -48,7 +48,8 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.tuning import tasks
 from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
 from workbench.tuning.measure import DeviceLostError
-from workbench.tuning.tasks import Answer, Shipped, Stamp, Task, run_task
+from workbench.tuning.shipping import Shipments
+from workbench.tuning.tasks import Answer, Stamp, Task, run_task
 from workbench.tuning.trial import Trial
 
 IN_FLIGHT = 128
@@ -85,7 +86,7 @@ class ClusterAttempts(Attempts):
         self._executor = executor
         self._run = uuid.uuid4().hex
         self._renewed: Executor | None = None
-        self._packed: dict[int, Shipped] = {}
+        self._shipments = Shipments()
         self._running: dict[Future, Attempt] = {}
         self._lost: list[Attempt] = []
         self._suspects: deque[list[Attempt]] = deque()
@@ -142,10 +143,10 @@ class ClusterAttempts(Attempts):
     def _submit(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             task = Task(
-                variant=self._shipped(attempt.variant),
+                variant=self._shipments.of(attempt.variant),
                 config=attempt.config,
-                case=self._shipped(attempt.case),
-                device=self._shipped(self._device),
+                case=self._shipments.of(attempt.case),
+                device=self._shipments.of(self._device),
                 model=self._model,
                 limits=self._limits,
                 isolation=self._isolation,
@@ -159,12 +160,6 @@ class ClusterAttempts(Attempts):
                 self._renew()
                 future = self._executor.submit(run_task, task)
             self._running[future] = attempt
-
-    def _shipped(self, value) -> Shipped:
-        """For all tasks the same one: it is packed once."""
-        if id(value) not in self._packed:
-            self._packed[id(value)] = Shipped(value)
-        return self._packed[id(value)]
 
     def _try_again(self) -> None:
         """Find among those that were under way when a worker was lost the one that ends it."""

@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
-from workbench.ops.variant import Variant
 from workbench.tuning import by_value
 from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
@@ -29,7 +28,7 @@ from workbench.tuning.measure import (
     evaluate,
     resources_of,
 )
-from workbench.tuning.shipping import Shipped
+from workbench.tuning.shipping import Shipments, Shipped
 from workbench.tuning.trial import Trial, canonical
 from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 
@@ -102,7 +101,7 @@ class InWorker:
         self._limits = limits or Limits()
         self._device_name, self._arch = device.name, device.arch
         self._setting = pickle.dumps((Shipped(device), model, self._limits))
-        self._shipped: dict[object, bytes] = {}
+        self._shipments = Shipments()
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
         self._closed = False
         self._worker.start()
@@ -149,15 +148,11 @@ class InWorker:
         self._worker.close()
         self._compiler.close()
 
-    def _sent(self, value) -> bytes:
-        """A variant or a case as bytes, the same each time."""
-        key = value if isinstance(value, Variant) else (type(value), canonical(value.to_dict()))
-        if key not in self._shipped:
-            try:
-                self._shipped[key] = pickle.dumps(Shipped(value))
-            except WorkbenchError as error:
-                raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
-        return self._shipped[key]
+    def _sent(self, value) -> Shipped:
+        try:
+            return self._shipments.of(value).packed()
+        except WorkbenchError as error:
+            raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
     def _ended(self, variant, config, case, compiled, outcome: str, message: str, started: float) -> Trial:
         kernels = compiled.kernels if compiled else ()
@@ -218,25 +213,20 @@ def _measurer(setting: bytes) -> InProcess:
     return InProcess(device.value, model, limits)
 
 
-def _arrived(content: bytes):
-    """The variant or case that was sent; it remembers its kernels, or its reference, from call to call."""
-    return pickle.loads(content).value
-
-
-def _compile_there(setting: bytes, variant: bytes, config: dict, problem: bytes) -> Compiled:
-    return _measurer(setting).compile(_arrived(variant), config, by_value.loads(problem))
+def _compile_there(setting: bytes, variant: Shipped, config: dict, problem: bytes) -> Compiled:
+    return _measurer(setting).compile(variant.value, config, by_value.loads(problem))
 
 
 def _evaluate_there(
-    setting: bytes, variant: bytes, config: dict, case: bytes, compiled: Compiled | None
+    setting: bytes, variant: Shipped, config: dict, case: Shipped, compiled: Compiled | None
 ) -> tuple[Trial, bool]:
     """The trial, and whether it left this process's GPU context unusable."""
     try:
-        return _measurer(setting).evaluate(_arrived(variant), config, _arrived(case), compiled), False
+        return _measurer(setting).evaluate(variant.value, config, case.value, compiled), False
     except DeviceLostError as error:
         return error.trial, True
 
 
-def _time_again_there(setting: bytes, leaders: list, case: bytes, rounds: int) -> list[tuple[float, ...]]:
-    made = [(_arrived(variant), config) for variant, config in leaders]
-    return _measurer(setting).time_again(made, _arrived(case), rounds)
+def _time_again_there(setting: bytes, leaders: list, case: Shipped, rounds: int) -> list[tuple[float, ...]]:
+    made = [(variant.value, config) for variant, config in leaders]
+    return _measurer(setting).time_again(made, case.value, rounds)

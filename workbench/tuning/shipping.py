@@ -33,10 +33,25 @@ class Shipped:
         """The variant, case or device."""
         return self._value if self._value is not None else _made(self._content)
 
-    def __reduce__(self):
+    def packed(self) -> Shipped:
+        """The same, pickled now: what cannot be sent raises here."""
         if self._content is None:
             self._content = pickle.dumps(_recipe(self._value))
-        return Shipped, (None, self._content)
+        return self
+
+    def __reduce__(self):
+        return Shipped, (None, self.packed()._content)
+
+
+class Shipments:
+    """One `Shipped` for each value, however often it is sent: what is packed is kept."""
+
+    def __init__(self):
+        self._by_id: dict[int, Shipped] = {}  # an id stays that of its value, which is kept with it
+
+    def of(self, value: object) -> Shipped:
+        """The value, to be sent."""
+        return self._by_id.setdefault(id(value), Shipped(value))
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
