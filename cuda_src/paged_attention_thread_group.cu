@@ -69,7 +69,8 @@ __device__ __forceinline__ void accumulate_page(float (&rows)[ROWS_PER_THREAD], 
 #pragma unroll
     for (int i = 0; i < ROWS_IN_FLIGHT; ++i) {
       const int row = lane / LANES_PER_ROW + (first + i) * ROWS_PER_STEP;
-      if (HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE) value[i].load(page + row * BLOCK_SIZE + token);
+      if (HEAD_SIZE % ROWS_PER_STEP != 0 && row >= HEAD_SIZE) break;
+      value[i].load(page + row * BLOCK_SIZE + token);
     }
     if (token + V_VEC_SIZE > count) {  // an unused slot may hold NaN: a weight of zero is not enough, 0 * NaN is NaN
 #pragma unroll
@@ -77,8 +78,8 @@ __device__ __forceinline__ void accumulate_page(float (&rows)[ROWS_PER_THREAD], 
     }
 #pragma unroll
     for (int i = 0; i < ROWS_IN_FLIGHT; ++i) {
-      const int row = lane / LANES_PER_ROW + (first + i) * ROWS_PER_STEP;
-      if (HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE) rows[first + i] += dot(weight, value[i]);
+      if (HEAD_SIZE % ROWS_PER_STEP != 0 && lane / LANES_PER_ROW + (first + i) * ROWS_PER_STEP >= HEAD_SIZE) break;
+      rows[first + i] += dot(weight, value[i]);
     }
   }
 }

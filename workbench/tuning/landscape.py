@@ -24,6 +24,8 @@ OUTCOME_STYLES = {
     "crash": ("#000000", "X"),
 }
 UNTRIED, RESTRICTED = "untried", "restricted"
+_MANY = 300
+"""More points than so many are drawn smaller."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ def draw_cells(grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, lab
 def draw_history(trials: Sequence[Trial], label: str, ax=None):
     """Draw the time of each trial in the order given, what failed above them, and the best so far; returns the axes."""
     pyplot = _pyplot()
+    from matplotlib.ticker import LogLocator, NullLocator
+
     if ax is None:
         _, ax = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
     times = [trial.seconds * 1e6 for trial in trials if trial.seconds is not None]
@@ -143,7 +147,8 @@ def draw_history(trials: Sequence[Trial], label: str, ax=None):
         here = [(at, t.seconds) for at, t in enumerate(trials, 1) if t.outcome == outcome]
         if here:
             heights = [above if seconds is None else seconds * 1e6 for _, seconds in here]
-            ax.plot([at for at, _ in here], heights, marker, color=colour, markersize=5, label=f"{len(here)} {outcome}")
+            style = {"color": colour, "markersize": 5 if len(trials) <= _MANY else 2.5}
+            ax.plot([at for at, _ in here], heights, marker, **style, label=f"{len(here)} {outcome}")
     best, steps = float("inf"), []
     for at, trial in enumerate(trials, 1):
         if trial.seconds is not None:
@@ -152,9 +157,12 @@ def draw_history(trials: Sequence[Trial], label: str, ax=None):
     if steps:
         ax.step(*zip(*steps, (len(trials), best), strict=True), where="post", color="#009E73", label="best so far")
     ax.set(xlabel="attempt", ylabel=label, yscale="log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(lambda value, _: _figure(value))
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.spines[["top", "right"]].set_visible(False)
-    if trials:
-        ax.legend(fontsize=8, loc="upper right")  # looking for the best place among many points takes seconds
+    if trials:  # above the points: looking for the best place among many takes seconds
+        ax.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, borderaxespad=0)
     return ax
 
 
