@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
+        os.environ.pop("WORKBENCH_CACHE", None)
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
@@ -75,4 +76,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder as the workbench's home, so that nothing comes from an earlier run's cache."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("WORKBENCH_CACHE", raising=False)
     return tmp_path / "home"

@@ -128,3 +128,21 @@ def test_a_limit_that_is_no_number_is_refused(fresh_home: Path, monkeypatch: pyt
     monkeypatch.setenv("WORKBENCH_CACHE_BYTES", "2 GB")
     with pytest.raises(ArgumentError, match="whole number of bytes"):
         disk_cache.limit_bytes()
+
+
+def test_a_temporary_home_ends_with_its_process_and_leaves_compilations_where_they_are(fresh_home: Path):
+    code = "\n".join(
+        (
+            "from workbench.home import home, temporary_home",
+            "from workbench.toolchain import disk_cache",
+            "temporary_home()",
+            "(home() / 'tuned').mkdir()",
+            "disk_cache.store(disk_cache.content_key('it'), {'ptx': b'kept'})",
+            "print(home())",
+        )
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert told
+    assert Path(told) != fresh_home
+    assert not Path(told).exists()
+    assert disk_cache.load(disk_cache.content_key("it")) == {"ptx": b"kept"}

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import torch
 
@@ -157,15 +158,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _home(folder: str) -> Iterator[None]:
-    before = os.environ.get("WORKBENCH_HOME")
-    os.environ["WORKBENCH_HOME"] = folder
-    try:
+    with mock.patch.dict(os.environ, WORKBENCH_HOME=folder, WORKBENCH_CACHE=f"{folder}/cache"):
         yield
-    finally:
-        if before is None:
-            del os.environ["WORKBENCH_HOME"]
-        else:
-            os.environ["WORKBENCH_HOME"] = before
 
 
 @dataclass(frozen=True)

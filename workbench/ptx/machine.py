@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from workbench.errors import DeviceUnavailableError
-from workbench.ptx import _core as _baseline
+from workbench.ptx import _core as _first
 
 
 class Opcode(NamedTuple):
@@ -25,15 +25,25 @@ class Opcode(NamedTuple):
 
 
 def _choose() -> ModuleType:
-    """The x86-64-v3 build where the processor has it; WORKBENCH_PTX_CORE=baseline or v3 overrides."""
+    """The x86-64-v3 build where the processor has it; WORKBENCH_PTX_CORE=baseline or v3 overrides.
+
+    An editable install has one build, for the processor that it was compiled on.
+    """
     wanted = os.environ.get("WORKBENCH_PTX_CORE", "")
     if wanted not in ("", "baseline", "v3"):
         raise DeviceUnavailableError(
             f"WORKBENCH_PTX_CORE={wanted!r}: allowed are 'baseline' and 'v3'; unset it to choose by CPU."
         )
-    if wanted == "baseline" or (not wanted and not _baseline.supports_v3()):
-        return _baseline
-    if not _baseline.supports_v3():
+    if _first.TARGET != "baseline":
+        if wanted == "baseline":
+            raise DeviceUnavailableError(
+                "WORKBENCH_PTX_CORE=baseline, but an editable install has a core for its own processor only, here "
+                f"{_first.TARGET}: unset the variable, or install without -e."
+            )
+        return _first
+    if wanted == "baseline" or (not wanted and not _first.supports_v3()):
+        return _first
+    if not _first.supports_v3():
         raise DeviceUnavailableError(
             "WORKBENCH_PTX_CORE=v3, but this processor lacks AVX2, FMA or BMI2: unset the variable."
         )

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from workbench.errors import ArgumentError
 from workbench.files import replace_file
-from workbench.home import home
+from workbench.home import cache_folder
 
 # Raised whenever the meaning of a stored entry changes; it is part of every key.
 FORMAT_VERSION = 2
@@ -37,11 +37,6 @@ _ABANDONED_SECONDS = 3600
 """Age at which a temporary file belongs to a writer that died."""
 
 _stored = itertools.count()
-
-
-def cache_folder() -> Path:
-    """Where compilations are kept: ``home()/"cache"``."""
-    return home() / "cache"
 
 
 def content_key(parts: object) -> str:

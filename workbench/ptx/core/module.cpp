@@ -12,6 +12,7 @@
 
 #include "global_shadow.hpp"
 #include "machine.hpp"
+#include "processor.hpp"
 #include "recorder.hpp"
 
 namespace nb = nanobind;
@@ -230,15 +231,6 @@ nb::list table_rows() {
                                entry.destinations, entry.sources));
   }
   return rows;
-}
-
-bool supports_v3() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("f16c");
-#else
-  return false;
-#endif
 }
 
 }  // namespace
