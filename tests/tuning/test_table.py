@@ -171,6 +171,8 @@ def test_a_damaged_table_names_its_file_and_the_remedy(text):
         find()
     with pytest.raises(StoreError):
         write(entry(2))
+    with pytest.raises(StoreError):
+        table.check_usable(SIM_TABLE)
     assert path.read_text() == text, "it is left for its owner to look at"
 
 

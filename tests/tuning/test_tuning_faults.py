@@ -69,7 +69,10 @@ def test_a_case_that_does_not_fit_memory_ends_the_run_and_keeps_what_is_finished
 def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKBENCH_HOME", "/proc/self/nothing")  # not even root can write there
     with pytest.raises(StoreError, match=r"/proc/self/nothing.*WORKBENCH_HOME"):
-        tune_steps()
+        tune_steps(record=False)
+    with pytest.raises(StoreError, match=r"tuned table /proc/self/nothing.*WORKBENCH_HOME"):
+        tune_steps(store=tmp_path / "store.sqlite", background=True)
+    assert not (tmp_path / "store.sqlite").exists(), "known before the search"
     run = tune_steps(store=tmp_path / "store.sqlite", record=False)
     assert len(run.trials) == 12, "a store elsewhere is enough"
 

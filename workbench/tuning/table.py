@@ -29,7 +29,19 @@ from workbench.ops.tuned import (
 )
 from workbench.tuning.device_models import DEFAULT_MODEL, DeviceModel
 
-__all__ = ["SIM_TABLE", "Entry", "Table", "Tuned", "lookup", "name_for", "read_table", "record", "slug", "table_name"]
+__all__ = [
+    "SIM_TABLE",
+    "Entry",
+    "Table",
+    "Tuned",
+    "check_usable",
+    "lookup",
+    "name_for",
+    "read_table",
+    "record",
+    "slug",
+    "table_name",
+]
 
 
 def name_for(device, model: DeviceModel) -> str:
@@ -37,6 +49,14 @@ def name_for(device, model: DeviceModel) -> str:
     if device.name != "sim":
         return table_name(device)
     return SIM_TABLE if model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
+
+
+def check_usable(name: str) -> None:
+    """Raise StoreError if results for a device cannot be recorded: better known before a long search than after it."""
+    path = user_folder() / f"{name}.json"
+    with _locked(path):
+        if path.exists():
+            read_table(path)
 
 
 def record(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from workbench.tuning import arguments, replay, search
+from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
 from workbench.tuning.device_models import DeviceModel
@@ -114,6 +114,8 @@ def tune(
         cases = arguments.cases_of(op, cases)
         device, model = arguments.device_of(device, model)
         spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
+        if record:
+            table.check_usable(table.name_for(device, model))
         if background and isinstance(store, Store):
             store = store.path  # a connection belongs to the thread that opened it
         job = TuningJob(
