@@ -77,6 +77,22 @@ def test_an_error_is_one_message_and_exit_code_2(workbench):
     assert "Traceback" not in done.output
 
 
+def test_a_sweep_is_saved_under_a_name_that_will_do_and_only_when_it_is_whole(workbench, monkeypatch, tmp_path):
+    from workbench.tuning import ProgressBar
+    from workbench.tuning.sweep import shipped
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressBar, "__call__", interrupt)
+    kept = tmp_path / "kept.json"
+    command = ("tune", shipped()[0].split("-")[0], "--device", f"replay:{shipped()[0]}", "--save")
+    refused = workbench(*command, str(tmp_path / "kept.txt"))
+    assert (refused.exit_code, "ending in .json.gz or .json" in refused.output) == (2, True), "before anything is tried"
+    assert workbench(*command, str(kept)).exit_code == 130
+    assert not kept.exists()
+
+
 def test_isolation_reaches_the_tuner(workbench, monkeypatch):
     from workbench.tuning import isolation
 

@@ -104,35 +104,37 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
 
     Interrupt it whenever you like: the same command goes on where it stopped.
     """
+    from contextlib import closing
+
     from rich.console import Console
 
     from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
+    from workbench.tuning.sweep import check_path, sweep_of
 
-    bar = ProgressBar()
-    result = run(
-        op,
-        list(cases) or None,
-        variants=list(variants) or None,
-        device=device,
-        strategy=strategy,
-        budget=budget,
-        store=store,
-        quick=quick,
-        retry_failed=retry_failed,
-        isolation=isolation,
-        progress=bar,
-    )
-    bar.close()
+    if save:
+        check_path(save)
+    with closing(ProgressBar()) as bar:
+        result = run(
+            op,
+            list(cases) or None,
+            variants=list(variants) or None,
+            device=device,
+            strategy=strategy,
+            budget=budget,
+            store=store,
+            quick=quick,
+            retry_failed=retry_failed,
+            isolation=isolation,
+            progress=bar,
+        )
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(summary_table(result))
     console.print(str(result))
-    if save:
-        from workbench.tuning.sweep import sweep_of
-
-        console.print(f"sweep written to {sweep_of(result).save(save)}")
     if result.interrupted:
         sys.exit(130)
+    if save:
+        console.print(f"sweep written to {sweep_of(result).save(save)}")
 
 
 @main.command()

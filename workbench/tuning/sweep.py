@@ -89,9 +89,7 @@ class Sweep:
 
     def save(self, path: str | Path) -> Path:
         """Write it to a .json or .json.gz file. Raises ArgumentError for another kind of file."""
-        path = Path(path)
-        if not path.name.endswith(SUFFIXES):
-            raise ArgumentError("path", str(path), f"a file ending in {' or '.join(SUFFIXES)}", "Rename it.")
+        path = check_path(path)
         record = {"format": FORMAT, "kind": "workbench sweep", "label": self.label}
         record |= {name: getattr(self, name) for name in _HEADER}
         record["parameters"] = {name: list(values) for name, values in self.parameters.items()}
@@ -103,6 +101,14 @@ class Sweep:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
         return path
+
+
+def check_path(path: str | Path) -> Path:
+    """The path, if a sweep can be written under this name. Raises ArgumentError for another kind of file."""
+    path = Path(path)
+    if not path.name.endswith(SUFFIXES):
+        raise ArgumentError("path", str(path), f"a file ending in {' or '.join(SUFFIXES)}", "Rename it.")
+    return path
 
 
 def sweep_of(run, variant: str | None = None, case: str | None = None) -> Sweep:
