@@ -72,10 +72,9 @@ class TuningJob:
             run = scouting.run(progress, stop)
             scouted += len(run.trials)
             if run.interrupted:
-                run = self.result((), new=0, reused=0, interrupted=True, store_path=run.store_path)
-                break
-        else:
-            run = self._search(progress, stop)
+                where = {"store_path": run.store_path, "seconds": time.monotonic() - begun}
+                return self.result((), new=0, reused=0, interrupted=True, scouted=scouted, **where)
+        run = self._search(progress, stop)
         return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
 
     def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
