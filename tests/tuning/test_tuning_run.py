@@ -52,6 +52,13 @@ def test_one_wrong_case_is_enough_to_lose():
     assert run.outcomes == {"ok": 2, "wrong_result": 2}
 
 
+def test_what_has_no_time_wins_nothing_and_says_why():
+    run = tune("copy_blocks", variants="torch", device="sim")
+    assert (run.best, run.outcomes) == (None, {"ok": 1})
+    assert "  computed by torch on the CPU: there is no kernel to predict a time for" in str(run).splitlines()
+    assert "no configuration has a time" in run._repr_html_()
+
+
 # -- arguments and results --------------------------------------------------------------------------------------
 
 
@@ -70,7 +77,7 @@ def yields_a_configuration(space, start, rng):
         ({"cases": []}, "one or more"),
         ({"cases": [None]}, "cases: got NoneType"),
         ({"cases": ["small", "small"]}, "different names"),
-        ({"cases": toy.ToyCase(layout="other")}, "supported takes 12"),
+        ({"cases": toy.ToyCase(layout="other")}, r"supported \(layout 'other' is one of flat\) takes 12"),
         ({"variants": "other"}, "steps"),
         ({"variants": []}, "variants: got none left.*has steps"),
         ({"variants": toy.scale_variant()}, "variants: got scale/cuda_scale"),

@@ -155,9 +155,10 @@ class Space:
         def broken(config: Mapping, each: tuple) -> list:
             return list({rule.name: rule for problem in each for rule in variant.broken(config, problem)}.values())
 
+        lacking = {rule.rule: None for case in cases for rule in variant.unsupported(case.problem(arch=arch))}
         supported = Restriction(
             "supported",
-            "the problem's layout, dtype and features are among the variant's",
+            "; ".join(lacking) or "the problem's layout, dtype and features are among the variant's",
             lambda config, problem: not variant.unsupported(problem),
         )
         return cls(variant.space, [for_all(rule) for rule in (supported, *variant.restrictions)], problems, broken)
@@ -216,8 +217,11 @@ class Space:
 
     def explain_emptiness(self) -> str:
         """Which rules leave nothing over, for an error message about an empty space."""
-        counts = ", ".join(f"{name} takes {count}" for name, count in self.rejected.items() if count)
-        return f"all {self.raw_size} points are restricted: {counts}"
+        taken = self.rejected
+        rules = (
+            f"{rule.name} ({rule.rule}) takes {taken[rule.name]}" for rule in self.restrictions if taken[rule.name]
+        )
+        return f"all {self.raw_size} points are restricted: {', '.join(rules)}"
 
     def neighbours(self, config: Mapping, *, adjacent: bool = True) -> list[dict]:
         """Legal configurations that differ from ``config`` in one parameter.

@@ -145,7 +145,7 @@ def text_of(run: TuningRun) -> str:
         lines.append(f"{variant.name}: {tried} of {len(space)} legal configurations ({space.raw_size} points)")
         choice = run.best_by_variant.get(variant.name)
         if choice is None:
-            lines += ["  none is correct"] * (tried > 0)
+            lines += [f"  {_why_none(run, variant.name)}"] * (tried > 0)
             continue
         default = run.default_of(variant)
         gain = f", {default.seconds / choice.seconds:.2f}x as fast as its default" if default else ""
@@ -221,7 +221,16 @@ def plot(run: TuningRun, ax=None):
 
 
 def _nothing(run: TuningRun) -> str:
-    return "no configuration is correct on every case" if run.trials else "nothing was tried"
+    if not run.trials:
+        return "nothing was tried"
+    if any(trial.ok and trial.seconds is None for trial in run.trials):
+        return "no configuration has a time on every case"
+    return "no configuration is correct on every case"
+
+
+def _why_none(run: TuningRun, variant: str) -> str:
+    untimed = (trial.message for trial in run.trials if trial.variant == variant and trial.ok and trial.seconds is None)
+    return next(untimed, "none is correct")
 
 
 def _winning(run: TuningRun) -> set[int]:
