@@ -121,17 +121,18 @@ def _raising(error: Exception):
     return function
 
 
-CELL = """
+FIRST_CELL = """
 import triton
-import triton.language as tl
-from workbench.ops.values import Launch
-from workbench.ops.variant import TritonVariant
-
-FACTOR = 2
 
 @triton.jit
 def doubled(x):
     return x * 2
+"""
+
+SECOND_CELL = """
+import triton.language as tl
+from workbench.ops.values import Launch
+from workbench.ops.variant import TritonVariant
 
 @triton.jit
 def double(out, x, count, BLOCK: tl.constexpr):
@@ -155,25 +156,26 @@ VARIANT = TritonVariant(
 """
 
 
-def run_cell(text: str) -> dict:
-    """What IPython does with a cell: its text is where ``inspect`` looks for it, and in no file."""
-    name = f"/tmp/ipykernel_{os.getpid()}/{abs(hash(text))}.py"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+def run_cells(*texts: str) -> dict:
+    """What IPython does with cells: their text is where ``inspect`` looks for it, and in no file."""
     names = {"__name__": "__main__"}
-    exec(compile(text, name, "exec"), names)
+    for text in texts:
+        name = f"/tmp/ipykernel_{os.getpid()}/{abs(hash(text))}.py"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        exec(compile(text, name, "exec"), names)
     return names
 
 
-def test_a_kernel_of_a_notebook_s_cell_is_compiled_and_measured_in_a_process():
+def test_a_kernel_of_a_notebook_s_cells_is_compiled_and_measured_in_a_process():
     from workbench.ops.op import Op
     from workbench.tuning import tune
 
-    variant = run_cell(CELL)["VARIANT"]
+    variant = run_cells(FIRST_CELL, SECOND_CELL)["VARIANT"]
     op = Op("double", (variant,), {"small": toy.ToyCase(count=256)}, function=lambda: None)
     run = tune(op, device="sim", isolation="process", record=False)
     assert [trial.outcome for trial in run.trials] == ["ok", "ok"], [trial.message for trial in run.trials]
-    changed = run_cell(CELL.replace("x * 2", "x * 1"))["VARIANT"]
-    assert changed.source_hash != variant.source_hash
+    changed = run_cells(FIRST_CELL.replace("x * 2", "x * 1"), SECOND_CELL)["VARIANT"]
+    assert changed.source_hash != variant.source_hash, "a cell that it only calls into"
     wrong = Op("double", (changed,), op.cases, function=lambda: None)
     assert {trial.outcome for trial in tune(wrong, device="sim", isolation="none").trials} == {"wrong_result"}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from workbench.home import cuda_sources
@@ -52,4 +53,26 @@ def with_headers(source: Path) -> set[Path]:
         elif path.suffix == ".py":
             modules = re.findall(r"^from workbench\.ops\.(\w+)\.(\w+) import", read(path), re.MULTILINE)
             waiting += [Path(__file__).parent / op / f"{module}.py" for op, module in modules]
+    return found
+
+
+def called_files(function: Callable) -> set[Path]:
+    """The files and cells of a ``@triton.jit`` function and of all that it calls, directly or not, but Triton's own.
+
+    Between cells, and modules of one's own, there is no import that :func:`with_headers` follows.
+    """
+    found, waiting, seen = set(), [function], set()
+    while waiting:
+        plain = waiting.pop()
+        while not inspect.isfunction(plain):
+            plain = plain.fn
+        if plain in seen or plain.__module__.startswith("triton."):
+            continue
+        seen.add(plain)
+        found.add(Path(inspect.getsourcefile(plain)))
+        names, known = plain.__code__.co_names, inspect.getclosurevars(plain)
+        values = [*known.globals.values(), *known.nonlocals.values()]
+        modules = [value for value in values if inspect.ismodule(value)]
+        values += [getattr(module, name, None) for module in modules for name in names]
+        waiting += [value for value in values if inspect.isfunction(getattr(value, "fn", None))]
     return found

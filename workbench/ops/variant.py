@@ -24,7 +24,7 @@ from typing import Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
-from workbench.ops.source_files import digest, stamp, with_headers
+from workbench.ops.source_files import called_files, digest, stamp, with_headers
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Launch, Restriction
 
@@ -336,6 +336,12 @@ class TritonVariant(Variant):
             while not inspect.isfunction(function):
                 function = function.fn
             object.__setattr__(self, "source", Path(inspect.getsourcefile(function)))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Also those of the functions that its functions call."""
+        called = {path for step in self._steps for path in called_files(step.function)}
+        return tuple(sorted({*super().files, *called}))
 
     @property
     def _steps(self) -> tuple[TritonStep, ...]:
