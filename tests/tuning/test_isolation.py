@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,12 @@ def test_a_kernel_of_a_notebook_s_cells_is_compiled_and_measured_in_a_process():
     assert changed.source_hash != variant.source_hash, "a cell that it only calls into"
     wrong = Op("double", (changed,), op.cases, function=lambda: None)
     assert {trial.outcome for trial in tune(wrong, device="sim", isolation="none").trials} == {"wrong_result"}
+
+
+def test_a_variant_is_made_of_the_cells_of_its_functions_too():
+    cells = [f"def macros(config, problem):\n    return dict(config, MODE={mode})\n" for mode in (0, 1)]
+    variants = [replace(toy.scale_variant(), macros=run_cells(cell)["macros"]) for cell in cells]
+    assert len({variant.source_hash for variant in variants}) == 2
 
 
 def test_what_cannot_be_sent_is_an_error_that_names_the_way_out():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import linecache
@@ -76,3 +77,14 @@ def called_files(function: Callable) -> set[Path]:
         values += [getattr(module, name, None) for module in modules for name in names]
         waiting += [value for value in values if inspect.isfunction(getattr(value, "fn", None))]
     return found
+
+
+def written_in(functions: Iterable[object]) -> set[Path]:
+    """The files and cells in which somebody's own functions are written; those of the workbench are found by import.
+
+    What is no function, or has no text, is passed over.
+    """
+    plain = (function.func if isinstance(function, functools.partial) else function for function in functions)
+    own = (f for f in plain if inspect.isfunction(f) and not f.__module__.startswith("workbench."))
+    found = {inspect.getsourcefile(function) for function in own}
+    return {Path(name) for name in found if name and linecache.getlines(name)}

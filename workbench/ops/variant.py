@@ -24,7 +24,7 @@ from typing import Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
-from workbench.ops.source_files import called_files, digest, stamp, with_headers
+from workbench.ops.source_files import called_files, digest, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Launch, Restriction
 
@@ -225,8 +225,11 @@ class Variant:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file of ours that the variant is made of: declaration, kernel source, headers, what they share."""
-        return tuple(sorted(with_headers(self.declaration) | with_headers(self.source)))
+        """Every file that the variant is made of: declaration, kernel source, headers, what they share, and the files
+        and cells of somebody's own functions that it holds."""
+        parts = (self, *self.restrictions, *getattr(self, "then", ()))
+        functions = (value for part in parts for value in vars(part).values())
+        return tuple(sorted(with_headers(self.declaration) | with_headers(self.source) | written_in(functions)))
 
     @property
     def source_hash(self) -> str:
