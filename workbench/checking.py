@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import KernelFault, KernelTimeout, WorkbenchError
+from workbench.errors import KernelFault
 
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
@@ -181,14 +181,14 @@ def check_kernel(
     return CheckReport(compiled.label, _together(report.findings, before), report)
 
 
-def _rehearse(program: Any, values: Sequence[object], launch: Any) -> tuple[list[Finding], WorkbenchError | None]:
+def _rehearse(program: Any, values: Sequence[object], launch: Any) -> tuple[list[Finding], KernelFault | None]:
     """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back."""
     arrays = [value for value in (*values, *program.variables.values()) if _is_writable(value)]
     kept = [array.clone() if hasattr(array, "clone") else array.copy() for array in arrays]
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
             return launch(last_warp_first=True).findings, None
-    except (KernelFault, KernelTimeout) as error:
+    except KernelFault as error:
         return [], error
     finally:
         for array, old in zip(arrays, kept, strict=True):

@@ -32,13 +32,15 @@ def trace(
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
-        arch: the architecture to compile for; the machine runs sm_80 and sm_89 code.
+        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine has all that sm_89 has, of what came later
+            neither TMA nor wgmma nor clusters.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
 
     Raises:
         UnknownNameError: no such op, variant or case.
         ArgumentError: a torch variant, which has no kernel.
         ConfigurationError: an illegal configuration; names the rule.
+        UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
     """
     found = ops.get(op)
     chosen, case = found.variant(variant), found.case(case)

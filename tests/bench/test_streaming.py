@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from workbench import devices
 from workbench.bench import machine, streaming
+from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, WrongResultError
 from workbench.tuning.gpu_state import throttle_reasons
 
@@ -20,13 +22,13 @@ def words(chunks):
 
 def test_every_byte_is_read_once_in_whole_sectors(monkeypatch):
     reports = []
-    launch = devices.sim.Simulator.launch
+    launch = Simulator.launch
 
     def counting(self, *args, **options):
         reports.append(launch(self, *args, **options | {"statistics": True}))
         return reports[-1]
 
-    monkeypatch.setattr(devices.sim.Simulator, "launch", counting)
+    monkeypatch.setattr(Simulator, "launch", counting)
     data = words(chunks=7)  # three turns of two blocks, and one block more
     read, total = streaming.reader(data, CONFIG, 1, "sim")
     read()
@@ -87,3 +89,16 @@ def test_what_holds_the_clocks_down_is_named(bits, reasons):
 def test_without_nvidia_smi_nothing_is_claimed(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert machine.gpu_state() == {}
+
+
+@pytest.mark.parametrize(("uuid", "known"), [("12", True), ("34", False)])
+def test_the_state_is_that_of_torchs_current_gpu(monkeypatch, tmp_path, uuid, known):
+    """Of several GPUs nvidia-smi tells all, the first one first; a power that cannot be read is left out."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\n[ "$1" = --id=GPU-12 ] && echo "1410, 1593, 61, [N/A], 0x0000000000000004"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuid))
+    state = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61.0, "throttled_by": ["power cap"]}
+    assert machine.gpu_state() == (state if known else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 import subprocess
 from collections.abc import Iterable
 from typing import Any
@@ -36,7 +37,10 @@ def gpu_facts() -> dict[str, Any]:
 
 
 def gpu_state() -> dict[str, Any]:
-    """Clocks, temperature, power and what holds the clocks down, as ``nvidia-smi`` says now; {} where it does not."""
+    """Clocks, temperature, power and what holds the clocks of torch's current GPU down, as ``nvidia-smi`` says now.
+
+    {} where it says nothing. (Not NVML's Python binding: a benchmark of peers need not have it.)
+    """
     found = _query(list(_STATE.values()))
     state: dict[str, Any] = {}
     for name, query in _STATE.items():
@@ -68,7 +72,14 @@ def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _query(fields: list[str]) -> dict[str, str]:
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    """What nvidia-smi says of torch's current GPU; {} without nvidia-smi, or where it does not know a field."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    import torch
+
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    command = [program, f"--id=GPU-{uuid}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

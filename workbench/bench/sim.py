@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench import ops, ptx
 from workbench.bench import long_kernel
-from workbench.errors import WorkbenchError, WrongResultError
+from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
 CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
@@ -89,8 +89,13 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
         repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
 
     Raises:
+        MissingToolError: peers without Numba.
         WrongResultError: an output misses its bound; nothing is reported then.
     """
+    if peers and importlib.util.find_spec("numba") is None:
+        raise MissingToolError(
+            'Numba is not installed: python -m pip install -e ".[peers]", or --skip-peers (peers=False)'
+        )
     op = ops.get("paged_attention")
     case = op.case("small", num_heads=8, num_kv_heads=8, head_size=128, seq_lens=(context,) * 4)
     rows: list[Row] = []
@@ -213,5 +218,5 @@ def _subprocess(module: str, *arguments: str, **environment: str) -> dict:
     )
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise WorkbenchError(f"{module} failed: {reason[0]}. Numba comes with the extra 'peers'.")
+        raise WorkbenchError(f"{module} failed: {reason[0]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
