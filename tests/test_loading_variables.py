@@ -136,6 +136,7 @@ def test_what_does_not_fit_is_refused():
         module.globals["options"] = b"123"
     with pytest.raises(UnknownNameError, match=r"taps, .*counter.*device or constant memory"):
         _ = module.globals["unused"]
+    assert module.globals.get("unused") is None, "as any mapping answers"
     assert "ROWS" not in module.globals, "constexpr is no variable"
     with pytest.raises(UnknownNameError, match="use globals"):
         module.constant("counter")

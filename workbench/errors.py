@@ -26,7 +26,13 @@ class ArgumentError(WorkbenchError, ValueError):
 
 
 class UnknownNameError(ArgumentError):
-    """An op, variant, case, device or strategy that does not exist; lists the ones that do."""
+    """A name (of an op, a variant, a case, a device, a kernel …) that does not exist; lists the ones that do."""
+
+
+class UnknownKeyError(UnknownNameError, KeyError):
+    """A name that a mapping does not have; a KeyError too, so that the mapping's ``get`` answers with its default."""
+
+    __str__ = Exception.__str__  # KeyError's own is the repr of the message
 
 
 class ConfigurationError(ArgumentError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, UnknownKeyError
 from workbench.toolchain.c_types import DeclaredVariable, declared_variables
 from workbench.toolchain.demangle import demangle
 
@@ -123,7 +123,7 @@ class Variables(Mapping[str, Variable]):
     def __getitem__(self, name: str) -> Variable:
         if name not in self._symbols:
             listing = ", ".join(self._symbols) or "none"
-            raise UnknownNameError("variable", repr(name), listing, "These are in device or constant memory and used.")
+            raise UnknownKeyError("variable", repr(name), listing, "These are in device or constant memory and used.")
         return self._symbols[name][1]
 
     def __setitem__(self, name: str, value: Any) -> None:

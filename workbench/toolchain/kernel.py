@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, UnknownKeyError
 from workbench.toolchain.occupancy import Occupancy, occupancy
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
@@ -147,6 +147,8 @@ class CompiledModule(Mapping[str, CompiledKernel]):
         self.kernels = dict(kernels)
 
     def __getitem__(self, name: str) -> CompiledKernel:
+        if name not in self.kernels:
+            raise UnknownKeyError("kernel", repr(name), ", ".join(self.kernels) or "none", "The source defines these.")
         return self.kernels[name]
 
     def __iter__(self) -> Iterator[str]:
