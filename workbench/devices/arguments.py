@@ -37,13 +37,14 @@ def dimensions(name: str, value: int | Sequence[int]) -> Dimensions:
     """``value`` as three numbers, checked against what CUDA allows. Raises ArgumentError naming ``name``."""
     limit = _GRID_LIMIT if name == "grid" else _BLOCK_LIMIT
     given = tuple(value) if isinstance(value, Sequence) else (value,)
-    rule = f"1 to 3 whole numbers, at most {limit}"
+    rule = f"1 to 3 whole numbers, from 1 to {limit}"
     whole = all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given)
     if not whole or not 1 <= len(given) <= 3:
         raise ArgumentError(name, value, rule, "Pass an int or a tuple.")
     full = tuple(int(number) for number in given) + (1,) * (3 - len(given))
     if any(not 1 <= number <= most for number, most in zip(full, limit, strict=True)):
-        raise ArgumentError(name, value, rule, "No dimension may be 0.")
+        remedy = "Leave out a launch of nothing." if 0 in full else "Spread the work over the other dimensions."
+        raise ArgumentError(name, value, rule, remedy)
     return full
 
 

@@ -67,10 +67,10 @@ def _copy_blocks(
         return
     caches = [*key_caches, *value_caches]
     device = device_of(chosen, first)
-    groups = by_allocation(caches) if device is not None and device.name == "sim" else [caches]
-    for group in groups:
-        part = problem.of_caches(len(group))
-        chosen.run(chosen_config, part, tensors_of(group, group, pairs), device)
+    on_sim = device is not None and device.name == "sim"
+    for sources, targets in by_allocation(caches, caches) if on_sim else [(caches, caches)]:
+        part = problem.of_caches(len(sources))
+        chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
 
 
 @_copy_blocks.register_fake

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -92,12 +92,15 @@ def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
     return Memory(base, _places(steps, lowest.device), apart)
 
 
-def by_allocation(caches: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The caches, those of one allocation together, in their order."""
-    groups: dict[int, list[torch.Tensor]] = {}
-    for cache in caches:
-        groups.setdefault(cache.untyped_storage().data_ptr(), []).append(cache)
-    return list(groups.values())
+def by_allocation(
+    sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+) -> Iterator[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]:
+    """The pairs of caches whose sources are parts of one allocation, and whose targets are, together."""
+    groups: dict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for pair in zip(sources, targets, strict=True):
+        groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
+    for group in groups.values():
+        yield tuple(zip(*group, strict=True))
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
-from workbench.ops.copy_blocks.problem import tensors_of
+from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
 from workbench.ops.swap_blocks.validate import check_pairs, problem_of
 
@@ -71,19 +71,10 @@ def _swap_blocks(
     if device is not None:
         pairs = pairs.to(on_gpu.device)
         if device.name == "sim":
-            groups = list(_by_allocation(source_caches, target_caches))
+            groups = by_allocation(source_caches, target_caches)
     for sources, targets in groups:
         part = problem.of_caches(len(sources))
         chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
-
-
-def _by_allocation(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Iterator[tuple[tuple, tuple]]:
-    """The pairs of caches, those whose sources share an allocation and whose targets share one together."""
-    groups: dict[tuple[int, int], list] = {}
-    for pair in zip(sources, targets, strict=True):
-        groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
-    for group in groups.values():
-        yield tuple(zip(*group, strict=True))
 
 
 @_swap_blocks.register_fake
