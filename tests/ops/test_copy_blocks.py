@@ -11,20 +11,12 @@ from sampling import some_of
 import workbench
 from workbench import ops
 from workbench.ops import copy_blocks
-from workbench.ops.copy_blocks import CASES, VARIANTS, Case, case
+from workbench.ops.copy_blocks import VARIANTS, Case, case
 from workbench.ops.copy_blocks.problem import tensors_of
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
-
-
-@pytest.mark.parametrize("variant", VARIANTS, **NAME)
-@pytest.mark.parametrize("name", CASES)
-def test_every_case(variant, name, judge):
-    one = case(name)
-    verdict = judge(variant, variant.default_config(one.problem()), one, checks=variant.language != "torch")
-    assert verdict.ok, verdict
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)

@@ -1,0 +1,19 @@
+"""Every variant of every op on every named case: right, and without a finding. (paged_attention: beside its grid.)"""
+
+import pytest
+
+from workbench import ops
+
+OPS = [op for op in ops.OPS.values() if op.name != "paged_attention"]
+RUNS = [
+    pytest.param(variant, case, id=f"{variant}-{name}")
+    for op in OPS
+    for variant in op.variants
+    for name, case in op.cases.items()
+]
+
+
+@pytest.mark.parametrize(("variant", "case"), RUNS)
+def test_every_case(variant, case, judge):
+    verdict = judge(variant, variant.default_config(case.problem()), case, checks=True)
+    assert verdict.ok, verdict
