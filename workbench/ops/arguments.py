@@ -14,6 +14,11 @@ ALIGNMENT = 16
 """Bytes: caches start on such a boundary, and so does every page."""
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name that problems and cases use, such as ``"float16"``."""
+    return str(dtype).removeprefix("torch.")
+
+
 def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype], why: str = "") -> None:
     """Check that a tensor has one of the dtypes."""
     if tensor.dtype not in (allowed := list(allowed)):

@@ -7,7 +7,7 @@ import math
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_devices, check_dtype
+from workbench.ops.arguments import check_devices, check_dtype, dtype_name
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
 
 
@@ -92,6 +92,6 @@ def _problem_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blo
         num_queries=num_queries,
         num_tokens=key.shape[2],
         head_size=head_size,
-        dtype=next(name for name, dtype in DTYPES.items() if dtype == query.dtype),
+        dtype=dtype_name(query.dtype),
         block_size=block_size,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_dtype, check_out, check_pages, check_query, look_at_values
+from workbench.ops.arguments import check_dtype, check_out, check_pages, check_query, dtype_name, look_at_values
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.problem import DTYPES
 
@@ -41,7 +41,7 @@ def problem_of(t: Tensors, arch: str) -> Problem:
         max_seqlen=max_seqlen,
         max_seq_len=longest,
         total_tokens=total,
-        dtype=next(name for name, dtype in DTYPES.items() if dtype == t.query.dtype),
+        dtype=dtype_name(t.query.dtype),
         arch=arch,
     )
 

@@ -6,7 +6,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import ALIGNMENT, check_dtype, check_pages, look_at_values
+from workbench.ops.arguments import ALIGNMENT, check_dtype, check_pages, dtype_name, look_at_values
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.scales import check_scale
@@ -35,7 +35,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         num_tokens=len(t.keys),
         num_kv_heads=geometry.num_kv_heads,
         head_size=geometry.head_size,
-        dtype=next(name for name, dtype in DTYPES.items() if dtype == t.keys.dtype),
+        dtype=dtype_name(t.keys.dtype),
         layout=geometry.layout,
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,

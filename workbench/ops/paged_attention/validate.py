@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, look_at_values
+from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, dtype_name, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
 from workbench.ops.scales import check_scale
 
@@ -43,7 +43,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         head_size=head_size,
         max_seq_len=longest,
         total_tokens=total,
-        dtype=_name_of(t.query.dtype, DTYPES),
+        dtype=dtype_name(t.query.dtype),
         layout=geometry.layout,
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,
@@ -176,7 +176,3 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
         "token_scales": any(scale is not None and scale.dim() == 3 for scale in (t.k_scale, t.v_scale)),
     }
     return tuple(name for name, wanted in given.items() if wanted)
-
-
-def _name_of(dtype: torch.dtype, names: dict[str, torch.dtype]) -> str:
-    return next(name for name, candidate in names.items() if candidate == dtype)

@@ -6,7 +6,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import alignment_of, check_dtype, check_pages, look_at_values
+from workbench.ops.arguments import alignment_of, check_dtype, check_pages, dtype_name, look_at_values
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
@@ -26,7 +26,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         num_tokens=t.key.shape[0],
         num_kv_heads=geometry.num_kv_heads,
         head_size=geometry.head_size,
-        dtype=next(name for name, dtype in DTYPES.items() if dtype == t.key.dtype),
+        dtype=dtype_name(t.key.dtype),
         layout=geometry.layout,
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,
