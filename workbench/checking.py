@@ -32,6 +32,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings
 
     def __bool__(self) -> bool:

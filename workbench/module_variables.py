@@ -109,10 +109,12 @@ class Variables(Mapping[str, Variable]):
                 self._device.write_variable(kernel, symbol, self.read(name))
 
     def read(self, name: str) -> bytes:
+        """The bytes of a variable."""
         symbol = self._symbols[name][0]
         return self._device.read_variable(self._holders(symbol)[0], symbol)
 
     def write(self, name: str, content: bytes) -> None:
+        """Write all bytes of a variable, in every program that has it."""
         symbol = self._symbols[name][0]
         for kernel in self._holders(symbol):
             self._device.write_variable(kernel, symbol, content)

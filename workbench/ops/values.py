@@ -53,13 +53,30 @@ class Case(Protocol):
     name: str
 
     @property
-    def label(self) -> str: ...
-    def override(self, **changes) -> Self: ...
-    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any: ...
-    def inputs(self, problem: Any, device: str = "cpu") -> Any: ...
-    def reference(self) -> Any: ...
-    def check(self, out: Any) -> Check: ...
-    def minimum_bytes(self, problem: Any) -> int: ...
-    def to_dict(self) -> dict: ...
+    def label(self) -> str:
+        """The name with what distinguishes it, for titles and tables."""
+
+    def override(self, **changes) -> Self:
+        """The case with some of its fields changed."""
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
+        """The op's problem: what a kernel is compiled and launched for. A configuration may choose the page size."""
+
+    def inputs(self, problem: Any, device: str = "cpu") -> Any:
+        """Fresh tensors of a run, the same values each time; ``.out`` is what the variant fills and `check` judges."""
+
+    def reference(self) -> Any:
+        """The known answer."""
+
+    def check(self, out: Any) -> Check:
+        """The verdict on an output."""
+
+    def minimum_bytes(self, problem: Any) -> int:
+        """Bytes that must cross memory once, whatever the variant: what its traffic is compared with."""
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or another process."""
+
     @classmethod
-    def from_dict(cls, record: Mapping) -> Self: ...
+    def from_dict(cls, record: Mapping) -> Self:
+        """The case of a record made by `to_dict`."""

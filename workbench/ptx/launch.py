@@ -71,10 +71,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
+        """The entry's name in the PTX."""
         return self.entry.name
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
+        """The entry's parameters, in order."""
         return self.entry.parameters
 
     @property

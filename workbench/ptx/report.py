@@ -184,18 +184,22 @@ class LaunchReport:
 
     @property
     def global_load_requests(self) -> int:
+        """Warp requests that load from global memory; atomics are neither loads nor stores."""
         return _sum(self._global(True), "requests")
 
     @property
     def global_load_sectors(self) -> int:
+        """The sectors that they touch, each request's counted."""
         return _sum(self._global(True), "sectors")
 
     @property
     def global_store_requests(self) -> int:
+        """Warp requests that store to global memory."""
         return _sum(self._global(False), "requests")
 
     @property
     def global_store_sectors(self) -> int:
+        """The sectors that they touch, each request's counted."""
         return _sum(self._global(False), "sectors")
 
     @property
@@ -262,14 +266,17 @@ class LaunchReport:
 
     @property
     def shared_requests(self) -> int:
+        """Warp requests to shared memory."""
         return _sum(self._shared(), "requests")
 
     @property
     def shared_wavefronts(self) -> int:
+        """Passes through the 32 banks that they take."""
         return _sum(self._shared(), "wavefronts")
 
     @property
     def shared_ideal_wavefronts(self) -> int:
+        """Passes without bank conflicts."""
         return _sum(self._shared(), "ideal_wavefronts")
 
     @property

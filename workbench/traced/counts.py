@@ -14,6 +14,8 @@ from workbench.traced import tables
 from workbench.traced.lines import source_text
 
 if TYPE_CHECKING:
+    import pandas
+
     from workbench.toolchain import CompiledKernel
 
 Place = tuple[str, int]
@@ -48,6 +50,7 @@ class InstructionCounts(Mapping[str, int]):
 
     @property
     def total(self) -> int:
+        """All of them."""
         return sum(self._counts.values())
 
     def share(self, name: str) -> float:
@@ -63,7 +66,7 @@ class InstructionCounts(Mapping[str, int]):
         """In one line: ``"4 LDG.128, 1 BAR"``."""
         return ", ".join(f"{count:,} {name}" for name, count in self.items())
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """One row per class, as a pandas DataFrame."""
         rows = [{"class": name, "instructions": count, "share": self.share(name)} for name, count in self.items()]
         return data_frame(rows, columns=["class", "instructions", "share"])
@@ -95,13 +98,14 @@ class MachineCode:
 
     @property
     def text(self) -> str:
+        """The SASS of every kernel."""
         return "\n".join(kernel.sass for kernel in self.kernels)
 
     def at(self, path: str, line: int) -> InstructionCounts:
         """The counts of one line; empty where no machine code comes from it."""
         return self.by_line.get((path, line), InstructionCounts(_TITLE, {}))
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """One row per line and class, as a pandas DataFrame."""
         return data_frame(
             [

@@ -19,10 +19,12 @@ class Ratios:
 
     @property
     def sectors_per_request(self) -> float | None:
+        """32-byte sectors per request to global memory."""
         return self.global_sectors / self.global_requests if self.global_requests else None
 
     @property
     def ideal_sectors_per_request(self) -> float | None:
+        """What it would be if the bytes of each request lay together."""
         return self.global_ideal_sectors / self.global_requests if self.global_requests else None
 
     @property
@@ -32,6 +34,7 @@ class Ratios:
 
     @property
     def used_fraction(self) -> float | None:
+        """Distinct bytes that lanes use, of the bytes moved."""
         return self.bytes_used / self.bytes_moved if self.global_sectors else None
 
     @property
@@ -69,6 +72,7 @@ class TracedLine(Ratios):
 
     @property
     def file(self) -> str:
+        """The name of the file, without its folder."""
         return Path(self.path).name or "?"
 
 

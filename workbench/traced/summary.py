@@ -10,6 +10,8 @@ from workbench.frames import data_frame
 from workbench.traced import tables
 
 if TYPE_CHECKING:
+    import pandas
+
     from workbench.traced.trace import Trace
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
@@ -46,7 +48,7 @@ class Summary:
             raise UnknownNameError("fact", repr(name), ", ".join(facts), "What a kernel does not do has no fact.")
         return facts[name]
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """One row per fact, as a pandas DataFrame."""
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
         return data_frame(rows)

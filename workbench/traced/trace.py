@@ -17,6 +17,8 @@ from workbench.traced.summary import Summary, summarise
 from workbench.traced.traffic import Traffic, traffic
 
 if TYPE_CHECKING:
+    import pandas
+
     from workbench.ptx.recording import Recording
     from workbench.toolchain import CompiledKernel, Occupancy
 
@@ -57,14 +59,17 @@ class Trace(Ratios):
 
     @property
     def global_requests(self) -> int:
+        """Warp requests to global memory."""
         return total(self.lines, "global_requests")
 
     @property
     def global_sectors(self) -> int:
+        """The 32-byte sectors that they touch, each request's counted."""
         return total(self.lines, "global_sectors")
 
     @property
     def global_ideal_sectors(self) -> int:
+        """How many would do if the bytes of each request lay together."""
         return total(self.lines, "global_ideal_sectors")
 
     @property
@@ -95,14 +100,17 @@ class Trace(Ratios):
 
     @property
     def shared_requests(self) -> int:
+        """Warp requests to shared memory."""
         return total(self.lines, "shared_requests")
 
     @property
     def shared_wavefronts(self) -> int:
+        """Passes through the 32 banks that they take."""
         return total(self.lines, "shared_wavefronts")
 
     @property
     def shared_ideal_wavefronts(self) -> int:
+        """Passes without bank conflicts."""
         return total(self.lines, "shared_ideal_wavefronts")
 
     @property
@@ -172,7 +180,7 @@ class Trace(Ratios):
         """Every total, next to what it would be at best, and what it means."""
         return summarise(self)
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """One row per source line, as a pandas DataFrame."""
         names = ("file", *(name for name in TracedLine.__annotations__ if name not in ("path", "mix")))
         derived = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction")

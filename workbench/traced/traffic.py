@@ -11,6 +11,8 @@ from workbench.frames import data_frame
 from workbench.traced import tables
 
 if TYPE_CHECKING:
+    import pandas
+
     from workbench.ptx import BufferFacts, LaunchReport
     from workbench.toolchain import CompiledKernel
 
@@ -35,7 +37,7 @@ class Traffic:
             raise UnknownNameError("buffer", repr(name), ", ".join(rows), "Arguments are named as in the source.")
         return rows[name]
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """One row per buffer, as a pandas DataFrame."""
         names = ("size", "read_moved", "read_by_blocks", "read_unique", "written_moved", "written_by_blocks")
         names += ("written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks")

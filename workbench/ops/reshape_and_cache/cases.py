@@ -88,7 +88,7 @@ class Case(NamedCase):
             block_size=self.block_size,
             kv_cache_dtype=self.kv_cache_dtype,
             features=() if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,),
-            alignment=_row_alignment(self.num_kv_heads, self.head_size, DTYPES[self.dtype].itemsize),
+            alignment=_row_alignment(self.head_size, DTYPES[self.dtype].itemsize),
             arch=arch,
         )
 
@@ -125,7 +125,7 @@ class Case(NamedCase):
         return check_bits(out, _answer(self), self.problem().cache_dtype)
 
 
-def _row_alignment(num_kv_heads: int, head_size: int, itemsize: int) -> int:
+def _row_alignment(head_size: int, itemsize: int) -> int:
     """Bytes that every row of contiguous ``[num_tokens, num_kv_heads, head_size]`` starts on, at most 16."""
     bits = 16 | head_size * itemsize
     return bits & -bits
