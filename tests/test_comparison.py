@@ -50,6 +50,13 @@ def test_bytes_touched_are_at_least_the_minimum(comparison):
     assert (kernels.time_is == "predicted").all()
 
 
+def test_one_variant_by_name_and_a_configuration_for_another():
+    only = wb.compare("paged_attention", variants="torch", device="sim")
+    assert [trial.variant for trial in only.trials] == ["torch"]
+    with pytest.raises(UnknownNameError, match=r"configs: got 'cuda'; allowed: torch\."):
+        wb.compare("paged_attention", variants="torch", device="sim", configs={"cuda": {}})
+
+
 def test_a_frame_without_pandas_says_how_to_get_it(comparison, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingToolError, match="pip install"):

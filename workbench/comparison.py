@@ -16,6 +16,7 @@ from workbench import devices, ops
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
 from workbench.ops.variant import Case, Config, Variant
+from workbench.tuning.arguments import listed
 from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.measure import evaluate
 from workbench.tuning.trial import Trial
@@ -129,7 +130,7 @@ class Comparison:
 def compare(
     op: str,
     case: str | Case | None = None,
-    variants: Sequence[str | Variant] | None = None,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
     device: str = "auto",
     *,
     configs: Mapping[str, Config] | None = None,
@@ -140,7 +141,7 @@ def compare(
     Args:
         op: its name, e.g. ``"paged_attention"``.
         case: name or value of a case; default: the op's quick one.
-        variants: names or values; default: every variant that reads the case's dtype, layout and features.
+        variants: name or value, or several; default: every variant that reads the case's dtype, layout and features.
         device: "auto", "sim" or "cuda".
         configs: variant name -> configuration; default: the variant's untuned one.
         model: the GPU that the simulator's counts are turned into a predicted time for; default an A100.
@@ -149,7 +150,8 @@ def compare(
         `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
 
     Raises:
-        UnknownNameError: an op, case, variant, device or model that does not exist.
+        UnknownNameError: an op, case, variant, device or model that does not exist; a configuration for a variant that
+            is not compared.
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found = ops.get(op)
@@ -158,10 +160,14 @@ def compare(
     if variants is None:
         chosen = [variant for variant in found.variants if not variant.unsupported(case.problem(arch=where.arch))]
     else:
-        chosen = [found.variant(variant) for variant in variants]
+        chosen = [found.variant(variant) for variant in listed(variants)]
+    configs, names = dict(configs or {}), [variant.name for variant in chosen]
+    for name in configs:
+        if name not in names:
+            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     trials, least = [], []
     for variant in chosen:
-        config = (configs or {}).get(variant.name)
+        config = configs.get(variant.name)
         if config is None:
             config = variant.default_config(case.problem(arch=where.arch))
         trials.append(evaluate(variant, config, case, where, model=model))

@@ -57,6 +57,8 @@ BAD = {
     "query device": ("key_cache", lambda a: {"query": a["query"].to("meta")}, "Move it"),
     "key dtype": ("key_cache", lambda a: {"key_cache": a["key_cache"].float()}, "float16"),
     "value dtype": ("value_cache", lambda a: {"value_cache": a["value_cache"].bfloat16()}, "float16"),
+    "no tensor": ("query", lambda a: {"query": a["query"].float().numpy()}, "torch.Tensor"),
+    "a list": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].tolist()}, "torch.Tensor"),
     "key device": ("key_cache", lambda a: {"key_cache": a["key_cache"].to("meta")}, "cpu"),
     "key shape": ("key_cache", lambda a: {"key_cache": a["key_cache"][:, :, :-1]}, "value cache"),
     "key dimensions": ("layout", lambda a: {"key_cache": a["key_cache"][0]}, "nhd"),
@@ -240,7 +242,7 @@ def test_choices():
     assert config == variant.default_config(problem)
     variant, config = choose(OP, problem, "tuned", None, on_gpu=False)
     assert variant.language != "torch"
-    with pytest.raises(UnknownNameError, match="triton_online_softmax"):
+    with pytest.raises(UnknownNameError, match=r"auto, tuned, .*triton_online_softmax"):
         choose(OP, problem, "triton", None, on_gpu=False)
     with pytest.raises(ConfigurationError, match="exactly the tunables"):
         choose(OP, problem, "triton_online_softmax", {"BLOCK_SIZE": 16}, on_gpu=False)

@@ -31,9 +31,13 @@ def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype],
 
 
 def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | None) -> None:
-    """Check that every tensor lives where the first does; torch itself would pick the implementation by any of them."""
-    for name, other in others.items():
-        if other is not None and other.device != tensor.device:
+    """Check that all are tensors and live where the first does; torch would pick the implementation by any of them."""
+    for name, other in {first: tensor, **others}.items():
+        if other is None and name != first:
+            continue
+        if not isinstance(other, torch.Tensor):
+            raise ArgumentError(name, f"a {type(other).__name__}", "a torch.Tensor", "Use torch.as_tensor().")
+        if other.device != tensor.device:
             raise ArgumentError(
                 name,
                 f"device {other.device}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.errors import ArgumentError, ConfigurationError
+from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops.op import Op
 from workbench.ops.variant import Variant
 
@@ -46,6 +46,10 @@ def choose(
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
             return op.variant("torch"), {}
         raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
+    names = [one.name for one in op.variants]
+    if variant not in names:
+        allowed = ", ".join(("auto", "tuned", *names))
+        raise UnknownNameError("variant", repr(variant), allowed, f"See workbench.variants({op.name!r}).")
     chosen = op.variant(variant)
     lacking = "; ".join(str(rule) for rule in chosen.unsupported(problem))
     if lacking:

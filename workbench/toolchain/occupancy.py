@@ -82,7 +82,7 @@ def limits_of(arch: str) -> Limits:
     """The limits of ``arch`` (``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``). Raises ArgumentError for others."""
     plain = re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
     if plain not in LIMITS:
-        raise ArgumentError("arch", repr(arch), ", ".join(LIMITS), "Name one of these, or pass a Limits value.")
+        raise ArgumentError("arch", repr(arch), ", ".join(LIMITS), "Name one of these.")
     return LIMITS[plain]
 
 
