@@ -87,8 +87,8 @@ class Module:
         self._device = device
         self._checks = checks
         self._trace = trace
-        self._declared = declared_kernels(source.text)
         self._macros = settings["macros"]
+        self._declared = declared_kernels(source.text, self._macros)
         self._source = source
         self._settings = settings
         self.globals = Variables(device, source.text, self._macros)

@@ -36,6 +36,18 @@ def test_declared_kernels(text: str, name: str, parameters: tuple, template: boo
 
 
 @pytest.mark.parametrize(
+    ("macros", "parameters"),
+    [((), ("a", "d", "z")), (("B",), ("a", "b", "z")), (("B", "C"), ("a", "b", "c", "z"))],
+)
+def test_parameters_under_a_condition(macros: tuple, parameters: tuple):
+    text = "__global__ void k(int a,\n#ifdef B\nint b,\n#ifdef C\nint c,\n#endif\n#else\nint d,\n#endif\nint z) {}"
+    assert declared_kernels(text, macros)["k"].parameters == parameters
+    assert declared_kernels(f"# define B\n{text}", macros)["k"].parameters[1] == "b", "defined in the text"
+    for condition in ("#if B > 1", "#endif", "#elif B"):
+        assert declared_kernels(text.replace("#else", condition), macros)["k"].parameters == ()
+
+
+@pytest.mark.parametrize(
     ("mangled", "readable"),
     [
         ("plain", "plain"),

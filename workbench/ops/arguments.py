@@ -36,7 +36,7 @@ def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | Non
         if other is None and name != first:
             continue
         if not isinstance(other, torch.Tensor):
-            raise ArgumentError(name, f"a {type(other).__name__}", "a torch.Tensor", "Use torch.as_tensor().")
+            raise ArgumentError(name, f"type {type(other).__name__}", "a torch.Tensor", "Use torch.as_tensor().")
         if other.device != tensor.device:
             raise ArgumentError(
                 name,

@@ -176,7 +176,7 @@ def _build(
     launch: Mapping[str, int | None],
 ) -> CompiledModule:
     module = _COMPILERS[compiler]
-    declared = declared_kernels(unit.text)
+    declared = declared_kernels(unit.text, (flag[2:].split("=")[0] for flag in flags if flag.startswith("-D")))
     try:
         output = module.compile(unit, kernels, arch, flags, include_dirs)
     except CompileError as error:

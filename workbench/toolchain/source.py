@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,12 +127,14 @@ class Declaration:
     """The parameters' types as written, ``"const float * __restrict__"``; an array's brackets are a star."""
 
 
-def declared_kernels(text: str) -> dict[str, Declaration]:
+def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declaration]:
     """The ``__global__`` functions that a source text declares.
 
-    A reading of the text, not a parse: macros are not expanded. It serves messages, nothing is decided by it.
+    A reading of the text, not a parse: macros are not expanded. It serves messages, nothing is decided by it. Parts of
+    a parameter list that stand under ``#ifdef`` count if their name is one of ``macros`` or defined in the text.
     """
     text = _COMMENT.sub(" ", text)
+    defined = {*macros, *re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
     kernels: dict[str, Declaration] = {}
     for start in re.finditer(r"\b__global__\b", text):
         position = start.end()
@@ -142,10 +144,28 @@ def declared_kernels(text: str) -> dict[str, Declaration]:
             if match[1] not in _DECORATIONS:
                 # Everything since the last end of a declaration: there "template <...>" stands, if it does.
                 before = re.split(r"[;}]", text[: start.start()])[-1]
-                names, types = _parameters(inside)
+                names, types = _parameters(_taken(inside, defined))
                 kernels.setdefault(match[1], Declaration(names, "template" in before, types))
                 break
     return kernels
+
+
+def _taken(text: str, defined: Container[str]) -> str:
+    """A parameter list without what ``#ifdef`` and ``#ifndef`` leave out; empty where it has other directives."""
+    kept, branches = [], [True]
+    for line in text.splitlines():
+        if not line.lstrip().startswith("#"):
+            kept += [line] if all(branches) else []
+            continue
+        word, _, name = line.replace("#", "", 1).strip().partition(" ")
+        if word in ("ifdef", "ifndef"):
+            branches.append((name.strip() in defined) == (word == "ifdef"))
+        elif word not in ("else", "endif") or len(branches) == 1:
+            return ""
+        else:
+            taken = branches.pop()
+            branches += [not taken] if word == "else" else []
+    return "\n".join(kept)
 
 
 def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -58,6 +58,16 @@ def gather_cache(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     k_scale, v_scale = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
+    check_devices(
+        "key_cache",
+        key_cache,
+        value_cache=value_cache,
+        block_tables=block_tables,
+        seq_lens=seq_lens,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        **{f"out[{i}]": each for i, each in enumerate(out or ())},
+    )
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
@@ -67,16 +77,6 @@ def gather_cache(
         out = tuple(torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
     elif dtype not in (None, out[0].dtype):
         raise ArgumentError("dtype", dtype, f"{out[0].dtype}, that of out", "Leave it out.")
-    check_devices(
-        "key_cache",
-        key_cache,
-        value_cache=value_cache,
-        block_tables=block_tables,
-        seq_lens=seq_lens,
-        k_scale=k_scale,
-        v_scale=v_scale,
-        **{f"out[{i}]": each for i, each in enumerate(out)},
-    )
     _gather_cache(
         *out,
         key_cache,
