@@ -57,11 +57,6 @@ def test_one_variant_by_name_and_a_configuration_for_another():
         wb.compare("paged_attention", variants="torch", device="sim", configs={"cuda": {}})
 
 
-def test_a_trace_names_buffers_as_the_source_does():
-    found = wb.trace("paged_attention", variant="cuda_thread_group")
-    assert [name for name, _ in found.buffers.rows][:4] == ["out", "query", "key_cache", "value_cache"]
-
-
 def test_a_frame_without_pandas_says_how_to_get_it(comparison, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingToolError, match="pip install"):
@@ -97,6 +92,10 @@ def test_unknown_names_list_the_known_ones():
 @pytest.fixture(scope="module", params=["cuda_thread_group", "triton_online_softmax"])
 def traced(request):
     return wb.trace("paged_attention", "small", variant=request.param)
+
+
+def test_a_trace_names_buffers_as_the_source_does(traced):
+    assert [name for name, _ in traced.buffers.rows][:4] == ["out", "query", "key_cache", "value_cache"]
 
 
 def test_a_trace_accounts_for_every_instruction(traced):
