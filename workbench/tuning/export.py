@@ -7,8 +7,9 @@ import io
 import json
 from pathlib import Path
 
-from workbench.errors import ArgumentError, MissingToolError
+from workbench.errors import ArgumentError
 from workbench.files import replace_file
+from workbench.frames import data_frame
 from workbench.tuning.store import Store
 from workbench.tuning.store_schema import SCHEMA_VERSION
 
@@ -38,11 +39,7 @@ def export(store: Store, path: str | Path, *, op: str | None = None) -> int:
 
 def to_frame(store: Store, *, op: str | None = None):
     """The finished rows (of one op) as a pandas DataFrame. Needs pandas (``[lab]``)."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingToolError('to_frame() needs pandas: python -m pip install -e ".[lab]"') from error
-    return pandas.DataFrame(store.records(op=op))
+    return data_frame(store.records(op=op))
 
 
 def _cell(value):

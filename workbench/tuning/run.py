@@ -25,7 +25,7 @@ PREDICTED_TIE = 0.01
 """Predicted times within this share of each other count as tied: the model does not tell them apart."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """One configuration with its trial on each case.
 
@@ -60,6 +60,9 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{self.variant} {self.trials[0].config_text}: {self.basis} {self.seconds * 1e6:.2f} µs"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
+from workbench.frames import data_frame
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
@@ -188,11 +189,7 @@ def html_of(run: TuningRun) -> str:
 
 def frame_of(run: TuningRun):
     """The rows as a DataFrame; each tunable has a column of its own beside ``config``."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingToolError('to_frame() needs pandas: python -m pip install -e ".[lab]"') from error
-    return pandas.DataFrame([{**row, **row["config"]} for row in run.rows])
+    return data_frame({**row, **row["config"]} for row in run.rows)
 
 
 def plot(run: TuningRun, ax=None):
