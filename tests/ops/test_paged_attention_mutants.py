@@ -46,7 +46,7 @@ CUDA_MUTANTS = (
     Mutant("last page dropped", "const int count =", "if (page == num_pages - 1) break;\n    const int count ="),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=4, nth=i) for i in range(4)),
 )
-SCALES = "common/cache_scales.cuh"
+SCALES, QUANTIZED = "common/cache_scales.cuh", "common/quantized.cuh"
 QUANTIZED_CUDA_MUTANTS = (
     Mutant("scale of K of the next head", "k_slot_stride, kv_head *", "k_slot_stride, (kv_head ^ 1) *"),
     Mutant("scale of V of the next head", "v_slot_stride, kv_head *", "v_slot_stride, (kv_head ^ 1) *"),
@@ -60,6 +60,9 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("scales of unused slots", "(token < seq_len ? value_scales.of(slot) : 1.f)", "value_scales.of(slot)"),
     Mutant("weights summed with the scale", "sum += weight;", "sum += logits[token];"),
     Mutant("scale of another slot", "slot * slot_stride + of_kv_head", "slot + of_kv_head", header=SCALES),
+    Mutant("sign of e4m3 lost", "& 0x87f00000", "& 0x07f00000", header=QUANTIZED),
+    Mutant("e4m3 twice as large", "0x1p120f", "0x1p121f", header=QUANTIZED),
+    Mutant("wrong half of e5m2", "value.__x << 8", "value.__x", header=QUANTIZED),
 )
 
 TRITON_MUTANTS = (
@@ -122,11 +125,12 @@ TRITON_RUNS = (
 
 
 ONE = case("small", seq_lens=(1, 17, 129))
-INT8, E5M2 = (dataclasses.replace(ONE, kv_cache_dtype=name) for name in ("int8", "fp8_e5m2"))
+INT8, E4M3, E5M2 = (dataclasses.replace(ONE, kv_cache_dtype=name) for name in ("int8", "fp8_e4m3", "fp8_e5m2"))
 E5M2 = dataclasses.replace(E5M2, scales="token", dtype="bfloat16")
 QUANTIZED_CUDA_RUNS = (
     (INT8, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
     (E5M2, {"BLOCK_SIZE": 32, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 4, "V_VEC_SIZE": 4, "NUM_THREADS": 64}),
+    (E4M3, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
 )
 QUANTIZED_TRITON_RUNS = (
     (INT8, {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "num_warps": 2, "num_stages": 1}),
