@@ -27,12 +27,15 @@ const MARKS = {
   crash: "M-5 -3L-3 -5L0 -2L3 -5L5 -3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
 };
 const colourOf = (model, outcome) => (outcome === "crash" ? "currentColor" : model.get("styles")[outcome]);
-const mark = (model, outcome, x, y) =>
-  shape("path", { d: MARKS[outcome], fill: colourOf(model, outcome), transform: `translate(${x} ${y})` });
+const mark = (model, outcome, x, y, scale = 1) => {
+  const transform = `translate(${x} ${y}) scale(${scale})`;
+  return shape("path", { d: MARKS[outcome], fill: colourOf(model, outcome), transform });
+};
 
 // -- the scatter: attempts from left to right, time upwards (logarithmic), what failed on a line above it ------------
 
 const W = 460, H = 300, LEFT = 58, RIGHT = 10, TOP = 44, BOTTOM = 36;
+const MANY = 300; // more points than so many are drawn smaller
 
 function ticks(low, high) {
   const found = [];
@@ -73,7 +76,8 @@ function drawScatter(model, svg) {
   }
   if (path) parts.push(shape("path", { d: `${path}H${x(points.length)}`, class: "tv-best-line" }));
   for (const [number, time, outcome] of points) {
-    const node = mark(model, outcome, x(number), time === null ? TOP - 18 : y(time));
+    const height = time === null ? TOP - 18 : y(time);
+    const node = mark(model, outcome, x(number), height, points.length > MANY ? 0.55 : 1);
     node.dataset.number = number;
     node.classList.add("tv-point");
     parts.push(node);
@@ -141,6 +145,7 @@ function drawHeat(model, table) {
 // -- parallel coordinates: a line per configuration through its values to its time, the darker the faster -----------
 
 const LINES_W = 940, LINES_H = 250, SPREAD = 9;
+const CLEAR = 150; // so many of the fastest stand out; of the others one sees where there are many
 
 function drawLines(model, svg) {
   const values = model.get("variants")[model.get("variant")] ?? {}, names = Object.keys(values);
@@ -154,7 +159,7 @@ function drawLines(model, svg) {
   const [top, bottom] = [34, LINES_H - 16];
   const y = (place, count) => bottom - 8 - (count > 1 ? place / (count - 1) : 0.5) * (bottom - top - 16);
   const parts = [];
-  for (const [number, time, , config] of points) {
+  for (const [rank, [number, time, , config]] of points.entries()) {
     // Within a value the lines lie in the order of their times: a fast bundle stays together.
     const aside = (0.5 - slowness(time)) * 2 * SPREAD;
     const at = shown.map((i, axis) => {
@@ -165,6 +170,7 @@ function drawLines(model, svg) {
     const best = number === points.at(-1)[0], chosen = number === model.get("selected");
     const line = shape("polyline", { points: at.map((p) => p.join()).join(" "), class: "tv-line" });
     line.style.stroke = best ? "#D55E00" : `rgb(${shade(slowness(time)).join()})`;
+    line.classList.toggle("tv-line-faint", rank < points.length - CLEAR);
     line.classList.toggle("tv-line-best", best);
     line.classList.toggle("tv-line-chosen", chosen);
     line.dataset.number = number;
