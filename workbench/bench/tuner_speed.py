@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,10 +156,8 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-@contextlib.contextmanager
-def _home(folder: str) -> Iterator[None]:
-    with mock.patch.dict(os.environ, WORKBENCH_HOME=folder, WORKBENCH_CACHE=f"{folder}/cache"):
-        yield
+def _home(folder: str) -> contextlib.AbstractContextManager:
+    return mock.patch.dict(os.environ, WORKBENCH_HOME=folder, WORKBENCH_CACHE=f"{folder}/cache")
 
 
 @dataclass(frozen=True)

@@ -62,21 +62,13 @@ def called_files(function: Callable) -> set[Path]:
 
     Between cells, and modules of one's own, there is no import that :func:`with_headers` follows.
     """
-    found, waiting, seen = set(), [function], set()
-    while waiting:
-        plain = waiting.pop()
-        while not inspect.isfunction(plain):
-            plain = plain.fn
-        if plain in seen or plain.__module__.startswith("triton."):
-            continue
-        seen.add(plain)
-        found.add(Path(inspect.getsourcefile(plain)))
-        names, known = plain.__code__.co_names, inspect.getclosurevars(plain)
-        values = [*known.globals.values(), *known.nonlocals.values()]
-        modules = [value for value in values if inspect.ismodule(value)]
-        values += [getattr(module, name, None) for module in modules for name in names]
-        waiting += [value for value in values if inspect.isfunction(getattr(value, "fn", None))]
-    return found
+    from workbench.toolchain.triton_aot import reachable
+
+    jit = function
+    while not inspect.isfunction(jit.fn):  # under an autotuner
+        jit = jit.fn
+    plain = (each.fn for each in reachable(jit))
+    return {Path(inspect.getsourcefile(each)) for each in plain if not each.__module__.startswith("triton.")}
 
 
 def written_in(functions: Iterable[object]) -> set[Path]:

@@ -152,7 +152,7 @@ def _fresh_key(jit: Any) -> str:
     Triton computes it once. In a notebook a helper's cell is run again without the kernel's: with the old key Triton's
     own cache would answer with the old helper.
     """
-    functions = _reachable(jit)
+    functions = reachable(jit)
     sources = [function.src for function in functions]
     if _SOURCES.get(jit) != sources:
         _SOURCES[jit] = sources
@@ -164,7 +164,7 @@ def _fresh_key(jit: Any) -> str:
 _SOURCES: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
 
 
-def _reachable(jit: Any) -> list[Any]:
+def reachable(jit: Any) -> list[Any]:
     """``jit`` and the JIT functions that it calls, directly or not, as their names are bound now."""
     found, pending = [], [jit]
     while pending:
@@ -251,7 +251,7 @@ def _first_line(jit: Any) -> int:
 
 def _function_of(source: str | None, jit: Any) -> Any:
     """The JIT function with this source among those that ``jit`` may call; ``jit`` itself if there is none."""
-    return next((function for function in _reachable(jit) if function.src == source), jit)
+    return next((function for function in reachable(jit) if function.src == source), jit)
 
 
 def _kernel(

@@ -31,7 +31,7 @@ def op_of(op: str | Op) -> Op:
 
 def cases_of(op: Op, cases: object) -> tuple:
     """The cases, each of which may be named; the op's first one for None."""
-    given = listed(cases) if cases is not None else [next(iter(op.cases))]
+    given = listed(cases) if cases is not None else [op.quick_case]
     known = f"The cases of {op.name}: {', '.join(op.cases)}."
     if not given:
         raise ArgumentError("cases", "[]", "one or more cases", known)
