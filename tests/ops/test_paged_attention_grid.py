@@ -33,7 +33,7 @@ FACTORS = {
 PRODUCT = ("head_size", "block_size", "dtype", "kv_cache_dtype")
 FEW_POINTS = 7
 MOST_PAIRS = 27  # of two lists: a longer product costs more points than all the others together
-ARCHS = ("sm_80", "sm_89")  # the second for fp8_e4m3: before, Triton has none, and CUDA takes seconds to compile it
+ARCHS = ("sm_80", "sm_89")  # the second for fp8_e4m3, an instruction from there on; before, Triton has none
 
 
 class Point:
