@@ -1,4 +1,4 @@
-"""What all tests share: a home of their own, and gpu tests skipped, with the device's own reason, without a GPU."""
+"""What all tests share: a home of their own, and for the gpu tests a GPU, where there is none a simulated one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from simulated_gpu.plugin import SimulatedGpu
 
 from workbench.home import home as user_home
+
+IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
+if IN_CHILD:  # before anything imports torch
+    import simulated_gpu
+
+    simulated_gpu.start()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: tests of Ctrl-C need it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not hasattr(config, "workerinput"):  # pytest-xdist's workers and nbval's kernels inherit the environment
+    if not hasattr(config, "workerinput") and not IN_CHILD:  # pytest-xdist's workers and nbval's kernels inherit the environment
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
@@ -40,19 +47,22 @@ FIRST_MODULES = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
-    if not gpu_items:
+    if not gpu_items or IN_CHILD:
         return
     from workbench import devices
-    from workbench.errors import DeviceUnavailableError
 
-    try:
-        devices.get("cuda")
-    except DeviceUnavailableError as error:
-        for item in gpu_items:
-            item.add_marker(pytest.mark.skip(reason=str(error)))
+    if devices.cuda_problem() is None:
+        return
+    import pycuda_setup
+
+    pycuda_setup.begin()
+    for item in gpu_items:
+        if (marker := item.get_closest_marker("real_gpu")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))
+    config.pluginmanager.register(SimulatedGpu(), "simulated-gpu")
 
 
 def _turn(item: pytest.Item) -> int:
@@ -61,15 +71,21 @@ def _turn(item: pytest.Item) -> int:
         return 0
     if item.get_closest_marker("browser"):
         return 1
-    return 2 if item.path.suffix == ".ipynb" else 3
+    if item.path.suffix == ".ipynb":
+        return 2
+    return 3 if item.get_closest_marker("gpu") else 4  # by then PyCUDA is built
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many gpu tests did not run, and why: a green run without a GPU has not tested the GPU."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "gpu" in report.keywords]
-    if skipped:
-        reason = skipped[0].longrepr[2].removeprefix("Skipped: ")
-        terminalreporter.write_line(f"{len(skipped)} gpu tests skipped: {reason}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say where the gpu tests ran: on a simulated GPU nothing was measured."""
+    ran = [
+        report
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        if "gpu" in getattr(report, "keywords", ()) and getattr(report, "when", "") == "call"
+    ]
+    if ran and config.pluginmanager.has_plugin("simulated-gpu"):
+        terminalreporter.write_line(f"{len(ran)} gpu tests ran on a simulated GPU (tests/simulated_gpu), a test double")
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ def test_captured_in_a_cuda_graph(variant):
     assert one.check(out).ok
 
 
+@pytest.mark.real_gpu("8 GiB of device memory; addresses that far are computed in test_paged_attention_addresses.py")
 def test_pages_past_2_to_the_31_elements(cuda):
     for variant in KERNELS:
         one = fitted(variant, case("small", head_size=128, context=60_000, num_seqs=1, num_heads=1, num_kv_heads=1))

@@ -50,7 +50,7 @@ class HookDevice(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("memory_bytes", _u64), ("attributes", ctypes.POINTER(ctypes.c_int)),
         ("attribute_count", _u32), ("device_bytes_per_second", _double), ("host_bytes_per_second", _double),
-        ("operation_seconds", _double),
+        ("operation_seconds", _double), ("count", _u32),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SONAME = "libcuda.so.1"
 _MOST_MEMORY = 4 << 30
+_MOST_DEVICES = 8
 _current: Driver | None = None
 
 
@@ -68,12 +69,13 @@ def simulated_driver(
     force: bool = False,
     memory_bytes: int | None = None,
     seconds_limit: float | None = None,
+    devices: int = 1,
 ) -> Driver:
     """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
 
-    A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with a device that
-    has the attributes of ``model`` and ``memory_bytes`` of memory (default: a quarter of this machine's, at most 4
-    GiB). It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs for more than ``seconds_limit`` ends
+    A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with ``devices``
+    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: a quarter of this machine's, at
+    most 4 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs for more than ``seconds_limit`` ends
     with the driver's error for a timeout. The second call returns the same driver.
 
         driver = wb.simulated_driver()
@@ -92,11 +94,13 @@ def simulated_driver(
         _current = Driver(name)
         return _current
     memory = _memory(memory_bytes)
+    if isinstance(devices, bool) or not isinstance(devices, int) or not 1 <= devices <= _MOST_DEVICES:
+        raise ArgumentError("devices", devices, f"1 to {_MOST_DEVICES}", "Pass a whole number.")
     if seconds_limit is not None and not seconds_limit > 0:
         raise ArgumentError(
             "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
         )
-    machine = _start(facts, memory, seconds_limit)
+    machine = _start(facts, memory, seconds_limit, devices)
     _provide_nvcc()
     _current = Driver(facts.name, facts, machine, memory)
     return _current
@@ -140,7 +144,7 @@ def _memory(given: int | None) -> int:
     return given
 
 
-def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None) -> Machine:
+def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices: int) -> Machine:
     from workbench.driver.hooks import HookDevice, Machine
 
     loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line]
@@ -154,7 +158,7 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None) -> Mach
     pairs = [number for pair in facts.attributes.items() for number in pair]
     device = HookDevice(
         facts.name.encode(), memory, (ctypes.c_int * len(pairs))(*pairs), len(facts.attributes),
-        facts.device_bytes_per_second, facts.host_bytes_per_second, facts.operation_seconds,
+        facts.device_bytes_per_second, facts.host_bytes_per_second, facts.operation_seconds, devices,
     )  # fmt: skip
     library.workbench_driver_start(ctypes.byref(device), ctypes.byref(machine.hooks))
     atexit.register(library.workbench_driver_close)

@@ -37,9 +37,9 @@ const std::shared_ptr<Context>& Call::context() {
 
 namespace {
 
-std::shared_ptr<Context> create_context(unsigned flags) {
+std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
   auto context = std::make_shared<Context>();
-  context->handle = new_handle(), context->flags = flags;
+  context->handle = new_handle(), context->flags = flags, context->device = device;
   context->limits = {{0, 1024}, {1, 1 << 20}, {2, 8 << 20}};  // stack, printf, malloc: what a GPU starts with
   state().contexts[context->handle] = context;
   return context;
@@ -53,6 +53,9 @@ void destroy_context(const std::shared_ptr<Context>& context) {
     if (module->context == context.get()) modules.push_back(handle);
   for (u64 handle : modules) unload_module(handle);
   std::erase_if(all.streams, [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.graphs, [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.executables, [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.captures, [&](const auto& one) { return one->graph.context == context.get(); });
   std::erase_if(all.events, [&](const auto& item) { return item.second->context == context.get(); });
   free_context_memory(context.get());
   all.snapshots.erase(context.get());
@@ -64,24 +67,26 @@ void pop_if_current(u64 handle) {
   if (!stack.empty() && stack.back() == handle) stack.pop_back();
 }
 
-void check_device(CUdevice device) {
-  if (device != 0) throw Refused{CUDA_ERROR_INVALID_DEVICE, "there is one device, number 0, not " + std::to_string(device)};
-}
-
 CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   return entry([&](Call&) {
     check_device(device);
     CUcontext& handle = needed(out, "context");
-    const auto context = create_context(flags);
+    const auto context = create_context(flags, device);
     context_stack().push_back(context->handle);
     handle = reinterpret_cast<CUcontext>(context->handle);
   });
 }
 
-void release_primary() {
-  State& all = state();
-  destroy_context(all.primary);
-  all.primary.reset(), all.primary_users = 0;
+Primary& primary_of(CUdevice device) {
+  check_device(device);
+  return state().primaries[static_cast<std::size_t>(device)];
+}
+
+bool is_primary(const std::shared_ptr<Context>& context) { return primary_of(context->device).context == context; }
+
+void release(Primary& primary) {
+  destroy_context(primary.context);
+  primary.context.reset(), primary.users = 0;
 }
 
 }  // namespace
@@ -96,7 +101,7 @@ CU_API cuCtxCreate_v4(CUcontext* out, void*, unsigned flags, CUdevice device) { 
 CU_API cuCtxDestroy_v2(CUcontext handle) {
   return entry([&](Call&) {
     const auto context = find_context(handle);
-    if (context == state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
+    if (is_primary(context)) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
     pop_if_current(context->handle);
     destroy_context(context);
   });
@@ -110,8 +115,8 @@ CU_API cuCtxDetach(CUcontext handle) {
   return entry([&](Call&) {
     const auto context = find_context(handle);
     // PyCUDA detaches a primary context, too, when it forgets about it.
-    if (context == state().primary) {
-      if (--state().primary_users == 0) release_primary();
+    if (is_primary(context)) {
+      if (Primary& primary = primary_of(context->device); --primary.users == 0) release(primary);
       return;
     }
     if (--context->users > 0) return;
@@ -150,7 +155,7 @@ CU_API cuCtxGetCurrent(CUcontext* out) {
 }
 
 CU_API cuCtxGetDevice(CUdevice* device) {
-  return entry([&](Call& call) { call.context(), needed(device, "device") = 0; });
+  return entry([&](Call& call) { needed(device, "device") = call.context()->device; });
 }
 
 CU_API cuCtxGetFlags(unsigned* flags) {
@@ -162,7 +167,10 @@ CU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
 }
 
 CU_API cuCtxSynchronize() {
-  return entry([&](Call& call) { synchronise(*call.context()); });
+  return entry([&](Call& call) {
+    outside_captures("cuCtxSynchronize");
+    synchronise(*call.context());
+  });
 }
 
 CU_API cuCtxGetLimit(std::size_t* value, int limit) {
@@ -200,37 +208,35 @@ CU_API cuCtxSetSharedMemConfig(int config) {
 
 CU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
   return entry([&](Call&) {
-    check_device(device);
+    Primary& primary = primary_of(device);
     CUcontext& handle = needed(out, "context");
-    State& all = state();
-    if (!all.primary) all.primary = create_context(all.primary_flags);
-    ++all.primary_users;
-    handle = reinterpret_cast<CUcontext>(all.primary->handle);
+    if (!primary.context) primary.context = create_context(primary.flags, device);
+    ++primary.users;
+    handle = reinterpret_cast<CUcontext>(primary.context->handle);
   });
 }
 
 CU_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return entry([&](Call&) {
-    check_device(device);
-    if (!state().primary) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
-    if (--state().primary_users == 0) release_primary();
+    Primary& primary = primary_of(device);
+    if (!primary.context) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
+    if (--primary.users == 0) release(primary);
   });
 }
 
 CU_API cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return entry([&](Call&) {
-    check_device(device);
-    if (state().primary) release_primary();
+    if (Primary& primary = primary_of(device); primary.context) release(primary);
   });
 }
 
 CU_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   return entry([&](Call&) {
-    check_device(device);
-    needed(flags, "flags") = state().primary_flags, needed(active, "active") = state().primary != nullptr;
+    const Primary& primary = primary_of(device);
+    needed(flags, "flags") = primary.flags, needed(active, "active") = primary.context != nullptr;
   });
 }
 
 CU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-  return entry([&](Call&) { check_device(device), state().primary_flags = flags; });
+  return entry([&](Call&) { primary_of(device).flags = flags; });
 }

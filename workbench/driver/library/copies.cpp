@@ -56,6 +56,8 @@ constexpr CUstream kBlocking = nullptr;
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape, CUstream stream, bool waits) {
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
+  if (waits) outside_captures("a copy that waits");
+  if (captured(call, stream, [=](Call& inner, CUstream on) { copy(inner, to_type, to, from_type, from, shape, on, false); })) return;
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
@@ -125,22 +127,26 @@ CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
 
 // Fills `height` rows of `count` elements.
 template <class T>
+void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUstream stream) {
+  const std::shared_ptr<Context> context = call.context();
+  check_stream(*context, stream);
+  if (captured(call, stream, [=](Call& inner, CUstream on) { fill_rows(inner, to, row_bytes, value, count, height, on); })) return;
+  check_size(count, sizeof(T), height);
+  if (to % sizeof(T) || row_bytes % sizeof(T)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
+  const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
+  check_size(row, height, 1);
+  const Side target = side(CU_MEMORYTYPE_DEVICE, to, extent(Shape{.width = bytes, .height = height}, row, 0));
+  advance(*context, stream, state().device.operation_seconds + static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
+  call.lock.unlock();
+  for (u64 y = 0; y < height && target.host; ++y) {
+    if constexpr (sizeof(T) == 1) std::memset(target.host + y * row, value, bytes);
+    else for (u64 i = 0; i < count; ++i) std::memcpy(target.host + y * row + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+template <class T>
 CUresult fill(CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUstream stream) {
-  return entry([&](Call& call) {
-    const std::shared_ptr<Context> context = call.context();
-    check_stream(*context, stream);
-    check_size(count, sizeof(T), height);
-    if (to % sizeof(T) || row_bytes % sizeof(T)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
-    const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
-    check_size(row, height, 1);
-    const Side target = side(CU_MEMORYTYPE_DEVICE, to, extent(Shape{.width = bytes, .height = height}, row, 0));
-    advance(*context, stream, state().device.operation_seconds + static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
-    call.lock.unlock();
-    for (u64 y = 0; y < height && target.host; ++y) {
-      if constexpr (sizeof(T) == 1) std::memset(target.host + y * row, value, bytes);
-      else for (u64 i = 0; i < count; ++i) std::memcpy(target.host + y * row + i * sizeof(T), &value, sizeof(T));
-    }
-  });
+  return entry([&](Call& call) { fill_rows(call, to, row_bytes, value, count, height, stream); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Initialisation and the one device, with the attributes that workbench.driver gave it.
+// Initialisation and the devices, all alike, with the attributes that workbench.driver gave it.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -16,10 +16,11 @@ State& state() {
 namespace {
 
 constexpr int kCudaVersion = 13000;
-constexpr const char* kBusId = "0000:00:00.0";
 
-void check_device(CUdevice device) {
-  if (device != 0) throw Refused{CUDA_ERROR_INVALID_DEVICE, "there is one device, number 0, not " + std::to_string(device)};
+std::string bus_id(CUdevice device) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0000:%02x:00.0", static_cast<unsigned>(device));
+  return text;
 }
 
 int attribute(int which) {
@@ -31,6 +32,14 @@ int attribute(int which) {
 }
 
 }  // namespace
+
+void check_device(CUdevice device) {
+  const std::size_t count = state().primaries.size();
+  if (device >= 0 && static_cast<std::size_t>(device) < count) return;
+  const std::string there = count == 1 ? "there is one device, number 0" : "there are devices 0 to " + std::to_string(count - 1);
+  throw Refused{CUDA_ERROR_INVALID_DEVICE, there + ", not " + std::to_string(device)};
+}
+
 }  // namespace workbench::driver
 
 using namespace workbench::driver;
@@ -43,6 +52,7 @@ HOOK void workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   State& all = state();
   all.device = *device, all.hooks = *hooks, all.name = device->name;
   for (u32 i = 0; i < device->attribute_count; ++i) all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
+  all.primaries.resize(device->count);
   all.started = true;
 }
 
@@ -66,7 +76,7 @@ CU_API cuDriverGetVersion(int* version) {
 }
 
 CU_API cuDeviceGetCount(int* count) {
-  return entry([&](Call&) { needed(count, "count") = 1; });
+  return entry([&](Call&) { needed(count, "count") = static_cast<int>(state().primaries.size()); });
 }
 
 CU_API cuDeviceGet(CUdevice* device, int ordinal) {
@@ -82,7 +92,11 @@ CU_API cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 CU_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
-  return entry([&](Call&) { check_device(device), std::memcpy(&needed(uuid, "uuid"), "workbench sim 0\0", 16); });
+  return entry([&](Call&) {
+    check_device(device);
+    std::memcpy(&needed(uuid, "uuid"), "workbench sim  ", 16);
+    uuid[14] = static_cast<unsigned char>('0' + device);
+  });
 }
 
 CU_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
@@ -105,14 +119,17 @@ CU_API cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   return entry([&](Call&) {
     check_device(device);
     if (length < 13) throw Refused{CUDA_ERROR_INVALID_VALUE, "a PCI bus id takes 13 characters"};
-    std::snprintf(&needed(id, "id"), static_cast<std::size_t>(length), "%s", kBusId);
+    std::snprintf(&needed(id, "id"), static_cast<std::size_t>(length), "%s", bus_id(device).c_str());
   });
 }
 
 CU_API cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
   return entry([&](Call&) {
-    if (std::string(&needed(id, "id")) != kBusId) throw Refused{CUDA_ERROR_INVALID_DEVICE, "the device is at " + std::string(kBusId)};
-    needed(device, "device") = 0;
+    const std::string wanted = &needed(id, "id");
+    int count = static_cast<int>(state().primaries.size()), at = 0;
+    while (at < count && bus_id(at) != wanted) ++at;
+    if (at == count) throw Refused{CUDA_ERROR_INVALID_DEVICE, "no device is at " + wanted + "; the first is at " + bus_id(0)};
+    needed(device, "device") = at;
   });
 }
 

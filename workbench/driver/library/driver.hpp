@@ -4,6 +4,7 @@
 // events allow, so results are those of a GPU, only without overlap. Time is kept apart: every stream has a clock that
 // operations move on by their predicted time.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@ struct Refused {
 
 struct Context {
   u64 handle = 0;
+  int device = 0;
   unsigned flags = 0;
   int users = 1;                      // cuCtxAttach and cuCtxDetach
   CUresult fault = CUDA_SUCCESS;      // once a kernel failed, nothing else runs here
@@ -34,10 +36,16 @@ struct Context {
   int cache_config = 0, shared_config = 0;
 };
 
+struct Capture;
+// How many operations of each captured stream come before.
+using Seen = std::map<u64, u64>;
+
 struct Stream {
   Context* context;
   unsigned flags;
   double clock = 0;
+  std::shared_ptr<Capture> capture = nullptr;  // what is enqueued becomes a node of it instead of running
+  Seen seen = {};
 };
 
 struct Event {
@@ -45,6 +53,8 @@ struct Event {
   unsigned flags;
   bool recorded = false;
   double time = 0;
+  std::shared_ptr<Capture> capture = nullptr;  // it was recorded in a captured stream, after what is `seen`
+  Seen seen = {};
 };
 
 struct Module {
@@ -58,6 +68,24 @@ struct Function {
   std::vector<u32> offsets, sizes;  // of the parameters
   HookFunction facts;
   u32 most_dynamic_shared;
+};
+
+class Call;
+// One operation of a graph: runs it on a stream.
+using Node = std::function<void(Call&, CUstream)>;
+
+// The nodes stand in the order in which they were captured, one of those that their streams and events allow.
+struct Graph {
+  Context* context;
+  std::vector<Node> nodes;
+};
+
+struct Capture {
+  u64 id, origin;  // the stream in which it began
+  unsigned mode;
+  std::string invalid;  // why nothing will come of it
+  Graph graph;
+  Seen enqueued;  // by every stream that takes part
 };
 
 enum class Where : u8 { device, variable, managed, pinned, registered };
@@ -82,6 +110,13 @@ struct Snapshot {
   std::vector<std::shared_ptr<Allocation>> held;
 };
 
+struct Primary {
+  std::shared_ptr<Context> context;
+  int users = 0;
+  unsigned flags = 0;
+  u64 used_bytes = 0;  // of the device's memory, in whichever context
+};
+
 struct State {
   std::mutex mutex;
   bool started = false, initialised = false;
@@ -93,17 +128,17 @@ struct State {
 
   u64 next_handle = 0;
   std::unordered_map<u64, std::shared_ptr<Context>> contexts;
-  std::shared_ptr<Context> primary;
-  int primary_users = 0;
-  unsigned primary_flags = 0;
+  std::vector<Primary> primaries;  // of every device
   std::unordered_map<u64, std::shared_ptr<Stream>> streams;
   std::unordered_map<u64, std::shared_ptr<Event>> events;
   std::unordered_map<u64, std::shared_ptr<Module>> modules;
   std::unordered_map<u64, std::shared_ptr<Function>> functions;
+  std::unordered_map<u64, std::shared_ptr<Graph>> graphs, executables;
+  std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
   std::map<u64, u64> freed;                                // address and size of the latest that are gone
-  u64 used_bytes = 0, next_address = 0, generation = 1, allocation_count = 0;
+  u64 next_address = 0, generation = 1, allocation_count = 0;
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
 
@@ -125,6 +160,7 @@ class Call {
 std::vector<u64>& context_stack();
 std::shared_ptr<Context> find_context(CUcontext handle);
 u64 new_handle();
+void check_device(CUdevice device);
 
 template <class T>
 const std::shared_ptr<T>& find_handle(const std::unordered_map<u64, std::shared_ptr<T>>& table, const void* handle, const char* kind) {
@@ -167,6 +203,15 @@ std::shared_ptr<Snapshot> snapshot(const Context* context);
 void advance(Context& context, CUstream stream, double seconds);
 void check_stream(const Context& context, CUstream stream);
 void synchronise(Context& context);
+// The stream's capture; null where it runs what is enqueued. Refuses where it was spoilt.
+std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
+
+// ---- graphs (graphs.cpp) ----
+
+// Whether `stream` is captured: then `node` will run with the graph, and not now.
+bool captured(Call& call, CUstream stream, Node node);
+// For calls that wait for the device or change what it has: no capture of any stream survives them.
+void outside_captures(const char* what);
 
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);

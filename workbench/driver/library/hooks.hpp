@@ -45,10 +45,11 @@ struct Hooks {
 
 struct HookDevice {
   const char* name;
-  u64 memory_bytes;                  // what clients may allocate together
+  u64 memory_bytes;                  // of one device: what clients may allocate together
   const int* attributes;             // pairs: attribute, value
   u32 attribute_count;
   double device_bytes_per_second;    // memory of the device
   double host_bytes_per_second;      // between the device and the host
   double operation_seconds;          // start and end of any operation on the device
+  u32 count;                         // devices, all alike
 };

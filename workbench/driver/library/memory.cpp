@@ -32,11 +32,13 @@ std::shared_ptr<Allocation> last_at_or_before(u64 address) {
   return after == all.begin() ? nullptr : std::prev(after)->second;
 }
 
-void claim(u64 bytes) {
+u64& used_bytes(const Context& context) { return state().primaries[static_cast<std::size_t>(context.device)].used_bytes; }
+
+void claim(const Context& context, u64 bytes) {
   State& all = state();
-  if (bytes > all.device.memory_bytes - all.used_bytes) {
-    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " +
-                                                std::to_string(all.device.memory_bytes - all.used_bytes) + " of " +
+  const u64 free_bytes = all.device.memory_bytes - used_bytes(context);
+  if (bytes > free_bytes) {
+    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " + std::to_string(free_bytes) + " of " +
                                                 std::to_string(all.device.memory_bytes) +
                                                 " are free; simulated_driver(memory_bytes=...) sets how many there are"};
   }
@@ -50,10 +52,11 @@ std::shared_ptr<void> host_pages(u64 bytes) {
 }
 
 std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags) {
+  outside_captures("allocating memory");
   if (bytes == 0) throw Refused{CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes"};
   auto made = std::make_shared<Allocation>();
   made->size = bytes, made->where = where, made->flags = flags, made->context = call.context().get();
-  if (where != Where::pinned) claim(bytes);
+  if (where != Where::pinned) claim(*made->context, bytes);
   if (where == Where::device) {
     void* storage = std::calloc(bytes, 1);
     if (!storage) throw std::bad_alloc();
@@ -116,7 +119,7 @@ u64 reserve_addresses(u64 bytes) {
 void add_allocation(std::shared_ptr<Allocation> made) {
   State& all = state();
   made->number = ++all.allocation_count;
-  if (made->counts()) all.used_bytes += made->size;
+  if (made->counts()) used_bytes(*made->context) += made->size;
   all.freed.erase(made->address);
   all.allocations[made->address] = std::move(made);
   ++all.generation;
@@ -126,7 +129,7 @@ void drop_allocation(u64 address) {
   State& all = state();
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
-  if (found->second->counts()) all.used_bytes -= found->second->size;
+  if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->where != Where::registered) all.freed[address] = found->second->size;
   if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
   all.allocations.erase(found);
@@ -202,10 +205,16 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(
   return what.find("that was freed") != std::string::npos;
 }
 
+// For workbench's own tests: where this process holds the bytes of a device address; 0 where there are none.
+extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
+  std::lock_guard lock(state().mutex);
+  const auto found = find_allocation(address, 1);
+  return found ? reinterpret_cast<u64>(found->host) + (address - found->address) : 0;
+}
+
 CU_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   return entry([&](Call& call) {
-    call.context();
-    needed(free, "free") = state().device.memory_bytes - state().used_bytes;
+    needed(free, "free") = state().device.memory_bytes - used_bytes(*call.context());
     needed(total, "total") = state().device.memory_bytes;
   });
 }
@@ -241,6 +250,7 @@ CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
 CU_API cuMemFree_v2(CUdeviceptr address) {
   return entry([&](Call& call) {
     call.context();
+    outside_captures("freeing memory");
     if (address) release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
   });
 }
@@ -331,7 +341,7 @@ CU_API cuPointerGetAttribute(void* out, int which, CUdeviceptr address) {
         break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found->number); break;
       case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found->where == Where::managed}); break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(int{0}); break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(found->context->device); break;
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(found->address); break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(found->size); break;
       default: throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pointer attribute " + std::to_string(which)};

@@ -21,6 +21,7 @@ const Hooks& hooks() {
 int attribute(int which) { return state().attributes.at(which); }
 
 u64 load(Call& call, const char* image) {
+  outside_captures("loading a module");
   check_image(image);
   auto module = std::make_shared<Module>(Module{new_handle(), call.context().get()});
   const std::shared_ptr<Context> context = call.context();
@@ -119,13 +120,9 @@ void check_shape(const Function& function, const HookLaunch& launch) {
   }
 }
 
-void start(Call& call, CUfunction handle, HookLaunch launch, CUstream stream, void** pointers, void** extra) {
-  own_function(call, handle);
-  const auto function = find_handle(state().functions, handle, "function");
+// Runs a launch that was found right, on a stream.
+void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launch, const std::vector<u8>& parameters, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
-  check_stream(*context, stream);
-  check_shape(*function, launch);
-  const std::vector<u8> parameters = packed(*function, pointers, extra);
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
   launch.module = function->module, launch.name = function->name.c_str(), launch.timed = context->timed;
@@ -142,6 +139,19 @@ void start(Call& call, CUfunction handle, HookLaunch launch, CUstream stream, vo
   }
   if (result) throw Refused{result, why};
   if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context) advance(*context, stream, launch.seconds);
+}
+
+void start(Call& call, CUfunction handle, const HookLaunch& launch, CUstream stream, void** pointers, void** extra) {
+  own_function(call, handle);
+  const auto function = find_handle(state().functions, handle, "function");
+  check_stream(*call.context(), stream);
+  check_shape(*function, launch);
+  const std::vector<u8> parameters = packed(*function, pointers, extra);
+  const Node node = [=](Call& inner, CUstream on) {
+    if (!state().modules.contains(function->module)) throw Refused{CUDA_ERROR_INVALID_HANDLE, function->name + ": its module was unloaded"};
+    run(inner, function, launch, parameters, on);
+  };
+  if (!captured(call, stream, node)) node(call, stream);
 }
 
 u32 room_for_dynamic(const HookFunction& facts, int which) {

@@ -7,7 +7,7 @@ namespace {
 constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
-constexpr const char* kPeers = ": there is one device";
+constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
 

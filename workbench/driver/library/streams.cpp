@@ -21,6 +21,10 @@ Event& own_event(const Context& context, CUevent handle) {
   return event;
 }
 
+void not_captured(const Event& event) {
+  if (event.capture) throw Refused{CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a captured stream: nothing has run"};
+}
+
 // When the stream can begin with what is enqueued now. The default stream and those that block wait for each other.
 double ready(const Context& context, CUstream handle) {
   double from = context.host_clock;
@@ -43,11 +47,17 @@ void create_stream(Call& call, CUstream* out, unsigned flags) {
   if (flags & ~CU_STREAM_NON_BLOCKING) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
   CUstream& handle = needed(out, "stream");
   const u64 number = new_handle();
-  state().streams[number] = std::make_shared<Stream>(Stream{call.context().get(), flags, call.context()->host_clock});
+  state().streams[number] = std::make_shared<Stream>(Stream{.context = call.context().get(), .flags = flags, .clock = call.context()->host_clock});
   handle = reinterpret_cast<CUstream>(number);
 }
 
 }  // namespace
+
+std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream) {
+  const auto found = is_default(stream) ? nullptr : own_stream(context, stream).capture;
+  if (found && !found->invalid.empty()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture of this stream ended at " + found->invalid};
+  return found;
+}
 
 void check_stream(const Context& context, CUstream stream) {
   if (!is_default(stream)) own_stream(context, stream);
@@ -113,12 +123,15 @@ CU_API cuStreamDestroy_v2(CUstream handle) {
 CU_API cuStreamSynchronize(CUstream handle) {
   return entry([&](Call& call) {
     Context& context = *call.context();
+    if (capture_of(context, handle)) outside_captures("cuStreamSynchronize");
     context.host_clock = ready(context, handle);
   });
 }
 
 CU_API cuStreamQuery(CUstream handle) {
-  return entry([&](Call& call) { check_stream(*call.context(), handle); });
+  return entry([&](Call& call) {
+    if (capture_of(*call.context(), handle)) outside_captures("cuStreamQuery");
+  });
 }
 
 CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
@@ -126,6 +139,17 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     Context& context = *call.context();
     check_stream(context, handle);
     const Event& event = *find_handle(state().events, event_handle, "event");
+    const std::shared_ptr<Capture> capture = capture_of(context, handle);
+    if (event.capture) {
+      if (is_default(handle)) throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot wait for a captured event"};
+      if (std::ranges::find(state().captures, event.capture) == state().captures.end()) not_captured(event);
+      if (capture && capture != event.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_MERGE, "stream and event belong to different captures"};
+      Stream& stream = own_stream(context, handle);
+      stream.capture = event.capture;  // what waits for a captured event takes part in the capture
+      for (const auto& [which, count] : event.seen) stream.seen[which] = std::max(stream.seen[which], count);
+      return;
+    }
+    if (capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a captured stream cannot wait for work outside of the capture"};
     if (event.recorded) clock_of(context, handle) = std::max(clock_of(context, handle), event.time);
   });
 }
@@ -141,7 +165,7 @@ CU_API cuEventCreate(CUevent* out, unsigned flags) {
   return entry([&](Call& call) {
     CUevent& handle = needed(out, "event");
     const u64 number = new_handle();
-    state().events[number] = std::make_shared<Event>(Event{call.context().get(), flags});
+    state().events[number] = std::make_shared<Event>(Event{.context = call.context().get(), .flags = flags});
     handle = reinterpret_cast<CUevent>(number);
   });
 }
@@ -157,6 +181,11 @@ CU_API cuEventRecord(CUevent handle, CUstream stream) {
   return entry([&](Call& call) {
     Context& context = *call.context();
     Event& event = own_event(context, handle);
+    event.capture = capture_of(context, stream);
+    if (event.capture) {
+      event.seen = own_stream(context, stream).seen;
+      return;
+    }
     event.time = ready(context, stream), event.recorded = true;
     // From here on somebody may ask how long a launch takes; before, nobody pays for the statistics.
     if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
@@ -167,18 +196,20 @@ CU_API cuEventSynchronize(CUevent handle) {
   return entry([&](Call& call) {
     Context& context = *call.context();
     const Event& event = own_event(context, handle);
+    not_captured(event);
     if (event.recorded) context.host_clock = std::max(context.host_clock, event.time);
   });
 }
 
 CU_API cuEventQuery(CUevent handle) {
-  return entry([&](Call& call) { own_event(*call.context(), handle); });
+  return entry([&](Call& call) { not_captured(own_event(*call.context(), handle)); });
 }
 
 CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
   return entry([&](Call& call) {
     const Event &first = own_event(*call.context(), start), &last = own_event(*call.context(), end);
     for (const Event* event : {&first, &last}) {
+      not_captured(*event);
       if (event->flags & CU_EVENT_DISABLE_TIMING) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
       if (!event->recorded) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
     }

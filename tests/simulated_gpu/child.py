@@ -1,0 +1,42 @@
+"""The process with the simulated GPU: runs the tests that it is asked for, and tells how each went.
+
+python -m simulated_gpu.child REQUESTS REPORTS, two open file descriptors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+
+class Reporter:
+    """Writes every report of a test as a line."""
+
+    def __init__(self, out):
+        self._out = out
+        self._config: pytest.Config | None = None
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._out.write(json.dumps(data) + "\n")
+        self._out.flush()
+
+
+def main() -> None:
+    """Serve until the other side closes."""
+    requests, reports = (os.fdopen(int(number), mode) for number, mode in zip(sys.argv[1:3], "rw", strict=True))
+    for line in requests:
+        request = json.loads(line)
+        os.chdir(request["root"])
+        options = ["-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-q", f"--rootdir={request['root']}"]
+        pytest.main([*options, *request["nodes"]], plugins=[Reporter(reports)])
+
+
+if __name__ == "__main__":
+    main()

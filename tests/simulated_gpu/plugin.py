@@ -1,0 +1,112 @@
+"""Runs the tests that need a GPU where there is none: in a process of their own, which `simulated_gpu.start` gave one.
+
+Everything else of the run stays in a process in which torch has no GPU. The reports come back one by one, as if the
+tests had run here; a process that dies costs the test that it was running, and the next one starts a new process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pycuda_setup
+import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+class Child:
+    """The process with the simulated GPU."""
+
+    def __init__(self):
+        requests, self._requests = os.pipe()
+        self._reports, reports = os.pipe()
+        command = [sys.executable, "-m", "simulated_gpu.child", str(requests), str(reports)]
+        environment = os.environ | {"WORKBENCH_SIMULATED_GPU": "1", "PYTHONPATH": str(TESTS)}
+        # What is there belongs to the worker of pytest-xdist that started it.
+        environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_XDIST")}
+        self.process = subprocess.Popen(
+            command, env=environment, pass_fds=(requests, reports), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        os.close(requests)
+        os.close(reports)
+        self._lines = os.fdopen(self._reports)
+
+    def ask(self, nodes: list[str], root: str) -> None:
+        """Let it run these tests."""
+        os.write(self._requests, (json.dumps({"nodes": nodes, "root": root}) + "\n").encode())
+
+    def report(self) -> dict | None:
+        """The next report; None when there is none, because the process ended."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
+
+    def close(self) -> None:
+        os.close(self._requests)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+class SimulatedGpu:
+    """The plugin: answers for the tests of this process that are marked gpu."""
+
+    def __init__(self):
+        self._child: Child | None = None
+        self._asked: set[str] = set()
+        self._reports: dict[str, list[dict]] = defaultdict(list)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        if item.get_closest_marker("gpu") is None or item.get_closest_marker("skip") is not None:
+            return None
+        problem = pycuda_setup.problem()
+        if problem is not None and not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"):
+            item.add_marker(pytest.mark.skip(problem))
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports_of(item) if problem is None else [_failed(item, problem)]:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def pytest_sessionfinish(self) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    def _reports_of(self, item: pytest.Item) -> list[pytest.TestReport]:
+        if item.nodeid not in self._asked:
+            self._ask(item)
+        while not any(report["when"] == "teardown" for report in self._reports[item.nodeid]):
+            received = self._child.report()
+            if received is None:
+                self._asked.clear()  # whatever it had still to do
+                return [self._died(item)]
+            self._reports[received["nodeid"]].append(received)
+        hook, config = item.ihook, item.config
+        return [
+            hook.pytest_report_from_serializable(config=config, data=data) for data in self._reports.pop(item.nodeid)
+        ]
+
+    def _ask(self, item: pytest.Item) -> None:
+        """All of the module from this one on, so that its fixtures are made once."""
+        items = [one for one in item.session.items if one.path == item.path and one.get_closest_marker("gpu")]
+        nodes = [one.nodeid for one in items[items.index(item) :] if one.get_closest_marker("skip") is None]
+        if self._child is None or self._child.process.poll() is not None:
+            self._child = Child()
+        self._child.ask(nodes, str(item.config.rootpath))
+        self._asked.update(nodes)
+
+    def _died(self, item: pytest.Item) -> pytest.TestReport:
+        status = self._child.process.wait()
+        what = f"signal {-status}" if status < 0 else f"status {status}"
+        return _failed(item, f"The process with the simulated GPU ended with {what} while it ran this test.")
+
+
+def _failed(item: pytest.Item, why: str) -> pytest.TestReport:
+    return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed", why, "call")
