@@ -14,10 +14,6 @@ from simulated_gpu.plugin import SimulatedGpu
 from workbench.home import home as user_home
 
 IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
-if IN_CHILD:  # before anything imports torch
-    import simulated_gpu
-
-    simulated_gpu.start()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,7 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: tests of Ctrl-C need it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not hasattr(config, "workerinput") and not IN_CHILD:  # pytest-xdist's workers and nbval's kernels inherit the environment
+    if (
+        not hasattr(config, "workerinput") and not IN_CHILD
+    ):  # pytest-xdist's workers and nbval's kernels inherit the environment
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).

@@ -1,4 +1,4 @@
-"""A GPU for tests, where there is none: torch's CUDA tensors, PyCUDA and Triton's launcher over the simulated driver."""
+"""A GPU for tests: torch's CUDA tensors, PyCUDA and Triton's launcher over the simulated driver."""
 
 from __future__ import annotations
 

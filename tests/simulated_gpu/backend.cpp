@@ -448,6 +448,21 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, s
                                            c10::dtype_or_default(dtype));
 }
 
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size), given = C10_AS_INTARRAYREF_SLOW(stride);
+  std::vector<std::int64_t> strides(given.begin(), given.end());
+  for (std::size_t i = sizes.size(); strides.size() < sizes.size() && i > 0; --i)
+    strides.insert(strides.begin(), strides.empty() ? 1 : strides.front() * std::max<std::int64_t>(sizes[i], 1));
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset.expect_int());
+  return self;
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const c10::SymInt size(static_cast<std::int64_t>(source.nbytes() / self.itemsize()));
+  return set_storage(self, std::move(source), 0, size, {});
+}
+
 // The attention of torch's own composition: the fused ones of a GPU have no counterpart on the CPU.
 std::int64_t unfused(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) { return 0; }
 
@@ -458,6 +473,8 @@ TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFun
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("set_.source_Storage", &set_whole_storage);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("_fused_sdp_choice", &unfused);
   // These have one kernel for all devices, with a table of devices inside that lacks ours.
   for (const char* name : {"copy_"}) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&as_on_the_cpu>());

@@ -41,7 +41,17 @@ def _compiled() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             new = library.with_suffix(f".{os.getpid()}")
-            command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", str(SOURCE), "-o", str(new)]
+            command = [
+                "g++",
+                "-std=c++20",
+                "-O1",
+                "-fPIC",
+                "-shared",
+                "-fvisibility=hidden",
+                str(SOURCE),
+                "-o",
+                str(new),
+            ]
             command += [f"-I{_torch() / 'include' / path}" for path in ("", "torch/csrc/api/include")]
             command += [f"-L{_torch() / 'lib'}", "-ltorch_cpu", "-lc10", str(library_path())]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

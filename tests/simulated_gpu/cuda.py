@@ -1,10 +1,10 @@
 """``torch.cuda`` over the simulated driver: a test double, for a build of torch without CUDA.
 
-`start` attaches the backend of ``backend.cpp`` to torch and puts what follows in the place of ``torch.cuda``'s streams,
-events, graphs and questions. Tensors are then really on ``cuda:N``, PyCUDA and Triton's own launcher run as they do on a
-GPU, and what they launch runs in the PTX machine. It behaves as a GPU where that can make a test fail: device memory
-cannot be read by the host, is not zero when fresh, and is gone when freed; nothing runs while a stream is captured.
-What it is not: asynchronous (work is done when it is enqueued), or a measure of time (events give predicted times).
+`start` puts what follows in the place of ``torch.cuda``'s streams, events, graphs and properties. Tensors are then
+really on ``cuda:N``, PyCUDA and Triton's own launcher run as they do on a GPU, and what they launch runs in the PTX
+machine. It behaves as a GPU where that can make a test fail: device memory cannot be read by the host, is not zero when
+fresh, and is gone when freed; nothing runs while a stream is captured. What it is not: asynchronous (work is done when
+it is enqueued), or a measure of time (events give predicted times).
 """
 
 from __future__ import annotations

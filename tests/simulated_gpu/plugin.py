@@ -19,6 +19,14 @@ import pytest
 TESTS = Path(__file__).resolve().parent.parent
 
 
+def environment() -> dict[str, str]:
+    """That of a process with a simulated GPU, and of those that it starts in turn."""
+    folders = [str(TESTS / "simulated_gpu" / "site"), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # What is there of pytest-xdist belongs to the worker that starts it.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    return kept | {"WORKBENCH_SIMULATED_GPU": "1", "PYTHONPATH": os.pathsep.join(folders)}
+
+
 class Child:
     """The process with the simulated GPU."""
 
@@ -26,11 +34,12 @@ class Child:
         requests, self._requests = os.pipe()
         self._reports, reports = os.pipe()
         command = [sys.executable, "-m", "simulated_gpu.child", str(requests), str(reports)]
-        environment = os.environ | {"WORKBENCH_SIMULATED_GPU": "1", "PYTHONPATH": str(TESTS)}
-        # What is there belongs to the worker of pytest-xdist that started it.
-        environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_XDIST")}
         self.process = subprocess.Popen(
-            command, env=environment, pass_fds=(requests, reports), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command,
+            env=environment(),
+            pass_fds=(requests, reports),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
         os.close(requests)
         os.close(reports)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from workbench.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from workbench.ptx import LaunchReport
     from workbench.toolchain import CompiledKernel
@@ -45,6 +46,10 @@ class Device(Protocol):
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """
+        ...
+
+    def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
+        """A block in which what is compiled and launched belongs to the GPU, of several, of the tensors in ``values``."""
         ...
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
+import functools
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ Dimensions = tuple[int, int, int]
 _GRID_LIMIT = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMIT = (1024, 1024, 64)
 _FLOAT_FORMATS = {"f32": "<f", "f64": "<d", "f16": "<e"}
+_OTHER_FORMATS = frozenset((*_FLOAT_FORMATS, "b8"))
+_UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def is_array(value: object) -> bool:
@@ -36,6 +38,8 @@ def address(value: Any) -> int:
 def dimensions(name: str, value: int | Sequence[int]) -> Dimensions:
     """``value`` as three numbers, checked against what CUDA allows. Raises ArgumentError naming ``name``."""
     limit = _GRID_LIMIT if name == "grid" else _BLOCK_LIMIT
+    if type(value) is tuple and 0 < len(value) <= 3 and all(map(_in_range, value, limit)):
+        return value + (1,) * (3 - len(value))
     given = tuple(value) if isinstance(value, Sequence) else (value,)
     rule = f"1 to 3 whole numbers, from 1 to {limit}"
     whole = all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given)
@@ -48,6 +52,10 @@ def dimensions(name: str, value: int | Sequence[int]) -> Dimensions:
     return full
 
 
+def _in_range(number: object, most: int) -> bool:
+    return type(number) is int and 1 <= number <= most
+
+
 def check_launch(
     kernel: CompiledKernel, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, arch: str
 ) -> tuple[Dimensions, Dimensions, int]:
@@ -57,12 +65,12 @@ def check_launch(
     """
     grid, block = dimensions("grid", grid), dimensions("block", block)
     threads = block[0] * block[1] * block[2]
-    most = limits_of(arch).threads_per_block
-    declared = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b[^{{]*?\.(maxntid|reqntid)\s+([\d,\s]+)", kernel.ptx)
-    if declared:
-        bound = int(np.prod([int(number) for number in declared[2].split(",")]))
+    limits = limits_of(arch)
+    most = limits.threads_per_block
+    if kernel.thread_bound is not None:
+        bound, exact = kernel.thread_bound
         most = min(most, bound)
-        if declared[1] == "reqntid" and threads != bound:
+        if exact and threads != bound:
             raise ArgumentError("block", block, f"{bound} threads", f"{kernel.label} was compiled for exactly these.")
     if threads > most:
         raise ArgumentError("block", f"{threads} threads", f"at most {most}", f"{kernel.label} cannot run with more.")
@@ -73,7 +81,7 @@ def check_launch(
     else:
         # What was named when compiling stands in for a launch that names nothing.
         shared_bytes = int(shared_bytes) or kernel.dynamic_shared_bytes
-    room = limits_of(arch).shared_per_block - kernel.static_shared_bytes
+    room = limits.shared_per_block - kernel.static_shared_bytes
     if shared_bytes > room:
         raise ArgumentError(
             "shared_bytes",
@@ -90,17 +98,34 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
     Scratch parameters, which Triton appends, get None. Raises ArgumentError naming the parameter for a wrong count, a
     wrong kind of value, a number that does not fit, or an address that is not aligned as the code relies on.
     """
-    expected = [parameter for parameter in kernel.parameters if not parameter.scratch]
-    if len(args) != len(expected):
-        listing = ", ".join(f"{parameter.name} ({parameter.type})" for parameter in expected) or "none"
+    parameters = kernel.parameters
+    expected = len(parameters) - kernel.scratch_parameters
+    if len(args) != expected:
+        listing = ", ".join(f"{one.name} ({one.type})" for one in parameters[:expected]) or "none"
         raise ArgumentError(
-            f"arguments of {kernel.label}", f"{len(args)} values", f"{len(expected)}: {listing}", "Pass one for each."
+            f"arguments of {kernel.label}", f"{len(args)} values", f"{expected}: {listing}", "Pass one for each."
         )
     values = [
-        _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
-        for index, (parameter, value) in enumerate(zip(expected, args, strict=True))
+        value
+        if _fits(parameter, value)
+        else _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
+        for index, (parameter, value) in enumerate(zip(parameters[:expected], args, strict=True))
     ]
-    return values + [None] * (len(kernel.parameters) - len(expected))
+    return values + [None] * kernel.scratch_parameters
+
+
+def _fits(parameter: Parameter, value: Any) -> bool:
+    """Whether ``value`` is of one of the kinds that most arguments are, and right as it is."""
+    kind, type_ = type(value), parameter.type
+    if kind is int:
+        half = 1 << (8 * parameter.size - 1)
+        return type_ not in _OTHER_FORMATS and -half <= value < 2 * half and not value % parameter.divisibility
+    if kind is float:
+        return type_ in ("f32", "f64") and (type_ == "f64" or abs(value) < 3e38)
+    if value is None or parameter.size != 8 or type_ in _OTHER_FORMATS:
+        return value is None and parameter.size == 8 and type_ not in _OTHER_FORMATS
+    place = getattr(value, "data_ptr", None)
+    return place is not None and not place() % parameter.divisibility
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:
@@ -186,14 +211,28 @@ def pack(parameters: Sequence[Parameter], values: Sequence[object], addresses: S
 
     ``values`` come from ``check_arguments``; ``addresses`` holds the device address of each array, else None.
     """
-    buffer = bytearray()
-    for parameter, value, place in zip(parameters, values, addresses, strict=True):
-        buffer += bytes(-len(buffer) % parameter.align)
-        if isinstance(value, bytes):
-            buffer += value
+    form, masks = _format(tuple(parameters))
+    fields = [
+        value if mask is None else (int(value or 0) if place is None else place) & mask  # type: ignore[call-overload]
+        for value, place, mask in zip(values, addresses, masks, strict=True)
+    ]
+    return form.pack(*fields)
+
+
+@functools.lru_cache(maxsize=1024)
+def _format(parameters: tuple[Parameter, ...]) -> tuple[struct.Struct, tuple[int | None, ...]]:
+    """How a buffer is packed, and for each number that is no float the bits that it keeps."""
+    form, size, masks = "<", 0, list[int | None]()
+    for parameter in parameters:
+        padding = -size % parameter.align
+        size += padding + parameter.size
+        form += f"{padding}x" if padding else ""
+        if parameter.type == "b8":
+            form += f"{parameter.size}s"
         elif parameter.type in _FLOAT_FORMATS:
-            buffer += struct.pack(_FLOAT_FORMATS[parameter.type], value)
+            form += _FLOAT_FORMATS[parameter.type][1]
         else:
-            number = place if place is not None else int(value or 0)
-            buffer += (number % 2 ** (8 * parameter.size)).to_bytes(parameter.size, "little")
-    return bytes(buffer)
+            form += _UNSIGNED[parameter.size]
+        whole = parameter.type != "b8" and parameter.type not in _FLOAT_FORMATS
+        masks.append(2 ** (8 * parameter.size) - 1 if whole else None)
+    return struct.Struct(form), tuple(masks)

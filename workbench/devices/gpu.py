@@ -11,6 +11,8 @@ waits after: the order is the same, no memory is reused too early, and under CUD
 PyCUDA stream into the capture and hand it back, so the graph holds the kernel with its right dependencies. Outside of
 graphs this costs two event pairs per launch, some microseconds, so timings belong on the default stream or in a graph.
 
+Several devices. A launch runs on the device of its tensors, whichever is torch's current one.
+
 Modules are never unloaded: a captured graph may refer to them for as long as the process lives.
 """
 
@@ -20,20 +22,22 @@ import ctypes
 import hashlib
 import importlib.util
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.devices import arguments
-from workbench.driver import simulated
+from workbench.driver import images, simulated
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.toolchain.sass import resources_of
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
-# Above this a kernel must be told that it may use more dynamic shared memory.
+# What a block may take, static and dynamic together, of a kernel that was not told that it may take more.
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 # Streams made like torch's own: one that waits for the default stream could not take part in a capture.
 _NON_BLOCKING = 1
@@ -44,6 +48,8 @@ _PYCUDA_REMEDY = (
     "Install it with: workbench setup pycuda (or pip install pycuda, which needs the CUDA toolkit to build)."
 )
 _SIM_REMEDY = 'device="sim" runs kernels without a GPU.'
+_NO_TENSORS = frozenset((int, float, bytes, type(None)))
+_NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 def problem() -> str | None:
@@ -63,8 +69,17 @@ def problem() -> str | None:
     return None
 
 
+@dataclass
+class _Loaded:
+    """A function in one device's memory, with the dynamic shared memory that it may use, in bytes."""
+
+    module: Any
+    function: Any
+    shared_limit: int
+
+
 class Gpu:
-    """Launches kernels on torch's current CUDA device. Safe to use from several threads."""
+    """Launches kernels on the CUDA device of their tensors. Safe to use from several threads."""
 
     name = "cuda"
 
@@ -81,10 +96,9 @@ class Gpu:
 
     def _attach(self, driver: Any, torch: Any) -> None:
         self._driver, self._torch = driver, torch
-        self._functions: dict[tuple[int, str], Any] = {}
-        self._owners: dict[tuple[int, str], Any] = {}
+        self._functions: dict[tuple[int, str], _Loaded] = {}
         self._modules: dict[tuple[int, str], Any] = {}
-        self._shared_limits: dict[tuple[int, str], int] = {}
+        self._capabilities: dict[int, tuple[int, int]] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -92,8 +106,7 @@ class Gpu:
     @property
     def arch(self) -> str:
         """The architecture of torch's current device, such as ``"sm_90"``."""
-        major, minor = self._torch.cuda.get_device_capability()
-        return f"sm_{major}{minor}"
+        return self._arch(self._torch.cuda.current_device())
 
     @property
     def description(self) -> str:
@@ -102,6 +115,13 @@ class Gpu:
 
     def __repr__(self) -> str:
         return f"<device cuda: {self.description}>"
+
+    def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
+        """A block in which the device of the first tensor among ``values`` is torch's current one."""
+        index = next((self._index_of(value) for value in values if hasattr(value, "data_ptr")), None)
+        if index is None or index == self._torch.cuda.current_device():
+            return _NOTHING
+        return self._torch.cuda.device(index)
 
     def launch(
         self,
@@ -119,54 +139,83 @@ class Gpu:
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
-        Tensors must be on torch's current device. NumPy arrays are copied there and, after the kernel, back, which
-        waits for it and cannot be captured in a graph. Raises ArgumentError for a launch that the kernel cannot take
-        and for ``statistics``, ``checks``, limits and recordings, which only ``"sim"`` has; KernelFault where the
-        driver refuses the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
+        It runs on the device of its tensors, which must all be on one; without tensors on torch's current device.
+        NumPy arrays are copied there and, after the kernel, back, which waits for it and cannot be captured in a graph.
+        Raises ArgumentError for a launch that the kernel cannot take and for ``statistics``, ``checks``, limits and
+        recordings, which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault inside the kernel
+        shows, as always with CUDA, at a later synchronisation.
         """
-        requests = {"statistics": statistics, "checks": checks}
-        requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
-        requests["record_block"] = record_block
-        for name, request in requests.items():
-            if request is not None and request is not False:
-                raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
+        if statistics or checks or (instruction_limit, seconds_limit, record_block) != (None, None, None):
+            requests = {"statistics": statistics or None, "checks": checks or None, "record_block": record_block}
+            requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
+            name, request = next((name, request) for name, request in requests.items() if request is not None)
+            raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
         values = arguments.check_arguments(kernel, args)
-        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self.arch)
-        index = self._torch.cuda.current_device()
-        copies = self._copies(kernel, values, index)
-        addresses = [
-            copies[position].data_ptr() if position in copies else _address(value)
-            for position, value in enumerate(values)
-        ]
+        index, addresses = self._places(kernel, values)
+        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
+        copies = self._copies(kernel, values, index, addresses)
         buffer = arguments.pack(kernel.parameters, values, addresses)
         with self._lock, self._context(index):
-            function = self._function(kernel, index, shared_bytes)
-            with self._stream(index) as stream, self._driver_errors(kernel):
-                # A type string is taken as it is, so the whole buffer goes through as one value.
-                function.prepare([f"{len(buffer)}s"])
-                if stream is None:
-                    function.prepared_call(grid, block, buffer, shared_size=shared_bytes)
-                else:
-                    function.prepared_async_call(grid, block, stream, buffer, shared_size=shared_bytes)
-        for position, copy in copies.items():
-            host = values[position]
+            function = self._function(kernel, index, shared_bytes, len(buffer))
+            with self._stream(index) as stream:
+                try:
+                    if stream is None:
+                        function.prepared_call(grid, block, buffer, shared_size=shared_bytes)
+                    else:
+                        function.prepared_async_call(grid, block, stream, buffer, shared_size=shared_bytes)
+                except self._driver.Error as error:
+                    raise self._fault(kernel, error) from error
+        for host, copy in copies:
             if host.flags.writeable:
                 host[...] = copy.cpu().numpy().view(host.dtype).reshape(host.shape)
 
-    def _copies(self, kernel: CompiledKernel, values: Sequence[object], index: int) -> dict[int, Any]:
-        """Device copies of the NumPy arrays among the arguments. Raises ArgumentError for a tensor elsewhere."""
-        copies = {}
-        for position, (parameter, value) in enumerate(zip(kernel.parameters, values, strict=True)):
-            where = f"{kernel.label}(): argument {position} {parameter.name!r}"
-            if isinstance(value, np.ndarray):
-                if self._torch.cuda.is_current_stream_capturing():
-                    raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
-                # As bytes, because torch does not know every dtype of NumPy.
-                content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
-                copies[position] = self._torch.from_numpy(content).cuda()
-            elif arguments.is_array(value) and (value.device.type != "cuda" or value.device.index != index):
-                allowed = f"tensors on cuda:{index}"
-                raise ArgumentError(where, f"a tensor on {value.device}", allowed, 'Use .cuda(), or device="sim".')
+    def _arch(self, index: int) -> str:
+        major, minor = self._capability(index)
+        return f"sm_{major}{minor}"
+
+    def _capability(self, index: int) -> tuple[int, int]:
+        if index not in self._capabilities:
+            self._capabilities[index] = self._torch.cuda.get_device_capability(index)
+        return self._capabilities[index]
+
+    def _index_of(self, value: Any) -> int | None:
+        """The number of a tensor's CUDA device; None for what is elsewhere."""
+        device = value.device
+        return device.index if device.type == "cuda" else None
+
+    def _places(self, kernel: CompiledKernel, values: Sequence[Any]) -> tuple[int, list[int | None]]:
+        """The one device of all tensors, and their addresses. Raises ArgumentError for a tensor elsewhere."""
+        found, addresses = None, []
+        for position, value in enumerate(values):
+            if value.__class__ in _NO_TENSORS or isinstance(value, np.ndarray):
+                addresses.append(None)
+                continue
+            index = self._index_of(value)
+            if index is None or found not in (None, index):
+                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
+                allowed = f"tensors on cuda:{self._torch.cuda.current_device() if found is None else found}"
+                remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
+                raise ArgumentError(where, f"a tensor on {value.device}", allowed, remedy)
+            found = index
+            addresses.append(value.data_ptr())
+        return self._torch.cuda.current_device() if found is None else found, addresses
+
+    def _copies(
+        self, kernel: CompiledKernel, values: Sequence[object], index: int, addresses: list[int | None]
+    ) -> list[tuple[np.ndarray, Any]]:
+        """The NumPy arrays among the arguments with copies on the device, whose addresses are filled in."""
+        copies = []
+        for position, value in enumerate(values):
+            if not isinstance(value, np.ndarray):
+                continue
+            if self._torch.cuda.is_current_stream_capturing():
+                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
+                raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
+            # As bytes, because torch does not know every dtype of NumPy.
+            content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
+            copy = self._torch.from_numpy(content).to(f"cuda:{index}")
+            addresses[position] = copy.data_ptr()
+            copies.append((value, copy))
         return copies
 
     @contextmanager
@@ -200,10 +249,11 @@ class Gpu:
             # Also after a failed launch: a capture must not be left with a stream that never comes back.
             current.wait_stream(same_for_torch)
 
-    def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int) -> Any:
+    def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int, buffer_bytes: int) -> Any:
         """The loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
         key = (index, kernel.key)
-        if key not in self._functions:
+        loaded = self._functions.get(key)
+        if loaded is None:
             if self._torch.cuda.is_current_stream_capturing():
                 raise ArgumentError(
                     "kernel",
@@ -212,21 +262,24 @@ class Gpu:
                     "Launch it once before.",
                 )
             with self._driver_errors(kernel):
-                self._owners[key] = self._module(kernel, index)
-                self._functions[key] = _for_ever(self._owners[key].get_function(kernel.name))
-        function = self._functions[key]
-        if shared_bytes > max(_DEFAULT_SHARED_LIMIT, self._shared_limits.get(key, 0)):
+                module = self._module(kernel, index)
+                function = _for_ever(module.get_function(kernel.name))
+                # A type string is taken as it is, so the whole buffer goes through as one value.
+                function.prepare([f"{buffer_bytes}s"])
+            loaded = _Loaded(module, function, _DEFAULT_SHARED_LIMIT - kernel.static_shared_bytes)
+            self._functions[key] = loaded
+        if shared_bytes > loaded.shared_limit:
             attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             with self._driver_errors(kernel):
-                function.set_attribute(attribute, shared_bytes)
-            self._shared_limits[key] = shared_bytes
-        return function
+                loaded.function.set_attribute(attribute, shared_bytes)
+            loaded.shared_limit = shared_bytes
+        return loaded.function
 
     def _module(self, kernel: CompiledKernel, index: int) -> Any:
         """The loaded module, one for all kernels of a program: they share its variables."""
         key = (index, self._digest(kernel))
         if key not in self._modules:
-            self._modules[key] = _for_ever(self._driver.module_from_buffer(self._image(kernel)))
+            self._modules[key] = _for_ever(self._driver.module_from_buffer(self._image(kernel, index)))
         return self._modules[key]
 
     @staticmethod
@@ -254,10 +307,7 @@ class Gpu:
             digest = self._digest(kernel)
             for key in [key for key in self._modules if key[1] == digest]:
                 old = self._modules.pop(key)
-                stale = [known for known, owner in self._owners.items() if owner is old]
-                for known in stale:
-                    del self._functions[known], self._owners[known]
-                    self._shared_limits.pop(known, None)
+                self._functions = {known: one for known, one in self._functions.items() if one.module is not old}
 
     @contextmanager
     def _variable(self, kernel: CompiledKernel, symbol: str) -> Iterator[tuple[Any, int]]:
@@ -266,16 +316,21 @@ class Gpu:
         with self._lock, self._context(index), self._driver_errors(kernel):
             yield self._module(kernel, index).get_global(symbol)
 
-    def _image(self, kernel: CompiledKernel) -> bytes:
+    def _image(self, kernel: CompiledKernel, index: int) -> bytes:
         """The machine code where this GPU runs it, else the PTX, which the driver then compiles.
 
-        Machine code runs on its own major architecture from its minor version on, and on no simulated driver.
+        Raises ArgumentError for code that uses what this GPU's architecture does not have.
         """
-        major, minor = self._torch.cuda.get_device_capability()
-        number = kernel.arch.removeprefix("sm_").rstrip("af")
-        fits = int(number[:-1]) == major and int(number[-1]) <= minor
-        if kernel.cubin is not None and fits and not _simulated():
+        capability = self._capability(index)
+        if kernel.cubin is not None and runs_on(kernel.arch, capability, machine_code=True) and not _simulated():
             return kernel.cubin
+        if not runs_on(kernel.arch, capability, machine_code=False):
+            there = self._arch(index)
+            raise ArgumentError(
+                "kernel", f"{kernel.label} for {kernel.arch}", f"code for {there}", "Compile it for that."
+            )
+        if _simulated():  # it runs PTX, and holds a launch to the registers that the machine code takes
+            return images.image(kernel.ptx, resources_of(kernel.cubin, kernel.arch) if kernel.cubin else {}) + b"\0"
         return kernel.ptx.encode() + b"\0"
 
     @contextmanager
@@ -283,16 +338,32 @@ class Gpu:
         try:
             yield
         except self._driver.Error as error:
-            raise KernelFault(f"{kernel.label} ({kernel.arch}) on {self.description}: {error}") from error
+            raise self._fault(kernel, error) from error
+
+    def _fault(self, kernel: CompiledKernel, error: Exception) -> KernelFault:
+        return KernelFault(f"{kernel.label} ({kernel.arch}) on {self.description}: {error}")
+
+
+def runs_on(arch: str, capability: tuple[int, int], *, machine_code: bool) -> bool:
+    """Whether code for ``arch`` runs on a GPU of compute capability (major, minor), as machine code or as PTX.
+
+    Machine code runs on its own major version from its minor one on, PTX on everything from its version on. Code that
+    is specific to an architecture (``"sm_90a"``) runs there alone, code for a family (``"sm_100f"``) on the family's
+    members from its own on. Source: CUDA C++ Programming Guide, "Application Compatibility" and "Feature Set Compiler
+    Targets".
+    """
+    digits = arch.removeprefix("sm_").rstrip("af")
+    own = int(digits[:-1]), int(digits[-1])
+    if arch.endswith("a"):
+        return own == capability
+    if machine_code or arch.endswith("f"):
+        return own[0] == capability[0] and own[1] <= capability[1]
+    return own <= capability
 
 
 def _simulated() -> bool:
     running = simulated.current()
     return running is not None and running.simulated
-
-
-def _address(value: object) -> int | None:
-    return arguments.address(value) if arguments.is_array(value) else None
 
 
 def _for_ever(value: Any) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,9 @@ __all__ = [
 
 _MOST_REMEMBERED = 1024
 """Compiled kernels that a variant keeps in memory."""
+
+_SECONDS_UNSEEN = 0.02
+"""For so long a changed file may go unnoticed: looking at all of a variant's takes as long as a launch."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,13 +186,19 @@ class Variant:
 
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
         """
-        kernels = self._compiled(config, problem, device.arch)
-        reports = [
-            device.launch(
-                kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **launch_options
-            )
-            for kernel, launch in zip(kernels, self.launches(config, problem, tensors), strict=True)
-        ]
+        with device.current(vars(tensors).values()):
+            kernels = self._compiled(config, problem, device.arch)
+            reports = [
+                device.launch(
+                    kernel,
+                    launch.grid,
+                    launch.block,
+                    launch.arguments,
+                    shared_bytes=launch.shared_bytes,
+                    **launch_options,
+                )
+                for kernel, launch in zip(kernels, self.launches(config, problem, tensors), strict=True)
+            ]
         if len(reports) == 1 or reports[0] is None:
             return reports[0]
         from workbench.ptx.joined import joined
@@ -196,12 +206,14 @@ class Variant:
         return joined(reports)
 
     def _compiled(self, config: Config, problem: Any, arch: str):
-        """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long."""
-        stamps = tuple(stamp(path) for path in self._remembered.get("files", ()))
-        if not stamps or stamps != self._remembered["stamps"] or len(self._remembered) > _MOST_REMEMBERED:
-            files = self.files
-            self._remembered.clear()
-            self._remembered.update(files=files, stamps=tuple(stamp(path) for path in files))
+        """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long.
+
+        Whether one has changed is looked at 50 times a second at most.
+        """
+        now = time.monotonic()
+        if not self._remembered or now > self._remembered["until"] or len(self._remembered) > _MOST_REMEMBERED:
+            self._forget_old_code()
+            self._remembered["until"] = now + _SECONDS_UNSEEN
         key = (arch, problem, *sorted(config.items()))
         if key not in self._remembered:
             # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
@@ -211,6 +223,13 @@ class Variant:
                 self._remembered[code] = self.kernels(config, problem, arch)
             self._remembered[key] = self._remembered[code]
         return self._remembered[key]
+
+    def _forget_old_code(self) -> None:
+        stamps = tuple(stamp(path) for path in self._remembered.get("files", ()))
+        if not stamps or stamps != self._remembered["stamps"] or len(self._remembered) > _MOST_REMEMBERED:
+            files = self.files
+            self._remembered.clear()
+            self._remembered.update(files=files, stamps=tuple(stamp(path) for path in files))
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """What the machine code depends on beside its source: equal keys, equal code."""
@@ -377,7 +396,8 @@ class TritonVariant(Variant):
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
         if device.name == "cuda":
-            return self.jit(config, problem, tensors)
+            with device.current(vars(tensors).values()):
+                return self.jit(config, problem, tensors)
         return super().run(config, problem, tensors, device, **launch_options)
 
     def jit(self, config: Config, problem: Any, tensors: Any) -> None:

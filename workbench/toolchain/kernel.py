@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -93,6 +94,17 @@ class CompiledKernel:
     def static_shared_bytes(self) -> int:
         """Shared memory that the code itself declares, without what a launch adds."""
         return self.shared_bytes - (self.dynamic_shared_bytes if self.language == "triton" else 0)
+
+    @cached_property
+    def thread_bound(self) -> tuple[int, bool] | None:
+        """Threads per block that the code was compiled for, and whether exactly so many; None without a bound."""
+        found = re.search(rf"\.entry\s+{re.escape(self.name)}\b[^{{]*?\.(maxntid|reqntid)\s+([\d,\s]+)", self.ptx)
+        return (math.prod(int(number) for number in found[2].split(",")), found[1] == "reqntid") if found else None
+
+    @cached_property
+    def scratch_parameters(self) -> int:
+        """How many parameters at the end a launch fills by itself."""
+        return sum(parameter.scratch for parameter in self.parameters)
 
     @property
     def occupancy(self) -> Occupancy:

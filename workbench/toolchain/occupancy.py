@@ -80,6 +80,8 @@ class Occupancy:
 
 def limits_of(arch: str) -> Limits:
     """The limits of ``arch`` (``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``). Raises ArgumentError for others."""
+    if arch in LIMITS:
+        return LIMITS[arch]
     plain = re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
     if plain not in LIMITS:
         raise ArgumentError("arch", repr(arch), ", ".join(LIMITS), "Name one of these.")
