@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("backend.cpp")
 
 def load() -> ctypes.CDLL:
     """The library, loaded. Torch asks what an accelerator can do once, when it is imported: this must come before."""
-    if "torch" in sys.modules:
+    if "torch._C" in sys.modules:
         raise RuntimeError("the simulated GPU must be started before torch is imported")
     path = _compiled()
     ctypes.CDLL(str(_torch() / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)

@@ -49,7 +49,7 @@ class Device(Protocol):
         ...
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
-        """A block in which what is compiled and launched belongs to the GPU, of several, of the tensors in ``values``."""
+        """A block in which what is compiled and launched belongs to the GPU, of several, of the tensors given."""
         ...
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:

@@ -1,4 +1,4 @@
-"""On PYTHONPATH of a process that is to have a simulated GPU, and of all that it starts: it gets one before torch."""
+"""On PYTHONPATH of a process that is to have a simulated GPU, and of all that it starts: it gets one with torch."""
 
 import importlib.abc
 import importlib.machinery
@@ -6,31 +6,35 @@ import os
 import sys
 
 
-class _Imported(importlib.abc.Loader):
-    """Of a module that is there already."""
+class _Around(importlib.abc.Loader):
+    """Loads torch between the two halves of the simulated GPU."""
+
+    def __init__(self, loader):
+        self._loader = loader
 
     def create_module(self, spec):
-        return sys.modules[spec.name]
+        return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        """Nothing is left to do."""
+        import simulated_gpu
+
+        backend = simulated_gpu.before_torch()
+        self._loader.exec_module(module)
+        simulated_gpu.after_torch(backend)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
 
 
-class _BeforeTorch(importlib.abc.MetaPathFinder):
-    """Starts the simulated GPU when torch is first looked for, which imports it on the way."""
-
+class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        import simulated_gpu
-
-        simulated_gpu.start()
-        known = sys.modules["torch"].__spec__
-        spec = importlib.machinery.ModuleSpec("torch", _Imported(), origin=known.origin, is_package=True)
-        spec.submodule_search_locations = known.submodule_search_locations
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            spec.loader = _Around(spec.loader)
         return spec
 
 
 if os.environ.get("WORKBENCH_SIMULATED_GPU"):
-    sys.meta_path.insert(0, _BeforeTorch())
+    sys.meta_path.insert(0, _Finder())
