@@ -270,7 +270,7 @@ def get_device_properties(device=None) -> SimpleNamespace:
     _call("cuDeviceTotalMem_v2", ctypes.byref(memory), index)
     return SimpleNamespace(
         name=name.value.decode(), major=attribute(75), minor=attribute(76), total_memory=memory.value,
-        multi_processor_count=attribute(16), L2_cache_size=attribute(38), warp_size=attribute(10),
+        multi_processor_count=attribute(16), L2_cache_size=min(attribute(38), 1 << 18), warp_size=attribute(10),
         shared_memory_per_block=attribute(8), shared_memory_per_block_optin=attribute(97),
         shared_memory_per_multiprocessor=attribute(81), regs_per_multiprocessor=attribute(82),
         max_threads_per_multi_processor=attribute(39), max_threads_per_block=attribute(1), is_integrated=0,

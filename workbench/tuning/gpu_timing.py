@@ -17,6 +17,8 @@ from workbench.tuning.gpu_state import Probe, nvml_probe
 
 WARM_UP_RUNS = 5
 LEAST_SAMPLES, MOST_SAMPLES = 10, 200
+FLUSHED_BYTES = 256 << 20
+"""Read before each sample, or four times the L2 cache if that is more."""
 RELATIVE_ERROR = 0.005
 """Sampling stops when the standard error of the median is below this share of it."""
 
@@ -41,7 +43,7 @@ class GpuClock:
 
         l2 = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)
         self._torch = torch
-        self._buffer = torch.zeros(max(4 * l2, 256 << 20) // 4, dtype=torch.float32, device="cuda")
+        self._buffer = torch.zeros(max(4 * l2, FLUSHED_BYTES) // 4, dtype=torch.float32, device="cuda")
         self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
         self.probe = probe or nvml_probe()
 

@@ -5,9 +5,15 @@ import importlib.machinery
 import os
 import sys
 
+SIZES = {
+    "workbench.tuning.gpu_timing": {"FLUSHED_BYTES": 1 << 20},
+    "workbench.bench.attention.benchmark": {"_STREAMED_BYTES": 4 << 20},
+}
+"""What is there to keep a GPU busy for long would keep the PTX machine busy for hours."""
 
-class _Around(importlib.abc.Loader):
-    """Loads torch between the two halves of the simulated GPU."""
+
+class _Loader(importlib.abc.Loader):
+    """Loads torch between the two halves of the simulated GPU, and a module of SIZES with these."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -18,6 +24,10 @@ class _Around(importlib.abc.Loader):
     def exec_module(self, module):
         import simulated_gpu
 
+        if module.__name__ != "torch":
+            self._loader.exec_module(module)
+            vars(module).update(SIZES[module.__name__])
+            return
         backend = simulated_gpu.before_torch()
         self._loader.exec_module(module)
         simulated_gpu.after_torch(backend)
@@ -28,11 +38,11 @@ class _Around(importlib.abc.Loader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != "torch" and name not in SIZES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None:
-            spec.loader = _Around(spec.loader)
+            spec.loader = _Loader(spec.loader)
         return spec
 
 
