@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -43,7 +44,19 @@ extern "C" __global__ void slow(int *x, long long cycles)
 extern "C" __global__ void mixed(float *out, unsigned char a, short b, double c, Pair pair, __nv_bfloat16 *half)
 { out[0] = a + b + c + pair.first * pair.second + __bfloat162float(half[0]); }
 extern "C" __global__ void __launch_bounds__(1024) busy(float *x) { x[threadIdx.x] *= 2; }
+extern "C" __global__ void both(int *x)
+{
+    __shared__ int kept[608];
+    extern __shared__ int tile[];
+    kept[threadIdx.x] = x[threadIdx.x];
+    tile[12287 - threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = kept[127 - threadIdx.x] + tile[12287 - (127 - threadIdx.x)];
+}
 """
+SPIN = (
+    20_000_000 if os.environ.get("WORKBENCH_SIMULATED_GPU") is None else 20_000
+)  # cycles: the PTX machine counts each
 
 
 @triton.jit
@@ -114,7 +127,7 @@ def test_launches_are_ordered_with_torchs_current_stream(device: devices.Device,
     with torch.cuda.stream(stream):
         for round_ in range(5):
             x.fill_(round_)
-            device.launch(kernel, 1, 128, [x, 20_000_000])
+            device.launch(kernel, 1, 128, [x, SPIN])
             copy = x.clone()
             x.fill_(-1)
             stream.synchronize()
@@ -195,6 +208,13 @@ def test_dynamic_shared_memory_beyond_48_kib(device: devices.Device, stretch: in
     assert x.tolist() == list(range(127, -1, -1))
 
 
+def test_static_and_dynamic_shared_memory_beyond_48_kib_together(device: devices.Device):
+    """49,152 bytes of dynamic shared memory need no asking for, unless the kernel has some of its own beside them."""
+    x = torch.arange(128, dtype=torch.int32, device="cuda")
+    device.launch(_kernel(device, "both"), 1, 128, [x], shared_bytes=49152)
+    assert x.tolist() == [2 * (127 - i) for i in range(128)]
+
+
 def test_too_much_shared_memory_is_refused_before_the_driver_sees_it(device: devices.Device):
     x = torch.arange(128, dtype=torch.int32, device="cuda")
     with pytest.raises(ArgumentError, match="shared_bytes"):
@@ -270,3 +290,64 @@ def test_load_cuda_runs_a_users_kernel():
     module.increment(1, 128, x)
     assert (x == 1).all()
     assert repr(module).endswith(f"for {devices.get('cuda').arch} on cuda>")
+
+
+def test_code_for_another_architecture_alone_is_refused_by_name(device: devices.Device):
+    other = "sm_90a" if device.arch != "sm_90" else "sm_100a"
+    x = torch.zeros(128, dtype=torch.int32, device="cuda")
+    with pytest.raises(ArgumentError, match=rf"increment for {other}.*code for {device.arch}"):
+        device.launch(compile_cuda(SOURCE, "increment", arch=other), 1, 128, [x])
+
+
+# ---- several devices -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second() -> str:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("this machine has one GPU")
+    assert torch.cuda.current_device() == 0
+    return "cuda:1"
+
+
+@pytest.mark.parametrize("own_stream", [False, True])
+def test_a_launch_runs_where_its_tensors_are(device: devices.Device, second: str, own_stream: bool):
+    x = torch.zeros(128, dtype=torch.int32, device=second)
+    with torch.cuda.stream(torch.cuda.Stream(second) if own_stream else torch.cuda.default_stream(second)):
+        torch.cuda.set_device(0)
+        x.fill_(4)
+        device.launch(_kernel(device, "increment"), 1, 128, [x])
+        copy = x.clone()
+    torch.cuda.synchronize(second)
+    assert (copy == 5).all()
+    assert torch.cuda.current_device() == 0
+
+
+def test_tensors_of_two_devices_are_refused(device: devices.Device, second: str):
+    x, y = torch.zeros(128, device="cuda:0"), torch.zeros(128, device=second)
+    with pytest.raises(ArgumentError, match=r"argument 1 'x'.*cuda:1.*cuda:0"):
+        device.launch(_kernel(device, "saxpy"), 1, 128, [x, y, 1.0, 128])
+
+
+def test_a_loaded_kernel_runs_where_its_tensors_are(second: str):
+    x = torch.zeros(128, dtype=torch.int32, device=second)
+    wb.load_cuda(SOURCE).increment(1, 128, x)
+    assert (x == 1).all()
+
+
+@pytest.mark.parametrize(
+    "variant", ["cuda_thread_group", "cuda_grouped_mma", "triton_online_softmax", "triton_grouped"]
+)
+def test_an_op_runs_where_its_tensors_are(second: str, variant: str):
+    from workbench.ops import paged_attention
+    from workbench.ops.paged_attention import OP, case
+
+    layout = OP.variant(variant).layouts[0]
+    one = case("small", layout=layout)
+    t = one.inputs(one.problem({"BLOCK_SIZE": 16}), second)
+    out = paged_attention(
+        t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout, variant=variant
+    )
+    assert out.device == torch.device(second)
+    assert one.check(out).ok
+    assert torch.cuda.current_device() == 0

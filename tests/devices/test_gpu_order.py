@@ -90,8 +90,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(gpu, "_for_ever", lambda value: value)
     monkeypatch.setattr(gpu, "_simulated", lambda: False)  # whatever other tests have started in this process
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "recorder")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=0: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index=0: "recorder")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: recorder.capturing)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: recorder.stream(recorder.current))
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: recorder.stream(handle))
@@ -112,7 +112,7 @@ def test_the_default_stream_is_launched_on_directly(device: gpu.Gpu, recorder: R
     assert recorder.calls[-3] == ("prepare", "12s")
     recorder.calls.clear()
     device.launch(compile_cuda(SOURCE, "store", arch="sm_90"), 1, 64, [4096, 5])
-    assert recorder.kinds() == ["push", "prepare", "launch", "pop"], "loaded once, retained once"
+    assert recorder.kinds() == ["push", "launch", "pop"], "loaded and retained once"
 
 
 def test_another_stream_is_waited_for_and_waits(device: gpu.Gpu, recorder: Recorder):
@@ -143,6 +143,17 @@ def test_more_than_48_kib_is_asked_for_once(device: gpu.Gpu, recorder: Recorder)
     assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [50000, 60000]
 
 
+def test_static_shared_memory_counts_too(device: gpu.Gpu, recorder: Recorder):
+    source = """extern "C" __global__ void both(float *x)
+    { __shared__ float own[608]; extern __shared__ float tile[];
+      own[threadIdx.x] = tile[threadIdx.x] = *x; __syncthreads();
+      *x = own[31 - threadIdx.x] + tile[31 - threadIdx.x]; }"""
+    kernel = compile_cuda(source, "both", arch="sm_90")
+    for shared in (1024, 46720, 46721, 49152, 47000):
+        device.launch(kernel, 1, 32, [4096], shared_bytes=shared)
+    assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [46721, 49152]
+
+
 def test_each_thread_retains_the_context_for_itself(device: gpu.Gpu, recorder: Recorder):
     kernel = compile_cuda(SOURCE, "store", arch="sm_90")
     for name in ("one", "two"):
@@ -153,10 +164,38 @@ def test_each_thread_retains_the_context_for_itself(device: gpu.Gpu, recorder: R
     assert recorder.kinds().count("load") == 1
 
 
-@pytest.mark.parametrize(("arch", "image"), [("sm_90", b"\x7fELF"), ("sm_80", b"//\n/"), ("sm_100", b"//\n/")])
+@pytest.mark.parametrize(("arch", "image"), [("sm_90", b"\x7fELF"), ("sm_90a", b"\x7fELF"), ("sm_80", b"//\n/")])
 def test_machine_code_where_it_runs_else_ptx(device: gpu.Gpu, recorder: Recorder, arch: str, image: bytes):
     device.launch(compile_cuda(SOURCE, "store", arch=arch), 1, 32, [4096, 1])
     assert ("load", image) in recorder.calls
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "machine_code", "as_ptx"),
+    [
+        ("sm_80", (8, 6), True, True),
+        ("sm_86", (8, 0), False, False),
+        ("sm_80", (9, 0), False, True),
+        ("sm_90", (8, 9), False, False),
+        ("sm_90a", (9, 0), True, True),
+        ("sm_90a", (10, 0), False, False),
+        ("sm_100a", (10, 3), False, False),
+        ("sm_100f", (10, 3), True, True),
+        ("sm_103f", (10, 0), False, False),
+        ("sm_100f", (12, 0), False, False),
+        ("sm_100", (12, 0), False, True),
+        ("sm_120a", (12, 1), False, False),
+    ],
+)
+def test_where_code_runs(arch: str, capability: tuple[int, int], machine_code: bool, as_ptx: bool):
+    assert gpu.runs_on(arch, capability, machine_code=True) == machine_code
+    assert gpu.runs_on(arch, capability, machine_code=False) == as_ptx
+
+
+def test_code_for_one_architecture_is_refused_elsewhere(device: gpu.Gpu, recorder: Recorder):
+    with pytest.raises(ArgumentError, match=r"store for sm_100a.*code for sm_90"):
+        device.launch(compile_cuda(SOURCE, "store", arch="sm_100a"), 1, 32, [4096, 1])
+    assert "load" not in recorder.kinds()
 
 
 def test_under_capture_only_loaded_kernels_and_tensors(device: gpu.Gpu, recorder: Recorder):
