@@ -1,0 +1,63 @@
+"""The steps of .ci/gpu that are more than a command.
+
+python gpu_steps.py bench full|small FILE     paged attention, ours and others', against the memory's speed
+python gpu_steps.py once NUM_SEQS CONTEXT [VARIANT...]     each kernel once, checked: for a sanitizer or a profiler
+python gpu_steps.py tune full|small     two kernels, into tune.sqlite
+
+The exit status is 0 if everything that was computed is right.
+"""
+
+import dataclasses
+import sys
+
+import torch
+
+import workbench as wb
+from workbench import devices
+from workbench.bench.attention import Cell, run
+from workbench.ops.paged_attention import OP, case
+
+
+def bench(size: str, out: str) -> int:
+    """The grid, or two cells of it that the PTX machine can run."""
+    little = {"minutes": 1.0, "cells": [Cell(4, 2, num_seqs=2, context=128, cache=cache) for cache in ("bf16", "fp8")]}
+    options = {"minutes": 3.3} if size == "full" else little
+    result = run(device="cuda", peers=size == "full", out=out, progress=print, **options)
+    print(result)
+    return not result.all_correct
+
+
+def once(num_seqs: str, context: str, *names: str) -> int:
+    """Run every kernel variant of paged attention once and check it; the number of wrong results."""
+    device, wrong = devices.get("cuda"), 0
+    for variant in OP.variants:
+        if variant.language == "torch" or (names and variant.name not in names):
+            continue
+        one = case("llama-3-8b", num_seqs=int(num_seqs), context=int(context), dtype="bfloat16")
+        one = dataclasses.replace(one, layout="nhd" if "nhd" in variant.layouts else variant.layouts[0])
+        config = variant.default_config(one.problem(arch=device.arch))
+        problem = one.problem(config, arch=device.arch)
+        tensors = one.inputs(problem, "cuda")
+        variant.run(config, problem, tensors, device)
+        torch.cuda.synchronize()
+        check = one.check(tensors.out)
+        wrong += not check.ok
+        print(f"{variant.name}: {check}", flush=True)
+    return wrong
+
+
+def tune(size: str) -> int:
+    """Random configurations of the two kernels for grouped queries, within a budget."""
+    sizes = {"num_seqs": 8, "context": 8192} if size == "full" else {"num_seqs": 1, "context": 100}
+    cases = [case("llama-3-8b", dtype="bfloat16", layout="nhd", **sizes)]
+    names, budget = ["cuda_grouped_mma", "triton_grouped"], "35s" if size == "full" else 2
+    found = wb.tune(
+        "paged_attention", cases, names, device="cuda", strategy="random", budget=budget, store="tune.sqlite"
+    )
+    print(found)
+    return found.best is None
+
+
+if __name__ == "__main__":
+    step, *arguments = sys.argv[1:]
+    sys.exit({"bench": bench, "once": once, "tune": tune}[step](*arguments))

@@ -1,0 +1,65 @@
+"""``.ci/gpu``, the one command for a GPU machine, on the simulated GPU: as on such a machine, with little of everything.
+
+The environment is that of a machine which has torch, triton and pytest and none of the notebook's packages: its
+site-packages are a folder of links to this one's, without those, and PyCUDA comes as a wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+from pathlib import Path
+
+import pycuda_setup
+import pytest
+from simulated_gpu.plugin import environment
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+ABSENT = re.compile(
+    r"(?i)(ipython|ipykernel|ipywidgets|anywidget|jupyter|notebook|nbval|nbformat|nbclient|playwright|distributed|dask"
+    r"|kernel_tuner|pycuda|pytools|workbench|kernel_workbench|_editable|__editable__|.*\\.pth$)"
+)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """The folder of a Python as such a machine has it."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not ABSENT.match(path.name):
+            (packages / path.name).symlink_to(path)
+    venv.create(tmp_path / "python", with_pip=False)
+    own = next((tmp_path / "python" / "lib").glob("python*/site-packages"))
+    (own / "machine.pth").write_text(f"{packages}\n")
+    return tmp_path / "python" / "bin"
+
+
+def test_ci_gpu(python: Path, tmp_path: Path):
+    problem = pycuda_setup.problem()
+    if problem is not None:
+        assert not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"), problem
+        pytest.skip(problem)
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    for kept in Path(os.environ["WORKBENCH_WHEELS"]).glob(f"pycuda-*-{tag}-*.whl"):
+        (wheels / kept.name).symlink_to(kept)
+    assert [*wheels.iterdir()], "PyCUDA is installed, but no wheel of it is kept: workbench setup pycuda"
+    out = tmp_path / "out"
+    settings = {"SIZE": "small", "OUT": str(out), "WHEELS": str(wheels), "LIMIT_SECONDS": "590", "PIP_NO_INDEX": "1"}
+    settings["PATH"] = os.pathsep.join([str(python), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", str(CHECKOUT / ".ci" / "gpu")], env=environment() | settings, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert {"attention.json", "logs.tar.gz", "tune.sqlite"} <= {path.name for path in out.iterdir()}
+    with tarfile.open(out / "logs.tar.gz") as archive:
+        names = {Path(name).stem for name in archive.getnames()}
+    assert {"wheels", "build", "doctor", "tests", "bench", "once", "tune"} <= names
+    assert "passed" in done.stdout
