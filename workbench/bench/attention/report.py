@@ -70,7 +70,8 @@ def text(ledger: Ledger) -> str:
     console = Console(width=52 + 14 * max(len(shown), 5), file=io.StringIO(), color_system=None)
     console.print(table)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row. Pages of 16 tokens, or as said.")
+    lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
+    lines.append("Pages are of 16 tokens unless the row says.")
     if ledger.head["basis"] == "predicted":
         lines.append(UNKNOWN)
     return "\n".join(lines + _in_flight(ledger) + _winners(ledger) + notes(ledger) + _held_down(ledger.head))

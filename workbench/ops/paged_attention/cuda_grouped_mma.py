@@ -64,10 +64,11 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
-    """At most what queries, pages, and the warps' maxima and sums take."""
+    """At most what queries, pages, and the warps' maxima and sums take, in whole units of the alignment of tiles."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    return rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    size = rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    return -(-size // 128) * 128
 
 
 RESTRICTIONS = (

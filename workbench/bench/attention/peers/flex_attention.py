@@ -29,9 +29,7 @@ class FlexAttention:
     """``torch.compile`` of FlexAttention with several choices of its sizes."""
 
     name = "flex_attention"
-    about = (
-        "torch.compile of FlexAttention, the block table as block mask, the fastest of four choices of its sizes"
-    )
+    about = "torch.compile of FlexAttention, the block table as block mask, the fastest of four choices of its sizes"
     is_ours = False
     tunes = True
 
