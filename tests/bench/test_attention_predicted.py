@@ -69,6 +69,16 @@ def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):
     assert "num_heads / num_kv_heads <= 16" in lacking.note
 
 
+@pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
+def test_pages_of_one_token_are_read_or_refused_with_the_rule(predictor, one):
+    (row,) = predictor(Cell(4, 2, num_seqs=2, context=1024, head_size=64, block_size=1), [one])
+    if one.variant.language == "triton" or one.name == "cuda_thread_group":
+        assert row.outcome == "predicted", row.note
+    else:
+        assert row.outcome == "blank"
+        assert "BLOCK_SIZE" in row.note
+
+
 def test_a_wrong_kernel_has_no_prediction(predictor, monkeypatch):
     variant = OP.variant("cuda_partitioned")
     launches = variant.launches

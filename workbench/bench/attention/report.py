@@ -92,7 +92,7 @@ def _in_flight(ledger: Ledger) -> list[str]:
     title = "kB of keys and values in flight per multiprocessor"
     if wanted is not None:
         title += f"; to keep the memory busy takes {wanted[0] / 1e3:.0f} to {wanted[1] / 1e3:.0f}"
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for column in ("variant", "least", "most", "cells below"):
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, sizes in found.items():
@@ -100,7 +100,7 @@ def _in_flight(ledger: Ledger) -> list[str]:
         table.add_row(name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)
     console = Console(width=100, file=io.StringIO(), color_system=None)
     console.print(table)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [title, *(line.rstrip() for line in console.file.getvalue().splitlines())]
 
 
 def _winners(ledger: Ledger) -> list[str]:
