@@ -145,6 +145,18 @@ def test_a_way_says_what_it_cannot_do(peer, label, cell, arch, reason):
     assert reason in said
 
 
+def test_ways_that_differ_in_the_layout_of_pages_share_their_code():
+    codes = {way.label: way.code(SMALL) for way in FlashInfer().ways(SMALL)}
+    assert len(set(codes.values())) == 4
+    for label, code in codes.items():
+        assert code == codes[label.replace("HND", "NHD")]
+    longer = dataclasses.replace(SMALL, context=256)
+    assert [way.code(longer) for way in FlashInfer().ways(longer)] == list(codes.values())
+    for peer in (FlexAttention(), Xformers()):
+        codes = {way.code(cell) for cell in (SMALL, longer) for way in peer.ways(cell)}
+        assert len(codes) == len(peer.ways(SMALL)) + len(peer.ways(longer)), "their sizes are constants"
+
+
 def test_sequences_are_split_into_as_many_parts_as_fill_a_gpu():
     few, many = (
         [way.label for way in peer.ways(Cell(num_seqs=count)) if "512" in str(way) or "part" in way.label]
