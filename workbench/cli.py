@@ -199,7 +199,7 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
 @click.option("--minutes", default=8.0, show_default=True, help="Stop after so long; the most telling cells go first.")
 @click.option("--out", type=click.Path(dir_okay=False), help="The JSON file; one that is there is gone on with.")
 @click.option("--model", help="Without a GPU: the one to predict for (default: h200).")
-@click.option("--block-size", default=16, show_default=True, help="Tokens per page.")
+@click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.pass_context
 def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:

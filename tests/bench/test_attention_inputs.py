@@ -1,4 +1,4 @@
-"""The cells, their tensors on any device, the float64 answer, and the peers that run without a GPU."""
+"""The cells, their tensors on any device, and the float64 answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from workbench.bench.attention import Cell, grid
-from workbench.bench.attention.cells import BATCHES, CACHES, CONTEXTS, HEADS
+from workbench.bench.attention.cells import BATCHES, CACHES, CONTEXTS, HEADS, PAGES
 from workbench.bench.attention.inputs import Inputs
-from workbench.bench.attention.peers import PEERS, FlexAttention, TorchSdpa
 from workbench.errors import ArgumentError
 from workbench.ops.paged_attention import OP
 
@@ -17,17 +16,20 @@ SMALL = Cell(8, 2, num_seqs=5, context=64, head_size=64)
 
 def test_the_grid_is_the_issue_s_and_the_most_telling_cells_come_first():
     cells = grid()
-    assert len(set(cells)) == len(HEADS) * len(BATCHES) * len(CONTEXTS) * len(CACHES) == 192
+    assert len(set(cells)) == len(HEADS) * len(BATCHES) * len(CONTEXTS) * len(CACHES) * len(PAGES) == 768
+    assert set(cells) == {cell for size in (1, 16, 32, 64) for cell in grid(size)}
     centre = cells[0]
     assert (centre.num_heads, centre.num_kv_heads, centre.cache) == (32, 8, "bf16")
 
     def differs(cell):
         heads = (cell.num_heads, cell.num_kv_heads) != (centre.num_heads, centre.num_kv_heads)
-        return heads + sum(getattr(cell, name) != getattr(centre, name) for name in ("num_seqs", "context", "cache"))
+        return heads + sum(
+            getattr(cell, name) != getattr(centre, name) for name in ("num_seqs", "context", "cache", "block_size")
+        )
 
     distances = [differs(cell) for cell in cells]
     assert distances == sorted(distances)
-    assert distances.count(1) == 3 + 3 + 3 + 2, "every axis is crossed once before two are"
+    assert distances.count(1) == 3 + 3 + 3 + 2 + 3, "every axis is crossed once before two are"
 
 
 @pytest.mark.parametrize("block_size", [0, 24, 2048])
@@ -91,39 +93,3 @@ def test_what_a_wrong_kernel_would_compute_is_caught():
     unseen = right.out.clone()
     unseen[1] = torch.nan
     assert not inputs.check(unseen).ok, "sequences that are not sampled are at least numbers"
-
-
-@pytest.mark.parametrize("gathers", [True, False])
-@pytest.mark.parametrize("heads", [(8, 2), (4, 4)])
-def test_torch_over_gathered_pages(gathers, heads):
-    inputs = Inputs.draw(Cell(*heads, num_seqs=5, context=64, head_size=64), "cpu")
-    peer = TorchSdpa(gathers)
-    prepared = peer.prepare(inputs, None)
-    if gathers:  # what was gathered before must not be what is found
-        for copy in inputs.caches("gathered"):
-            copy.fill_(torch.nan)
-    prepared.run()
-    check = inputs.check(prepared.out)
-    assert check.ok, check
-
-
-@pytest.mark.long
-def test_flex_attention_compiled_for_the_cpu_reads_the_pages_of_the_block_table():
-    inputs = Inputs.draw(Cell(8, 2, num_seqs=3, context=256, head_size=64), "cpu")
-    prepared = FlexAttention().prepare(inputs, None)
-    prepared.run()
-    check = inputs.check(prepared.out)
-    assert check.ok, check
-
-
-def test_peers_say_what_they_cannot_do():
-    names = [peer.name for peer in PEERS]
-    assert len(set(names)) == len(names)
-    for peer in PEERS:
-        assert not peer.refuses(SMALL, "sm_90"), peer.name
-        assert peer.refuses(Cell(cache="int8"), "sm_90"), peer.name
-        assert peer.about
-    flex = FlexAttention()
-    assert "power of two" in flex.refuses(Cell(24, 8), "sm_90")
-    assert "32-bit" in flex.refuses(Cell(32, 8, 64, 32768), "sm_90")
-    assert not flex.refuses(Cell(32, 8, 64, 16384 - 1024), "sm_90")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -10,9 +11,11 @@ from click.testing import CliRunner
 from workbench import devices
 from workbench.bench.attention import Cell
 from workbench.bench.attention.contender import Ours, ours
+from workbench.bench.attention.ledger import TIME_IS_UP
 from workbench.bench.attention.peers import TorchSdpa
 from workbench.bench.attention.predicted import Predictor
 from workbench.cli import main
+from workbench.errors import WrongResultError
 from workbench.ops.paged_attention import OP
 from workbench.tuning.device_models import device_model
 from workbench.tuning.predict import predict_counts
@@ -67,6 +70,56 @@ def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):
     assert (peer.outcome, lacking.outcome) == ("blank", "blank")
     assert "without a GPU" in peer.note
     assert "num_heads / num_kv_heads <= 16" in lacking.note
+
+
+@pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
+def test_pages_of_one_token_are_read_or_refused_with_the_rule(predictor, one):
+    (row,) = predictor(Cell(4, 2, num_seqs=2, context=1024, head_size=64, block_size=1), [one])
+    if one.variant.language == "triton" or one.name == "cuda_thread_group":
+        assert row.outcome == "predicted", row.note
+    else:
+        assert row.outcome == "blank"
+        assert "BLOCK_SIZE" in row.note
+
+
+@pytest.mark.parametrize(
+    ("happens", "outcome", "note"),
+    [
+        (WrongResultError("error 1"), "wrong", "error 1"),
+        (RuntimeError("no memory\nand more"), "failed", "RuntimeError: no memory"),
+        (predict_counts, "blank", "not one block fits on a multiprocessor of H200"),
+    ],
+    ids=["wrong", "failed", "does not fit"],
+)
+def test_what_happens_to_a_prediction_is_said(predictor, monkeypatch, happens, outcome, note):
+    def predict(self, cell, one, config):
+        if happens is not predict_counts:
+            raise happens
+        too_much = {"block_threads": 128, "grid_blocks": 1, "registers": 32, "shared_bytes": 1 << 20}
+        return predict_counts(too_much, self.model)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    (row,) = predictor(Cell(4, 2, 1, 1024, head_size=64), ours()[:1])
+    assert (row.outcome, row.seconds) == (outcome, None)
+    assert row.note.startswith(note)
+
+
+def test_a_prediction_whose_time_is_up_is_for_the_next_run():
+    late = Predictor(device_model("h200"), devices.get("sim"), now=lambda: 2.0, deadline=1.0)
+    (row,) = late(Cell(4, 2, 1, 1024, head_size=64), ours()[:1])
+    assert (row.outcome, row.note) == ("blank", TIME_IS_UP)
+
+
+@pytest.mark.parametrize(("distance", "tuned"), [(0.5, True), (1.5, False)])
+def test_a_tuned_configuration_of_about_this_size_is_taken(monkeypatch, distance, tuned):
+    found = SimpleNamespace(entry="an entry", distance=distance, config={"BLOCK_SIZE": 16})
+    asked = []
+    monkeypatch.setattr("workbench.bench.attention.contender.lookup", lambda *args: (asked.append(args[-1]), found)[1])
+    one, cell = Ours(OP.variant("cuda_partitioned")), Cell(4, 2, 1, 1024, head_size=64)
+    config = one.config(cell, "sm_90", "h200")
+    assert asked == ["h200"]
+    assert (config == found.config) == tuned
+    assert tuned or config == one.variant.default_config(cell.problem("x", "sm_90"))
 
 
 def test_a_wrong_kernel_has_no_prediction(predictor, monkeypatch):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from workbench.bench import machine, streaming
+from workbench.bench import streaming
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, WrongResultError
-from workbench.tuning.gpu_state import throttle_reasons
 
 CONFIG = {"UNROLL": 4, "NUM_THREADS": 64, "BLOCKS_PER_MULTIPROCESSOR": 2}
 SPACE = {"UNROLL": (4,), "NUM_THREADS": (64,), "BLOCKS_PER_MULTIPROCESSOR": (1, 2)}
@@ -74,31 +71,20 @@ def test_a_stream_that_reads_something_else_gives_no_ceiling(monkeypatch):
         streaming.measure_ceiling(ToldClock(), words(1), 1, device="sim", space=SPACE)
 
 
-@pytest.mark.parametrize(
-    ("bits", "reasons"),
-    [
-        (0x1, ()),
-        (0x4, ("power cap",)),
-        (0x61, ("software thermal", "hardware thermal")),
-    ],
-)
-def test_what_holds_the_clocks_down_is_named(bits, reasons):
-    assert throttle_reasons(bits) == reasons
+def test_the_stream_is_measured_again_in_its_best_shape_alone():
+    clock, data = ToldClock(), words(chunks=2)
+    clock.runs.append(None)  # what is prepared now is the second
+    speed = streaming.measure_again(clock, data, 1, CONFIG, device="sim")
+    assert speed == pytest.approx(data.numel() * 4 / 2e-6)
+    assert len(clock.runs) == 2
 
 
-def test_without_nvidia_smi_nothing_is_claimed(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert machine.gpu_state() == {}
+def test_a_stream_that_fails_later_gives_no_ceiling():
+    class Spoiling(ToldClock):
+        def sample(self, prepared):
+            data[0] += 1
+            return 1e-6
 
-
-@pytest.mark.parametrize(("uuid", "known"), [("12", True), ("34", False)])
-def test_the_state_is_that_of_torchs_current_gpu(monkeypatch, tmp_path, uuid, known):
-    """Of several GPUs nvidia-smi tells all, the first one first; a power that cannot be read is left out."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\n[ "$1" = --id=GPU-12 ] && echo "1410, 1593, 61, [N/A], 0x0000000000000004"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuid))
-    state = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61.0, "throttled_by": ["power cap"]}
-    assert machine.gpu_state() == (state if known else {})
+    data = words(1)
+    with pytest.raises(WrongResultError, match="sum"):
+        streaming.measure_again(Spoiling(), data, 1, CONFIG, device="sim")

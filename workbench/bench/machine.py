@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -54,10 +55,7 @@ def gpu_state() -> dict[str, Any]:
 
 def _throttled_by(bits: str) -> list[str] | None:
     """What a mask such as ``0x0000000000000004`` names; None for a text that is no mask."""
-    try:
-        return list(throttle_reasons(int(bits, 16)))
-    except ValueError:
-        return None
+    return list(throttle_reasons(int(bits, 16))) if re.fullmatch(r"0x[0-9a-fA-F]+", bits) else None
 
 
 def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
@@ -81,8 +79,8 @@ def _query(fields: list[str]) -> dict[str, str]:
     uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     command = [program, f"--id=GPU-{uuid}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
+    values = [value.strip() for value in done.stdout.partition("\n")[0].split(",")]
     return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}

@@ -36,6 +36,24 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """What one block of a variant's first kernel takes of a multiprocessor, and what it has asked memory for at a time.
+
+    Known without compiling it: registers and shared memory are upper bounds.
+    """
+
+    blocks: int
+    """Blocks of the launch."""
+    threads: int
+    registers: int
+    """Per thread."""
+    shared_bytes: int
+    """Static and dynamic."""
+    bytes_in_flight: int
+    """Of keys and values: asked for and not yet used, while the block is in its loop."""
+
+
+@dataclass(frozen=True)
 class Check:
     """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed."""
 

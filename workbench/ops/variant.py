@@ -27,7 +27,7 @@ from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
 from workbench.ops.source_files import called_files, digest, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
-from workbench.ops.values import Case, Check, Config, Launch, Restriction
+from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 
 __all__ = [
     "Case",
@@ -35,6 +35,7 @@ __all__ = [
     "Config",
     "CudaStep",
     "CudaVariant",
+    "Footprint",
     "Launch",
     "Restriction",
     "TorchVariant",
@@ -64,6 +65,7 @@ class Variant:
         defaults: the untuned rule, problem -> configuration.
         workspace: (config, problem, tensors) -> what passes from one kernel of the variant to the next; the launchers
             find it in ``tensors.workspace``.
+        footprint: (config, problem) -> what a block takes and waits for, of a variant that mostly reads memory.
     """
 
     op: str
@@ -77,6 +79,7 @@ class Variant:
     source: Path
     defaults: Callable[[Any], dict]
     workspace: Callable[[Config, Any, Any], Any] | None = None
+    footprint: Callable[[Config, Any], Footprint] | None = None
     _remembered: dict = field(default_factory=dict, init=False, repr=False)
 
     language = ""

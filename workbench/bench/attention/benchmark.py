@@ -6,24 +6,28 @@ import datetime
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench import devices
-from workbench.bench import machine
-from workbench.bench.attention import report
+from workbench.bench import machine, streaming
+from workbench.bench.attention import in_flight, report
 from workbench.bench.attention.cells import Cell, grid
 from workbench.bench.attention.contender import Contender, DeviceLostError, ours
 from workbench.bench.attention.ledger import TIME_IS_UP, Ledger, Row
+from workbench.bench.attention.measured import Measurer
 from workbench.errors import ArgumentError
 from workbench.home import home
 from workbench.tuning.device_models import DeviceModel, device_model
 
 DEFAULT_MODEL = "h200"
-_STREAMED_BYTES = 4 << 30
+STREAMED_BYTES = 4 << 30
+"""Read for the ceiling, or half of what is free if that is less."""
+_STREAMED_STEP = 1 << 20
+"""Words: every shape of the streaming kernel reads a whole number of chunks of them."""
 
 Measure = Callable[[Cell, Sequence[Contender]], list[Row]]
 """(cell, contenders) -> one row each: a `Measurer` or a `Predictor`."""
@@ -163,9 +167,6 @@ def _on_gpu(head: dict, out, where, deadline: float, budget: float) -> tuple[Led
 
     import torch
 
-    from workbench.bench.attention.measured import Measurer
-    from workbench.bench.attention.peers import PACKAGES
-    from workbench.bench.streaming import measure_ceiling
     from workbench.tuning.gpu_state import gpu_lost
     from workbench.tuning.gpu_timing import GpuClock
 
@@ -174,23 +175,53 @@ def _on_gpu(head: dict, out, where, deadline: float, budget: float) -> tuple[Led
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info()[0]
 
-    facts = machine.gpu_facts()
-    head |= {"basis": "measured", "machine": facts, "versions": machine.all_versions(PACKAGES)}
-    ledger = Ledger.open(head, _path(out, "measured", facts["gpu"]))
-    clock = GpuClock()
-    if "ceiling" not in ledger.head:
-        words = min(_STREAMED_BYTES, free_bytes() // 2) // 4
-        data = torch.empty(words - words % (1 << 20), dtype=torch.int32, device="cuda").random_()
-        ledger.head["ceiling"] = measure_ceiling(clock, data, facts["multiprocessors"]).to_dict()
-        ledger.head["method"] = clock.method
-        del data
-    states = ledger.head.setdefault("states", [])
+    facts, clock = machine.gpu_facts(), GpuClock()
     measurer = Measurer(where, "cuda", clock, time.monotonic, deadline, budget, free_bytes, gpu_lost)
+    return measuring(head, _path(out, "measured", facts["gpu"]), facts, measurer, "cuda")
+
+
+def measuring(
+    head: Mapping[str, Any], path: Path | None, facts: Mapping[str, Any], measurer: Measurer, runs_on: str
+) -> tuple[Ledger, Measure]:
+    """The ledger of a machine, and its measurer with the ceiling measured before the first cell and after each.
+
+    Args:
+        facts: what `workbench.bench.machine.gpu_facts` found.
+        runs_on: the workbench's device for the streaming kernel; "sim" only shows that it all works.
+
+    Raises:
+        WrongResultError: the streaming kernel does not read what it should.
+    """
+    import torch
+
+    from workbench.bench.attention.peers import PACKAGES
+
+    versions = machine.all_versions(PACKAGES)
+    ledger = Ledger.open({**head, "basis": "measured", "machine": facts, "versions": versions}, path)
+
+    def to_stream() -> torch.Tensor:
+        words = min(STREAMED_BYTES, measurer.free_bytes() // 2) // 4
+        words = max(words - words % _STREAMED_STEP, _STREAMED_STEP)
+        return torch.empty(words, dtype=torch.int32, device=measurer.where).random_()
+
+    if "ceiling" not in ledger.head:
+        ceiling = streaming.measure_ceiling(measurer.clock, to_stream(), facts["multiprocessors"], device=runs_on)
+        ledger.head |= {"ceiling": ceiling.to_dict(), "method": measurer.clock.method}
+        ledger.head["bytes_in_flight"] = in_flight.needed_of_gpu(facts["gpu"])
+    config = ledger.head["ceiling"]["config"]
+    states = ledger.head.setdefault("states", [])
 
     def measure(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
         rows = measurer(cell, contenders)
+        if all(row.seconds is None for row in rows):
+            return rows
         states.append({"cell": cell.label, **machine.gpu_state()})  # just after the load
-        return rows
+        data = to_stream()
+        ceiling = streaming.measure_again(measurer.clock, data, facts["multiprocessors"], config, device=runs_on)
+        return [
+            in_flight.noted(replace(row, ceiling=ceiling), one, measurer.device.arch, facts["multiprocessors"])
+            for row, one in zip(rows, contenders, strict=True)
+        ]
 
     return ledger, measure
 
@@ -204,9 +235,16 @@ def _without(head: dict, out, where, model: DeviceModel, deadline: float) -> tup
         "versions": machine.all_versions(),
         "ceiling": {"bytes_per_second": model.dram_bytes_per_second, "source": "published"},
         "method": report.UNKNOWN,
+        "bytes_in_flight": in_flight.needed(model),
     }
     ledger = Ledger.open(head, _path(out, "predicted", model.key))
-    return ledger, Predictor(model, where, deadline=deadline)
+    predictor = Predictor(model, where, deadline=deadline)
+
+    def predict(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+        rows = zip(predictor(cell, contenders), contenders, strict=True)
+        return [in_flight.noted(row, one, model.arch, int(model.multiprocessors)) for row, one in rows]
+
+    return ledger, predict
 
 
 def _path(out: str | Path | None, basis: str, name: str) -> Path:

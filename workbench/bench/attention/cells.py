@@ -1,4 +1,5 @@
-"""What is measured: decode steps of several geometries, batches, contexts and cache types, the most telling ones first.
+"""What is measured: decode steps of several geometries, batches, contexts, cache types and page sizes, in the order of
+what they tell.
 
 Every sequence of a cell has the same length, a whole number of pages: contenders that know no lengths need no mask
 then, and nobody profits from short sequences.
@@ -21,6 +22,7 @@ CACHES = {"bf16": "auto", "fp8": "fp8_e4m3", "int8": "int8"}
 HEADS = ((32, 8), (64, 8), (32, 32), (32, 4))
 BATCHES = (64, 1, 8, 256)
 CONTEXTS = (8192, 32768, 131072, 1024)
+PAGES = (16, 1, 32, 64)
 
 
 @dataclass(frozen=True, order=True)
@@ -37,9 +39,10 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """E.g. ``32/8 x128 bf16, 64 x 8k``."""
+        """E.g. ``32/8 x128 bf16, 64 x 8k``; where pages are not of 16 tokens, ``... x 8k, pages of 32``."""
         tokens = f"{self.context // 1024}k" if self.context % 1024 == 0 else str(self.context)
-        return f"{self.num_heads}/{self.num_kv_heads} x{self.head_size} {self.cache}, {self.num_seqs} x {tokens}"
+        pages = "" if self.block_size == PAGES[0] else f", pages of {self.block_size}"
+        return f"{self.num_heads}/{self.num_kv_heads} x{self.head_size} {self.cache}, {self.num_seqs} x {tokens}{pages}"
 
     @property
     def group(self) -> int:
@@ -87,23 +90,26 @@ class Cell:
         return cls(**record)
 
 
-def grid(block_size: int = 16) -> tuple[Cell, ...]:
-    """All 192 cells, the most telling first: the centre, then what differs from it in one respect, in two, ...
+def grid(block_size: int | None = None) -> tuple[Cell, ...]:
+    """All 768 cells, or the 192 of one page size; the most telling first: the centre, then what differs from it in one
+    respect, in two, ...
+
+    Args:
+        block_size: tokens per page; None for all of PAGES.
 
     Raises:
         ArgumentError: pages of ``block_size`` tokens do not make up the contexts.
     """
-    if block_size < 1 or min(CONTEXTS) % block_size:
+    pages = PAGES if block_size is None else (block_size,)
+    if min(pages) < 1 or any(min(CONTEXTS) % size for size in pages):
         raise ArgumentError("block_size", block_size, f"a power of two up to {min(CONTEXTS)}", "Pages are whole.")
-    axes = (HEADS, BATCHES, CONTEXTS, tuple(CACHES))
+    axes = (HEADS, BATCHES, CONTEXTS, tuple(CACHES), pages)
     ranked = sorted(
         itertools.product(*(range(len(axis)) for axis in axes)),
         key=lambda ranks: (sum(rank > 0 for rank in ranks), sum(ranks), ranks),
     )
     cells = []
-    for heads, batch, context, cache in ranked:
-        num_heads, num_kv_heads = HEADS[heads]
-        cells.append(
-            Cell(num_heads, num_kv_heads, BATCHES[batch], CONTEXTS[context], axes[3][cache], block_size=block_size)
-        )
+    for ranks in ranked:
+        heads, batch, context, cache, page = (axis[rank] for axis, rank in zip(axes, ranks, strict=True))
+        cells.append(Cell(*heads, batch, context, cache, block_size=page))
     return tuple(cells)

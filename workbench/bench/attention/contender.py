@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,42 +21,63 @@ _NEAR = 1.0
 
 @dataclass
 class Prepared:
-    """One contender, ready for one cell. ``run`` computes the output anew; ``out`` is what the last run left."""
+    """One way, ready for one cell. ``run`` computes the output anew; ``out`` is what the last run left."""
 
     compute: Callable[[], torch.Tensor]
     """() -> ``[num_seqs, num_heads, head_size]``, up to dimensions of size 1."""
     config: Mapping[str, Any] = field(default_factory=dict)
+    factor: float = 1.0
+    """What the output has still to be multiplied by. It is not timed: a model has this factor in the weights that it
+    multiplies the output with."""
     out: torch.Tensor | None = None
 
     def run(self) -> None:
         self.out = self.compute()
 
+    @property
+    def result(self) -> torch.Tensor:
+        """The output of the last run with its factor."""
+        return self.out if self.factor == 1.0 else self.out.float() * self.factor
 
-class Contender(Protocol):
-    """One way to compute a cell."""
 
-    name: str
-    about: str
-    """What exactly is timed, in a few words."""
-    is_ours: bool
+class Way(Protocol):
+    """One way to compute a cell: a kernel, a layout of the pages, a choice of sizes."""
+
+    label: str
+    """Its name among the contender's ways; empty if there is no other."""
     form: str
     """The form of the cache that it reads (see `Inputs.caches`); any but "nhd" is a copy that must fit."""
-
-    @property
-    def missing(self) -> str:
-        """Why it cannot run on this machine at all; empty if it can."""
-        ...
 
     def refuses(self, cell: Cell, arch: str) -> str:
         """Why it cannot compute this cell; empty if it can."""
         ...
 
     def code(self, cell: Cell) -> Hashable:
-        """What it compiles for a cell: those of equal code share it."""
+        """What it compiles for a cell: ways of a contender with equal code share it."""
         ...
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         """Compile and allocate what is needed; ``device`` is the workbench's device, "cuda" or "sim"."""
+        ...
+
+
+class Contender(Protocol):
+    """One who takes part; the fastest of its ways that is right counts."""
+
+    name: str
+    about: str
+    """What exactly is timed, in a few words."""
+    is_ours: bool
+    tunes: bool
+    """Whether its ways differ in sizes only, so that all but the best so far can be left out when time is short."""
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot run on this machine at all; empty if it can."""
+        ...
+
+    def ways(self, cell: Cell) -> Sequence[Way]:
+        """Its ways for a cell, the most promising first; at least one."""
         ...
 
 
@@ -66,7 +87,9 @@ class Ours:
 
     variant: Variant
     is_ours = True
+    tunes = False
     missing = ""
+    label = ""
 
     @property
     def name(self) -> str:
@@ -79,6 +102,9 @@ class Ours:
     @property
     def form(self) -> str:
         return "nhd" if "nhd" in self.variant.layouts else self.variant.layouts[0]
+
+    def ways(self, cell: Cell) -> Sequence[Way]:
+        return (self,)
 
     def refuses(self, cell: Cell, arch: str) -> str:
         return "; ".join(rule.rule for rule in self.variant.unsupported(cell.problem(self.form, arch)))

@@ -16,7 +16,8 @@ from workbench.bench.attention.cells import Cell
 from workbench.errors import ArgumentError
 from workbench.files import replace_file
 
-FORMAT = 1
+FORMAT = 2
+"""Of the file: 2 since a row names its contender's way and has the ceiling of its own time."""
 
 OUTCOMES = {
     "measured": "checked against float64 before and after it was timed",
@@ -48,8 +49,23 @@ class Row:
     max_error: float | None = None
     error_bound: float | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    way: str = ""
+    """Which of the contender's ways this is; the others' failures stand in ``note``."""
+    ways: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of every way that was right."""
+    unfinished: bool = False
+    """Whether a way was left out because compiling took too long: it has its turn when the run is gone on with."""
+    ceiling: float | None = None
+    """Bytes per second of the stream read just after this cell."""
+    bytes_in_flight: float | None = None
+    """Of keys and values, per multiprocessor (see `workbench.bench.attention.in_flight`)."""
     prepare_seconds: float | None = None
     prediction: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> tuple[Cell, str]:
+        """Whose turn at what this was."""
+        return self.cell, self.contender
 
     @property
     def bytes_per_second(self) -> float | None:
@@ -76,8 +92,13 @@ class Ledger:
     head: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
     path: Path | None = None
+    _places: dict[tuple[Cell, str], int] = field(default_factory=dict, init=False, repr=False)
+    """Whose turn at what -> where in ``rows``."""
 
-    _SAME = ("format", "basis", "machine", "versions")
+    _SAME = ("basis", "machine", "versions")
+
+    def __post_init__(self):
+        self._places = {row.turn: at for at, row in enumerate(self.rows)}
 
     @classmethod
     def open(cls, head: Mapping[str, Any], path: Path | None) -> Self:
@@ -92,9 +113,18 @@ class Ledger:
             return cls(head, path=path)
         try:
             record = json.loads(path.read_text())
-            kept, rows = record["head"], [Row.from_dict(row) for row in record["rows"]]
+            kept = record["head"]
+            same_format = kept["format"] == FORMAT
+            rows = [Row.from_dict(row) for row in record["rows"]] if same_format else []
         except (ValueError, KeyError, TypeError) as error:
             raise ArgumentError("out", str(path), "a new file, or one of this benchmark", "Name another.") from error
+        if not same_format:
+            raise ArgumentError(
+                "out",
+                f"{path}, of format {kept['format']}",
+                f"a new file, or one of format {FORMAT}",
+                "Name another file: the rows of other versions of this benchmark hold other things.",
+            )
         plain = json.loads(json.dumps(head))
         for name in cls._SAME:
             if kept.get(name) != plain.get(name):
@@ -107,12 +137,15 @@ class Ledger:
         return cls(kept, rows, path)
 
     def has(self, cell: Cell, contender: str) -> bool:
-        """Whether that contender has had its turn at that cell."""
-        return any(row.cell == cell and row.contender == contender for row in self.rows)
+        """Whether that contender has had its turn at that cell, and nothing of it was left out."""
+        place = self._places.get((cell, contender))
+        return place is not None and not self.rows[place].unfinished
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add the rows of a cell and write the file."""
-        self.rows.extend(rows)
+        """Add the rows of a cell, each in place of an unfinished one of its contender, and write the file."""
+        for row in rows:
+            place = self._places.setdefault(row.turn, len(self.rows))
+            self.rows[place : place + 1] = [row]
         self.save()
 
     def save(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ UNKNOWN = (
 )
 
 
-def heading(head: Mapping[str, Any]) -> str:
-    """Where the figures come from, and what 100 % is."""
+def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
+    """Where the figures come from, and what 100 % is: for a row that has one, the ceiling measured after its cell."""
     ceiling, machine = head["ceiling"], head["machine"]
     speed = f"{ceiling['bytes_per_second'] / 1e9:,.0f} GB/s"
     if head["basis"] == "predicted":
@@ -30,17 +31,19 @@ def heading(head: Mapping[str, Any]) -> str:
             f"Paged attention, PREDICTED for {machine['model']} from counts of the PTX machine, not measured; "
             f"% of its published bandwidth, {speed}"
         )
+    again = [row.ceiling / 1e9 for row in rows if row.ceiling is not None]
+    drift = f"; again after each cell, {min(again):,.0f} to {max(again):,.0f}" if again else ""
     config = " ".join(f"{name}={value}" for name, value in ceiling["config"].items())
     return (
         f"Paged attention, measured on {machine['gpu']}; % of {speed}, at which a streaming kernel reads "
-        f"{ceiling['bytes_read'] / 1e9:.1f} GB on it ({config}, noise {ceiling['spread']:.1%})"
+        f"{ceiling['bytes_read'] / 1e9:.1f} GB on it ({config}, noise {ceiling['spread']:.1%}{drift})"
     )
 
 
 def share(row: Row, head: Mapping[str, Any]) -> float | None:
-    """The row's bytes per second as a share of the ceiling."""
+    """The row's bytes per second as a share of the ceiling, the one measured nearest in time."""
     speed = row.bytes_per_second
-    return None if speed is None else speed / head["ceiling"]["bytes_per_second"]
+    return None if speed is None else speed / (row.ceiling or head["ceiling"]["bytes_per_second"])
 
 
 def text(ledger: Ledger) -> str:
@@ -52,7 +55,7 @@ def text(ledger: Ledger) -> str:
     shown = [
         name for name in names if any(row.seconds or row.outcome in ("wrong", "failed") for row in _of(ledger, name))
     ]
-    table = Table(title=heading(ledger.head), title_justify="left")
+    table = Table(title=heading(ledger.head, ledger.rows), title_justify="left")
     table.add_column("heads x size, cache, batch x context", no_wrap=True)
     table.add_column("GB", justify="right")
     for name in shown:
@@ -68,16 +71,57 @@ def text(ledger: Ledger) -> str:
     console.print(table)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
     lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
+    lines.append("Pages are of 16 tokens unless the row says.")
     if ledger.head["basis"] == "predicted":
         lines.append(UNKNOWN)
-    return "\n".join(lines + notes(ledger) + _held_down(ledger.head))
+    return "\n".join(lines + _in_flight(ledger) + _winners(ledger) + notes(ledger) + _held_down(ledger.head))
+
+
+def _in_flight(ledger: Ledger) -> list[str]:
+    """A table of our variants: bytes in flight per multiprocessor over the cells, and what the memory wants."""
+    from rich.console import Console
+    from rich.table import Table
+
+    found: dict[str, list[float]] = {}
+    for row in ledger.rows:
+        if row.bytes_in_flight is not None:
+            found.setdefault(row.contender, []).append(row.bytes_in_flight / 1e3)
+    if not found:
+        return []
+    wanted = ledger.head["bytes_in_flight"]
+    title = "kB of keys and values in flight per multiprocessor"
+    if wanted is not None:
+        title += f"; to keep the memory busy takes {wanted[0] / 1e3:.0f} to {wanted[1] / 1e3:.0f}"
+    table = Table()
+    for column in ("variant", "least", "most", "cells below"):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for name, sizes in found.items():
+        below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
+        table.add_row(name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(table)
+    return [title, *(line.rstrip() for line in console.file.getvalue().splitlines())]
+
+
+def _winners(ledger: Ledger) -> list[str]:
+    """Which way of a contender with several was its fastest, and in how many cells."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in ledger.rows:
+        if row.seconds is not None and row.way:
+            ways = counts.setdefault(row.contender, {})
+            ways[row.way] = ways.get(row.way, 0) + 1
+    return [
+        f"{name}: fastest were " + "; ".join(f"{way} ({ways[way]})" for way in sorted(ways, key=ways.get, reverse=True))
+        for name, ways in counts.items()
+    ]
 
 
 def notes(ledger: Ledger) -> list[str]:
-    """Why places are blank, wrong or failed: one line per contender and reason, with how many cells it concerns."""
+    """Why places are blank, wrong or failed, and what became of further ways of a contender that has a time: one line
+    per contender and reason, with how many cells it concerns."""
     reasons: dict[tuple[str, str, str], int] = {}
     for row in ledger.rows:
-        if row.seconds is None:
+        if row.seconds is None or row.note:
             key = (row.contender, row.outcome, row.note)
             reasons[key] = reasons.get(key, 0) + 1
     return [
@@ -110,12 +154,15 @@ def _place(row: Row | None, head: Mapping[str, Any], best: float | None) -> str:
 def plot(ledger: Ledger, path: Path | None = None):
     """Share of the ceiling over the bytes of a cell's cache: a panel per geometry and cache type, a line per contender.
 
-    A line joins, per number of bytes, the best of the contender's cells. Saved to ``path`` if there is one. Returns the
+    Shown are the cells of one page size, the one of most cells. A line joins, per number of bytes, the best of the
+    contender's cells. Saved to ``path`` if there is one. Returns the
     matplotlib Figure. Raises ModuleNotFoundError without matplotlib (extra ``lab``).
     """
     import matplotlib.pyplot as plt
 
     rows = [row for row in ledger.rows if row.seconds]
+    sizes = Counter(row.cell.block_size for row in rows).most_common(1)
+    rows = [row for row in rows if row.cell.block_size == sizes[0][0]]
     names = list(dict.fromkeys(row.contender for row in rows))
     heads = [pair for pair in HEADS if any(_heads(row) == pair for row in rows)]
     caches = [cache for cache in CACHES if any(row.cell.cache == cache for row in rows)]
@@ -138,7 +185,7 @@ def plot(ledger: Ledger, path: Path | None = None):
         ax.set_ylabel("% of the ceiling")
     handles = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=4, frameon=False, fontsize=9)
-    title = heading(ledger.head)
+    title = heading(ledger.head, ledger.rows)
     figure.suptitle(title.replace("; ", "\n"), fontsize=10)
     figure.tight_layout(rect=(0, 0.04 + 0.1 / len(axes), 1, 1))
     if path is not None:

@@ -29,10 +29,11 @@ from workbench.ops.paged_attention.rules import (
     PAGE_SIZE,
     PARTITIONS,
     balanced_partition_size,
+    partition_blocks,
     shared_limit,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
@@ -63,10 +64,11 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
-    """At most what queries, pages, and the warps' maxima and sums take."""
+    """At most what queries, pages, and the warps' maxima and sums take, in whole units of the alignment of tiles."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    return rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    size = rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    return -(-size // 128) * 128
 
 
 RESTRICTIONS = (
@@ -122,6 +124,19 @@ def default_config(problem: Problem) -> dict:
             break
     resident = occupancy(problem.arch, threads, _MOST_REGISTERS, shared_bytes).blocks_per_sm
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
+
+
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    """A warp's stages but the one that it reads, keys and values."""
+    row_bytes = problem.head_size * problem.cache_dtype.itemsize
+    stages = (config["NUM_STAGES"] - 1) * config["TILE_TOKENS"] * 2 * row_bytes
+    return Footprint(
+        blocks=partition_blocks(config, problem, problem.num_kv_heads),
+        threads=config["NUM_THREADS"],
+        registers=_MOST_REGISTERS,
+        shared_bytes=_tile_bytes(config, problem) + _static_bytes(config, problem),
+        bytes_in_flight=min(config["NUM_THREADS"] // 32 * stages, 2 * config["PARTITION_SIZE"] * row_bytes),
+    )
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
@@ -183,6 +198,7 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     macros=_macros,
     resources=_resources,
     launcher=_launch_partitions,

@@ -19,10 +19,17 @@ from workbench.home import cuda_sources
 from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
+from workbench.ops.paged_attention.rules import (
+    GRID,
+    PAGE_SIZE,
+    PARTITIONS,
+    partition_blocks,
+    partition_size,
+    shared_limit,
+)
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
@@ -68,6 +75,23 @@ def default_config(problem: Problem) -> dict:
     """The longest partitions that still give every multiprocessor its blocks; four warps."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128}
+
+
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    """A lane's loads of a page: up to eight of keys, and those of values if they are as few."""
+    lanes_per_token = max(32 // config["BLOCK_SIZE"], 1)
+    key_loads = -(-problem.head_size // (problem.x * lanes_per_token))
+    width = min(problem.x, config["BLOCK_SIZE"])  # tokens of a value load
+    value_loads = -(-problem.head_size * (config["BLOCK_SIZE"] // width) // 32)
+    itemsize = problem.cache_dtype.itemsize
+    lane_bytes = min(key_loads, 8) * 16 + (value_loads * width * itemsize if value_loads <= 8 else 0)
+    return Footprint(
+        blocks=partition_blocks(config, problem, problem.num_heads),
+        threads=config["NUM_THREADS"],
+        registers=128 if value_loads <= 16 and itemsize < 4 else 255,
+        shared_bytes=_shared_bytes(config, problem),
+        bytes_in_flight=config["NUM_THREADS"] * lane_bytes,
+    )
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
@@ -117,6 +141,7 @@ VARIANT = CudaVariant(
     dtypes=("float32", "float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     macros=_macros,
     resources=_resources,
     launcher=_launch_partitions,

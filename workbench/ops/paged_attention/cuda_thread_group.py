@@ -12,9 +12,9 @@ from typing import Any
 from workbench.home import cuda_sources
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, shared_limit
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT, shared_limit
 from workbench.ops.scales import scale_arguments
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
 
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
@@ -91,19 +91,65 @@ RESTRICTIONS = (
 
 def default_config(problem: Problem) -> dict:
     """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load; at most 8
-    elements per thread, so that 8-bit ones and their floats stay in registers."""
+    elements per thread, so that 8-bit ones and their floats stay in registers. More warps than its four where the
+    logits of a long sequence leave room for few blocks: too few loads would be under way (see `_enough_threads`)."""
     block_size, itemsize = problem.page, problem.cache_dtype.itemsize
     group = max(32 // block_size, 1)
     vec = min(max(16 // (group * itemsize), 1), 8)
     while vec > 1 and problem.head_size % (group * vec):
         vec //= 2
-    return {
+    config = {
         "BLOCK_SIZE": block_size,
         "THREAD_GROUP_SIZE": group,
         "VEC_SIZE": vec,
         "V_VEC_SIZE": min(16 // itemsize, 8, block_size),
-        "NUM_THREADS": 128,
     }
+    return config | {"NUM_THREADS": _enough_threads(config, problem)}
+
+
+def _enough_threads(config: Config, problem: Problem) -> int:
+    """128, doubled up to 512 until a multiprocessor has WANTED_IN_FLIGHT bytes under way; but 8 pages for each warp."""
+    from workbench.toolchain.occupancy import occupancy
+
+    chosen, most = 128, 0
+    for threads in (128, 256, 512):
+        block = _footprint({**config, "NUM_THREADS": threads}, problem)
+        resident = occupancy(problem.arch, threads, block.registers, block.shared_bytes).blocks_per_sm
+        short = problem.max_seq_len < 8 * config["BLOCK_SIZE"] * threads // 32
+        if threads > 128 and (short or _row_sums(config, problem) + _OTHER_REGISTERS > block.registers):
+            break
+        if resident * block.bytes_in_flight > most:
+            chosen, most = threads, resident * block.bytes_in_flight
+        if most >= WANTED_IN_FLIGHT:
+            break
+    return chosen
+
+
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    """A thread's loads of keys, or those of values in the pass after it, if they are fewer."""
+    itemsize = problem.cache_dtype.itemsize
+    most = 64 if itemsize == 1 else 128  # bytes of a thread
+    key_loads = problem.head_size // (config["THREAD_GROUP_SIZE"] * config["VEC_SIZE"])
+    loads = ((key_loads, config["VEC_SIZE"]), (_row_sums(config, problem), config["V_VEC_SIZE"]))
+    thread_bytes = min(_largest_divisor(count, most // (width * itemsize)) * width * itemsize for count, width in loads)
+    return Footprint(
+        blocks=problem.num_heads * problem.num_seqs,
+        threads=config["NUM_THREADS"],
+        registers=_registers(config, problem),
+        shared_bytes=sum(_shared_bytes(config, problem)),
+        bytes_in_flight=config["NUM_THREADS"] * thread_bytes,
+    )
+
+
+def _registers(config: Config, problem: Problem) -> int:
+    """What a thread is granted: see RESIDENT_THREADS in the kernel."""
+    few = _row_sums(config, problem) <= (8 if problem.cache_dtype.itemsize == 1 else 16)
+    return 128 if few or config["NUM_THREADS"] > 256 else 255
+
+
+def _largest_divisor(count: int, limit: int) -> int:
+    """Of ``count``, at most ``limit``: as many loads of equal size are in registers at once."""
+    return max((divisor for divisor in range(1, min(count, limit) + 1) if count % divisor == 0), default=1)
 
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
@@ -145,6 +191,7 @@ VARIANT = CudaVariant(
     dtypes=("float32", "float16", "bfloat16"),
     features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     macros=_macros,
     resources=lambda config, problem: (config["NUM_THREADS"], _shared_bytes(config, problem)[1]),
     launcher=_launch,

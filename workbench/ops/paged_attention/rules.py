@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.ops.paged_attention.problem import Problem
-from workbench.ops.variant import Restriction
+from workbench.ops.variant import Config, Restriction
 
 
 def shared_limit(problem: Problem) -> int:
@@ -35,6 +35,9 @@ def partition_size(
     return min(sizes)
 
 
+WANTED_IN_FLIGHT = 25_000
+"""Bytes that a multiprocessor should wait for at a time, at least: what an H200's bandwidth and latency come to."""
+
 _PARTITION_COST = 128
 """What a partition costs beside its own tokens, in tokens: filling the pipeline, query, pages, partial results. An
 estimate; a measured one belongs in a tuned table."""
@@ -54,6 +57,11 @@ def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident:
         return -(-blocks // at_once) * (min(size, average) + _PARTITION_COST)
 
     return min(sorted((size for size in sizes if size % problem.page == 0), reverse=True), key=end, default=max(sizes))
+
+
+def partition_blocks(config: Config, problem: Problem, heads: int) -> int:
+    """Blocks of a launch: one per partition of the longest sequence, for each sequence and each of ``heads``."""
+    return heads * problem.num_seqs * max(-(-problem.max_seq_len // config["PARTITION_SIZE"]), 1)
 
 
 PAGE_SIZE = Restriction(

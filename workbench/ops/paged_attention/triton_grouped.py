@@ -27,6 +27,7 @@ from workbench.ops.paged_attention.rules import (
     PAGE_SIZE,
     PARTITIONS,
     balanced_partition_size,
+    partition_blocks,
     shared_limit,
 )
 from workbench.ops.paged_attention.triton_eight_bits import UNITS, widen
@@ -38,7 +39,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     WHOLE_TILES,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
-from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+from workbench.ops.variant import Config, Footprint, Launch, Restriction, TritonVariant
 
 
 @triton.jit
@@ -256,6 +257,19 @@ def default_config(problem: Problem) -> dict:
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    """The tiles ahead of the one that is computed, keys and values."""
+    row_bytes = problem.head_size * problem.cache_dtype.itemsize
+    ahead = max((config["num_stages"] - 1) // 2, 1)
+    return Footprint(
+        blocks=partition_blocks(config, problem, problem.num_kv_heads),
+        threads=32 * config["num_warps"],
+        registers=_REGISTERS,
+        shared_bytes=_shared_bytes(config, problem),
+        bytes_in_flight=2 * row_bytes * min(ahead * config["TILE_TOKENS"], config["PARTITION_SIZE"]),
+    )
+
+
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     unused = t.workspace.stats  # any address: what is not asked for is not followed
@@ -336,6 +350,7 @@ VARIANT = TritonVariant(
     dtypes=("float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch_partitions,

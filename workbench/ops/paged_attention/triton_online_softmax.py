@@ -26,9 +26,10 @@ from workbench.ops.paged_attention.triton_tiles import (
     TILE_IN_SHARED_MEMORY,
     cache_type,
     default_tile,
+    tiles_footprint,
 )
 from workbench.ops.scales import no_scales, scale_arguments, scale_types
-from workbench.ops.variant import Config, Launch, TritonVariant
+from workbench.ops.variant import Config, Footprint, Launch, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -173,6 +174,10 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
 
 
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    return tiles_footprint(config, problem, problem.num_heads * problem.num_seqs)
+
+
 def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     return Launch(
@@ -207,6 +212,7 @@ VARIANT = TritonVariant(
     dtypes=("float32", "float16", "bfloat16"),
     features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch,

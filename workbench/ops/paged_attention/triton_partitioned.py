@@ -16,7 +16,7 @@ import triton.language as tl
 
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_blocks, partition_size
 from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
@@ -27,10 +27,11 @@ from workbench.ops.paged_attention.triton_tiles import (
     WHOLE_TILES,
     cache_type,
     default_tile,
+    tiles_footprint,
 )
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.scales import no_scales, scale_arguments, scale_types
-from workbench.ops.variant import Config, Launch, TritonVariant
+from workbench.ops.variant import Config, Footprint, Launch, TritonVariant
 
 
 @triton.jit
@@ -209,6 +210,10 @@ def default_config(problem: Problem) -> dict:
     }
 
 
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    return tiles_footprint(config, problem, partition_blocks(config, problem, problem.num_heads))
+
+
 def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     unused = t.workspace.stats  # any address: what is not asked for is not followed
@@ -258,6 +263,7 @@ VARIANT = TritonVariant(
     dtypes=("float32", "float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
+    footprint=_footprint,
     signature=_signature,
     constexprs=_constexprs,
     launcher=_launch_partitions,

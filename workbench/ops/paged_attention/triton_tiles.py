@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.ops.page_strides import padded
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.rules import shared_limit
-from workbench.ops.variant import Config, Restriction
+from workbench.ops.variant import Config, Footprint, Restriction
 
 SCALAR_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
@@ -23,6 +23,22 @@ def default_tile(problem: Problem) -> int:
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
     return config["TILE_TOKENS"] * padded(problem.head_size) * problem.cache_dtype.itemsize
+
+
+_REGISTERS = 128
+"""Of a thread with the tiles of the defaults, at most."""
+
+
+def tiles_footprint(config: Config, problem: Problem, blocks: int) -> Footprint:
+    """Of a program that copies tiles of keys and values ``num_stages - 1`` ahead, or loads one after the other."""
+    ahead = max(2 * (config["num_stages"] - 1), 1)
+    tile_bytes = config["TILE_TOKENS"] * problem.head_size * problem.cache_dtype.itemsize
+    return Footprint(blocks, 32 * config["num_warps"], _REGISTERS, _shared_bytes(config, problem), ahead * tile_bytes)
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    """Tiles of the pipeline, and room to reduce in."""
+    return (config["num_stages"] - 1) * 2 * _tile_bytes(config, problem) + 2048 * config["num_warps"]
 
 
 POWERS_OF_TWO = Restriction(
@@ -49,7 +65,7 @@ TILE_IN_SHARED_MEMORY = Restriction(
     "shared memory",
     "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps"
     " bytes <= what a block of arch may take",
-    lambda c, p: (c["num_stages"] - 1) * 2 * _tile_bytes(c, p) + 2048 * c["num_warps"] <= shared_limit(p),
+    lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
 )
 
 FP8_SUPPORT = Restriction(
