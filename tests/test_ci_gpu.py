@@ -1,4 +1,4 @@
-"""``.ci/gpu``, the one command for a GPU machine, on the simulated GPU: as on such a machine, with little of everything.
+"""``.ci/gpu``, the one command for a GPU machine, on the simulated GPU: the same steps, with little of everything.
 
 The environment is that of a machine which has torch, triton and pytest and none of the notebook's packages: its
 site-packages are a folder of links to this one's, without those, and PyCUDA comes as a wheel.

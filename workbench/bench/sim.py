@@ -106,6 +106,7 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
     rows += _simulated_driver()
+    rows += _launch_overhead()
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
@@ -177,6 +178,20 @@ def _simulated_driver() -> list[Row]:
         seconds, bare = found[f"pycuda_{what}"], found[what]
         baseline = f"the time of {plain} ({(seconds - bare) * 1e6:+,.0f} µs)"
         rows += [Row(plain, bare), Row(f"{plain}, through PyCUDA", seconds, baseline=baseline, ratio=seconds / bare)]
+    return rows
+
+
+def _launch_overhead() -> list[Row]:
+    """What the host does for an eager launch on a GPU; nothing where PyCUDA is not installed."""
+    if importlib.util.find_spec("pycuda") is None:
+        return []
+    found = _subprocess("workbench.bench.launch_overhead")
+    baseline = found.pop("torch.empty")
+    rows = [Row("torch.empty, host time", baseline)]
+    for variant, seconds in found.items():
+        rows.append(
+            Row(f"launch of {variant}, host time", seconds, baseline="the time of torch.empty", ratio=seconds / baseline)
+        )
     return rows
 
 

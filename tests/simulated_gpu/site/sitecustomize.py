@@ -46,5 +46,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+if os.environ.get("COVERAGE_PROCESS_START"):  # see blind.py
+    import coverage
+
+    coverage.process_startup()
 if os.environ.get("WORKBENCH_SIMULATED_GPU"):
     sys.meta_path.insert(0, _Finder())
