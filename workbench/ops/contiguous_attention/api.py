@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import torch
 
 from workbench.ops.arguments import check_devices
+from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
@@ -61,13 +61,7 @@ def contiguous_attention(
 def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
     if torch.compiler.is_compiling():
         return torch.arange(num_seqs, dtype=torch.int32, device=device)
-    return _remembered_rows(num_seqs, device)
-
-
-@functools.lru_cache(maxsize=256)
-def _remembered_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
-    # Remembered, because making it takes a kernel of its own on a GPU.
-    return torch.arange(num_seqs, dtype=torch.int32, device=device)
+    return constant(range(num_seqs), torch.int32, device)
 
 
 @torch.library.custom_op("workbench::contiguous_attention", mutates_args=("out",))
