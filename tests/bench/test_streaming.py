@@ -88,17 +88,20 @@ def test_what_holds_the_clocks_down_is_named(bits, reasons):
 
 def test_without_nvidia_smi_nothing_is_claimed(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert machine.gpu_state() == {}
+    assert machine.gpu_state() == {"unknown": "nvidia-smi is not on the PATH"}
 
 
 @pytest.mark.parametrize(("uuid", "known"), [("12", True), ("34", False)])
 def test_the_state_is_that_of_torchs_current_gpu(monkeypatch, tmp_path, uuid, known):
     """Of several GPUs nvidia-smi tells all, the first one first; a power that cannot be read is left out."""
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\n[ "$1" = --id=GPU-12 ] && echo "1410, 1593, 61, [N/A], 0x0000000000000004"\n')
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --id=GPU-12 ] || { echo no such GPU; exit 6; }\n'
+        'echo "1410, 1593, 61, [N/A], 0x0000000000000004"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuid))
     state = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61.0, "throttled_by": ["power cap"]}
-    assert machine.gpu_state() == (state if known else {})
+    assert machine.gpu_state() == (state if known else {"unknown": "nvidia-smi says: no such GPU"})
