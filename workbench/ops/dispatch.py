@@ -78,6 +78,11 @@ def arch_of(tensor: torch.Tensor) -> str:
     return f"sm_{major}{minor}"
 
 
+def multiprocessors_of(tensor: torch.Tensor) -> int | None:
+    """How many multiprocessors the tensor's GPU has; None for host memory."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else None
+
+
 def config_text(config: Mapping[str, Any] | None) -> str | None:
     """A configuration as the text in which it passes through a custom op, e.g. ``VEC_SIZE=8,NUM_THREADS=128``."""
     return None if config is None else ",".join(f"{name}={value}" for name, value in config.items())

@@ -219,10 +219,10 @@ def table_record(table: Table) -> dict:
 
 
 def problem_record(problem: Any) -> dict:
-    """A problem as plain values, without the architecture: that belongs to the table."""
+    """A problem as plain values, without what belongs to the table: of the GPU."""
     record = problem.to_dict() if hasattr(problem, "to_dict") else asdict(problem)
     record = json.loads(json.dumps(record))
-    return {name: value for name, value in record.items() if name != "arch"}
+    return {name: value for name, value in record.items() if name not in ("arch", "multiprocessors")}
 
 
 # -- the tables in memory ---------------------------------------------------------------------------------------

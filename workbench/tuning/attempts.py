@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from workbench.device_models import DeviceModel
 from workbench.errors import WorkbenchError
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction

@@ -15,9 +15,9 @@ import pickle
 import time
 from collections.abc import Mapping, Sequence
 
+from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
 from workbench.tuning import by_value
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.measure import (
     Compiled,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.device_models import DeviceModel, placed
 from workbench.tuning import search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.drive import drive
 from workbench.tuning.gpu_state import disturbances
 from workbench.tuning.isolation import NotTimedError
@@ -107,7 +107,8 @@ class TuningJob:
         try:
             with attempts:
                 for variant, space in self.spaces.items():
-                    start = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+                    problem = self.cases[0].problem(arch=self.device.arch)
+                    start = variant.default_config(placed(problem, self.device, self.model))
                     start = start if start in space else None
                     drive(attempts, variant, space, start, self.strategy, self.budget, self.seed)
                 if self.device.name == "cuda":

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.device_models import DeviceModel, device_model
 from workbench.errors import (
     ArgumentError,
     CaseTooLargeError,
@@ -32,7 +33,6 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.toolchain.nvrtc_client import compile_limit
-from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.predict import counts_of, predict_counts

@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.tuning.attempts import device_label
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped

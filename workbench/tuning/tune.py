@@ -8,10 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
+from workbench.device_models import DeviceModel
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
 from workbench.tuning.live import LiveTuning
