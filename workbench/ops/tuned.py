@@ -154,10 +154,10 @@ def lookup(
     name = op if isinstance(op, str) else op.name
     variant_name = variant if variant is None or isinstance(variant, str) else variant.name
     tables = _tables_now()
-    key = (name, variant_name, problem, device if isinstance(device, str) else device.name)
+    key = (name, variant_name, problem, table_name(device))
     found = tables.answers.get(key, tables)
     if found is tables or explain:
-        found = _find(tables, _op(op), variant_name, problem, table_name(device), explain)
+        found = _find(tables, _op(op), variant_name, problem, key[-1], explain)
         if not explain:
             if len(tables.answers) >= _REMEMBERED:
                 tables.answers.clear()

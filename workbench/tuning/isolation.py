@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
 from workbench.tuning import by_value
+from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.measure import (
     Compiled,
@@ -110,7 +111,7 @@ class InWorker:
     def __init__(self, device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
         self._device_name, self._arch = device.name, device.arch
-        self._setting = pickle.dumps((Shipped(device), model, self._limits))
+        self._setting = pickle.dumps((current_gpu(device), Shipped(device), model, self._limits))
         self._shipments = Shipments()
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
         self._closed = False
@@ -230,7 +231,8 @@ def measurer(
 
 @functools.lru_cache(maxsize=1)
 def _measurer(setting: bytes) -> InProcess:
-    device, model, limits = pickle.loads(setting)
+    gpu, device, model, limits = pickle.loads(setting)
+    use_gpu(gpu)
     return InProcess(device.value, model, limits)
 
 

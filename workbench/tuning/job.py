@@ -18,6 +18,7 @@ from workbench.tuning import search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts
 from workbench.tuning.drive import drive
+from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
 from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.measure import Limits
@@ -56,6 +57,8 @@ class TuningJob:
     executor: Executor | None
     isolation: str
     scoutings: tuple[Scouting, ...] = ()
+    gpu: int | None = None
+    """The number of the GPU, if the device is one."""
 
     @property
     def total(self) -> int | None:
@@ -68,6 +71,7 @@ class TuningJob:
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
         """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
         begun = time.monotonic()
+        use_gpu(self.gpu)
         scouted = 0
         for scouting in self.scoutings:
             run = scouting.run(progress, stop)

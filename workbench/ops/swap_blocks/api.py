@@ -10,7 +10,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.constants import under_capture
 from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.swap_blocks.validate import check_pairs, problem_of
 
 
@@ -71,7 +71,7 @@ def _swap_blocks(
                 raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
     problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
     check_pairs(pairs, source.shape[0], target.shape[0])
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=on_gpu.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(on_gpu))
     if problem.num_pairs == 0:
         return
     device = device_of(chosen, on_gpu)
