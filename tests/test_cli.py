@@ -45,7 +45,7 @@ def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(work
     name, config = winner.split(": predicted")[0].split(" ", 1)
     op = ops.get("paged_attention")
     problem = next(iter(op.cases.values())).problem({"BLOCK_SIZE": int(re.search(r"BLOCK_SIZE=(\d+)", config)[1])})
-    variant, chosen = choose(op, problem, "tuned", None, on_gpu=False)
+    variant, chosen = choose(op, problem, "tuned", None, device="sim")
     assert variant.name == name
     assert " ".join(f"{key}={value}" for key, value in chosen.items()) == config
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops
+from workbench.device_models import DeviceModel, device_model, placed
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
 from workbench.ops.variant import Case, Config, Variant
 from workbench.tuning.arguments import listed
-from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.measure import evaluate
 from workbench.tuning.trial import Trial
 
@@ -169,7 +169,7 @@ def compare(
     for variant in chosen:
         config = configs.get(variant.name)
         if config is None:
-            config = variant.default_config(case.problem(arch=where.arch))
+            config = variant.default_config(placed(case.problem(arch=where.arch), where, model))
         trials.append(evaluate(variant, config, case, where, model=model))
         least.append(case.minimum_bytes(case.problem(config, arch=where.arch)))
     return Comparison(op, case.label, where.name, tuple(trials), tuple(least))

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,14 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.errors import UnknownNameError, WorkbenchError
+from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.home import home
+from workbench.worker import Worker
 
 _PIP = "python -m pip install"
+
+_LAUNCH_SECONDS = 120.0
+"""What compiling, launching and checking one kernel on a GPU may take."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class DoctorReport:
         if missing:
             return f"Missing: {', '.join(missing)}."
         if self["cuda device"].ok:
+            failed = [check.name for check in self.checks if check.name in _ON_GPU and not check.ok]
+            if failed:
+                return (
+                    f"Kernels compile here and run in the simulator. There is a GPU, but not all is well: {failed[0]}."
+                )
             return "Kernels compile here and run on the GPU and in the simulator."
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
 
@@ -88,7 +98,8 @@ def _mark(check: Check) -> str:
 
 
 def doctor() -> DoctorReport:
-    """Look at this machine: compilers, tools, devices, notebook, caches.
+    """Look at this machine: compilers, tools, devices, notebook, caches. Where torch finds a GPU, launch a kernel on it
+    in each language, in a process of its own, which may hang or crash.
 
     Works with any part missing: what cannot be imported is a row of the table, never an error.
     """
@@ -111,7 +122,12 @@ def doctor() -> DoctorReport:
         ("JupyterLab", lambda: _package("jupyterlab", "", "-e '.[lab]'"), False),
         ("ipywidgets", lambda: _package("ipywidgets", "", "-e '.[lab]'"), False),
     )
-    return DoctorReport(tuple(_check(name, look, needed) for name, look, needed in rows))
+    checks = [_check(name, look, needed) for name, look, needed in rows]
+    if _gpu_seen():
+        with Worker() as worker:
+            looks = (_nvrtc_and_driver, lambda: _launched(worker, "cuda"), lambda: _launched(worker, "triton"))
+            checks += [_check(name, look, False) for name, look in zip(_ON_GPU, looks, strict=True)]
+    return DoctorReport(tuple(checks))
 
 
 class _Missing(Exception):
@@ -259,6 +275,53 @@ def _cuda_device() -> str:
         detail, _, remedy = reason.partition(". ")
         raise _Missing(detail, remedy)
     return devices.get("cuda").description
+
+
+_ON_GPU = ("NVRTC and driver", "CUDA on the GPU", "Triton on the GPU")
+
+
+def _gpu_seen() -> bool:
+    try:
+        import torch
+
+        return torch.cuda.is_available()
+    except Exception:  # the row of torch says what is wrong with it
+        return False
+
+
+def _nvrtc_and_driver() -> str:
+    """Whether the driver loads what NVRTC makes."""
+    import torch
+
+    from workbench import gpu_probes
+    from workbench.toolchain import nvrtc
+
+    try:
+        import pycuda.driver
+    except ImportError as error:
+        raise _Missing(f"not compared: PyCUDA cannot be imported ({error})", "workbench setup pycuda") from error
+    number = pycuda.driver.get_driver_version()
+    driver = number // 1000, number % 1000 // 10
+    major, minor = re.findall(r"\d+", nvrtc.version())[:2]
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    wrong = gpu_probes.mismatch(driver, (int(major), int(minor)), arch)
+    if wrong is not None:
+        raise _Missing(*wrong)
+    return f"the driver, of CUDA {driver[0]}.{driver[1]}, loads what NVRTC {nvrtc.version()} makes"
+
+
+def _launched(worker: Worker, language: str) -> str:
+    """Launch a kernel on the GPU, in another process."""
+    from workbench import gpu_probes
+
+    probe = {"cuda": gpu_probes.cuda_kernel, "triton": gpu_probes.triton_kernel}[language]
+    try:
+        return worker.call(probe, seconds=_LAUNCH_SECONDS)
+    except (DeviceUnavailableError, MissingToolError):
+        raise  # with a remedy of their own
+    except Exception as error:
+        kind = "" if isinstance(error, WorkbenchError) else f"{type(error).__name__}: "
+        raise _Missing(f"{kind}{error}", gpu_probes.remedy_of(str(error))) from error
 
 
 def _cache() -> str:

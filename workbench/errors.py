@@ -90,6 +90,10 @@ class StoreError(WorkbenchError):
     """A tuning store or a tuned table that cannot be read or written."""
 
 
+class UnknownDeviceWarning(UserWarning):
+    """Something depends on the GPU, none is named and none of its architecture is recorded; says what was assumed."""
+
+
 class StaleTuningWarning(UserWarning):
     """A tuned configuration is used whose variant has changed since it was tuned; tune again."""
 

@@ -15,9 +15,9 @@ from workbench.bench.attention.ledger import TIME_IS_UP
 from workbench.bench.attention.peers import TorchSdpa
 from workbench.bench.attention.predicted import Predictor
 from workbench.cli import main
+from workbench.device_models import device_model
 from workbench.errors import WrongResultError
 from workbench.ops.paged_attention import OP
-from workbench.tuning.device_models import device_model
 from workbench.tuning.predict import predict_counts
 
 SPLIT = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}

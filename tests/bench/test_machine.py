@@ -15,12 +15,12 @@ STATE = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61
 ANSWER = "1410, 1593, 61, [N/A], 0x0000000000000004"
 SCRIPTS = {
     "this GPU": (f'[ "$1" = --id=GPU-12 ] && echo "{ANSWER}"', STATE),
-    "another's": (f'[ "$1" = --id=GPU-34 ] && echo "{ANSWER}"', {}),
+    "another's": (f'[ "$1" = --id=GPU-34 ] && echo "{ANSWER}"', {"unknown": "nvidia-smi says: nothing, status 1"}),
     "two lines": (f'echo "{ANSWER}"; echo "{ANSWER}"', STATE),
-    "empty line": ("echo", {}),
-    "silent": ("true", {}),
-    "too few": ("echo 1410, 1593", {}),
-    "too many": (f"echo {ANSWER}, 1", {}),
+    "empty line": ("echo", {"unknown": "nvidia-smi says: nothing, status 0"}),
+    "silent": ("true", {"unknown": "nvidia-smi says: nothing, status 0"}),
+    "too few": ("echo 1410, 1593", {"unknown": "nvidia-smi says: 1410, 1593"}),
+    "too many": (f"echo {ANSWER}, 1", {"unknown": f"nvidia-smi says: {ANSWER}, 1"}),
     "no numbers": ("echo a, b, c, d, e", {"throttled_by": None}),
     "strange numbers": (
         'echo "1410, 1.5.9, , -3, [Not Supported]"',
@@ -30,8 +30,8 @@ SCRIPTS = {
         "printf '\\377\\376, 1, 2, 3, 4'",
         {"memory_clock_mhz": 1.0, "temperature_c": 2.0, "power_w": 3.0, "throttled_by": None},
     ),
-    "fails": ("exit 9", {}),
-    "killed": ("kill -9 $$", {}),
+    "fails": ("echo No devices >&2; exit 9", {"unknown": "nvidia-smi says: No devices"}),
+    "killed": ("kill -9 $$", {"unknown": "nvidia-smi says: nothing, status -9"}),
 }
 
 
@@ -67,7 +67,7 @@ def test_what_holds_the_clocks_down_is_named(bits, reasons):
 
 def test_without_nvidia_smi_nothing_is_claimed(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert machine.gpu_state() == {}
+    assert machine.gpu_state() == {"unknown": "nvidia-smi is not on the PATH"}
 
 
 @pytest.mark.parametrize(("script", "state"), SCRIPTS.values(), ids=SCRIPTS)
@@ -77,17 +77,17 @@ def test_the_state_is_that_of_torchs_current_gpu(nvidia_smi, script, state):
     assert machine.gpu_state() == state
 
 
-def test_a_program_that_hangs_says_nothing(nvidia_smi, monkeypatch):
+def test_a_program_that_hangs_is_told_of(nvidia_smi, monkeypatch):
     nvidia_smi("exec sleep 60")
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda *args, **options: run(*args, **options | {"timeout": 0.1}))
-    assert machine.gpu_state() == {}
+    assert "timed out" in machine.gpu_state()["unknown"]
 
 
-def test_a_program_that_cannot_be_run_says_nothing(nvidia_smi, tmp_path):
+def test_a_program_that_cannot_be_run_is_told_of(nvidia_smi, tmp_path):
     nvidia_smi("")
     (tmp_path / "nvidia-smi").write_text("\x7fELF")
-    assert machine.gpu_state() == {}
+    assert "Exec format error" in machine.gpu_state()["unknown"]
 
 
 def test_facts_are_torchs_and_the_drivers_version_nvidia_smis(nvidia_smi):

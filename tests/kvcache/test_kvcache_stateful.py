@@ -1,7 +1,10 @@
 """Random lives of sequences, thousands of steps, against a model in plain dictionaries; see kv_model."""
 
-import hypothesis.strategies as st
 import pytest
+
+pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -e ".[test]"')
+
+import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kv_model import MOST_TOKENS, VOCABULARY, Model, make_cache, random_steps

@@ -1,7 +1,10 @@
 """Byte-pair encoding: nothing is lost, and the merges are those that the text asks for."""
 
-import hypothesis.strategies as st
 import pytest
+
+pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -e ".[test]"')
+
+import hypothesis.strategies as st
 from hypothesis import given
 
 from workbench.errors import ArgumentError

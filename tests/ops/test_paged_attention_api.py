@@ -237,17 +237,17 @@ def test_a_given_configuration_is_the_one_that_runs(monkeypatch):
 
 def test_choices():
     problem = dataclasses.replace(ONE.problem(), block_size=16)
-    assert choose(OP, problem, "auto", None, on_gpu=False)[0].name == "torch"
-    variant, config = choose(OP, problem, "cuda_thread_group", None, on_gpu=False)
+    assert choose(OP, problem, "auto", None, device="sim")[0].name == "torch"
+    variant, config = choose(OP, problem, "cuda_thread_group", None, device="sim")
     assert config == variant.default_config(problem)
-    variant, config = choose(OP, problem, "tuned", None, on_gpu=False)
+    variant, config = choose(OP, problem, "tuned", None, device="sim")
     assert variant.language != "torch"
     with pytest.raises(UnknownNameError, match=r"auto, tuned, .*triton_online_softmax"):
-        choose(OP, problem, "triton", None, on_gpu=False)
+        choose(OP, problem, "triton", None, device="sim")
     with pytest.raises(ConfigurationError, match="exactly the tunables"):
-        choose(OP, problem, "triton_online_softmax", {"BLOCK_SIZE": 16}, on_gpu=False)
+        choose(OP, problem, "triton_online_softmax", {"BLOCK_SIZE": 16}, device="sim")
     with pytest.raises(ArgumentError, match="allowed: none"):
-        choose(OP, dataclasses.replace(problem, features=("int8", "a scale per bit")), "tuned", None, on_gpu=False)
+        choose(OP, dataclasses.replace(problem, features=("int8", "a scale per bit")), "tuned", None, device="sim")
 
 
 def test_opcheck():

@@ -7,8 +7,11 @@ import contextlib
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -e ".[test]"')
+
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ptx_mbarrier_cases import random_steps, text

@@ -340,4 +340,5 @@ def _patch(devices: int) -> None:
     for name, value in names.items():
         setattr(cuda, name, value)
     torch.version.cuda = "13.0"
+    torch.Tensor.record_stream = lambda tensor, stream: None  # memory is never given out again while it is held
     torch._C._cuda_getCurrentRawStream = lambda device: current_stream(device).cuda_stream

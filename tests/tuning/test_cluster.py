@@ -21,9 +21,9 @@ from toy import tune_steps
 from waiting import gone, wait_until
 
 from workbench import devices, ops
+from workbench.device_models import device_model
 from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
 from workbench.tuning import Limits, isolation, tasks, tune
-from workbench.tuning.device_models import device_model
 from workbench.tuning.shipping import Shipped
 from workbench.tuning.store import Store
 

@@ -14,7 +14,7 @@ import toy
 
 from workbench import devices
 from workbench.tuning import device_model, isolation, measure
-from workbench.tuning.gpu_state import NOT_WATCHED, GpuState, disturbance, disturbances, nvml_probe
+from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
 from workbench.tuning.trial import Trial
 
 
@@ -23,10 +23,12 @@ class ToldClock:
 
     method = "told"
 
-    def __init__(self, *states: GpuState, seconds=(1e-6,)):
-        self.probe = itertools.cycle(states).__next__ if states else None
-        self._seconds = itertools.cycle(seconds)
+    def __init__(self, *states: GpuState | Unwatched, seconds=(1e-6,)):
+        self._states, self._seconds = itertools.cycle(states), itertools.cycle(seconds)
         self.order = []
+
+    def look(self, prepared):
+        return next(self._states)
 
     def prepare(self, run):
         run()
@@ -57,13 +59,14 @@ def timed(clock: ToldClock) -> Trial:
         (GpuState(1400, held_back=("power cap",)), "clock fell from 1980 to 1400 MHz (power cap)"),
         (GpuState(1980, others=(7, 9)), "in use by process 7, 9"),
         (GpuState(1000, others=(7,)), "in use by process 7; clock fell from 1980 to 1000 MHz"),
+        (GpuState(2200, held_back=("power cap",)), "clock rose from 1980 to 2200 MHz"),
     ],
 )
 def test_a_timing_says_what_disturbed_it(after: GpuState, said: str):
     assert disturbance(QUIET, after) == said
     trial = timed(ToldClock(QUIET, after))
     assert trial.timing["disturbed"] == said
-    assert trial.timing["clock_mhz"] == 1980
+    assert (trial.timing["clock_mhz_before"], trial.timing["clock_mhz_after"]) == (1980, after.clock_mhz)
     notes = disturbances([trial, timed(ToldClock(QUIET))])
     assert notes == [] if not said else f"1 of 2 timings: {said}." in notes[0]
     assert disturbances([replace(trial, reused=True)]) == [], "said when it was measured"
@@ -71,11 +74,11 @@ def test_a_timing_says_what_disturbed_it(after: GpuState, said: str):
 
 def test_without_nvml_it_says_that_nobody_looked(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvml_probe() is None
-    trial = timed(ToldClock())
-    assert trial.timing["disturbed"] == NOT_WATCHED
+    trial = timed(ToldClock(nvml_probe()()))
+    assert trial.timing["disturbed"] == "not watched: nvidia-ml-py is not installed"
+    assert "clock_mhz_before" not in trial.timing
     (note,) = disturbances([trial])
-    assert "pip install nvidia-ml-py" in note
+    assert note.endswith("(1 timings). python -m pip install nvidia-ml-py")
 
 
 class FakeNvml(SimpleNamespace):
@@ -90,7 +93,7 @@ class FakeNvml(SimpleNamespace):
 
     def nvmlDeviceGetHandleByUUID(self, uuid):
         if uuid != b"GPU-12":
-            raise self.NVMLError
+            raise self.NVMLError("Not Found")
         return "handle"
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
@@ -113,7 +116,64 @@ def test_the_probe_reads_nvml_and_knows_its_own(monkeypatch):
     others = (1,) if os.getpid() != 1 else ()
     assert nvml_probe()() == GpuState(1410, others, ("power cap", "software thermal", "hardware thermal"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="34"))
-    assert nvml_probe() is None, "the driver does not know it"
+    assert nvml_probe()() == Unwatched("NVML says Not Found of GPU-34")
+
+
+def failing(error: Exception):
+    def ask(*_, **options):
+        raise error
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "reason", "remedy"),
+    [
+        ("nvmlInit", FakeNvml.NVMLError("Driver/library version mismatch"), "NVML says Driver/library", "nvidia-smi"),
+        ("nvmlDeviceGetClockInfo", FakeNvml.NVMLError("Not Supported"), "NVML says Not Supported", "nvidia-smi"),
+        (
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            AttributeError("module 'pynvml' has no attribute 'nvmlDeviceGetCurrentClocksEventReasons'"),
+            "nvidia-ml-py is too old: module 'pynvml' has no",
+            "install --upgrade nvidia-ml-py",
+        ),
+    ],
+)
+def test_what_nvml_refuses_is_said_and_costs_no_trial(monkeypatch, function, error, reason, remedy):
+    import torch
+
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(**{function: failing(error)}))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12"))
+    trial = timed(ToldClock(nvml_probe()()))
+    assert trial.ok
+    assert trial.timing["disturbed"].startswith(f"not watched: {reason}")
+    (note,) = disturbances([trial])
+    assert remedy in note
+    assert "pip install nvidia-ml-py" not in note, "it is installed"
+
+
+def test_what_can_be_seen_once_only_is_no_quiet_timing():
+    trial = timed(ToldClock(QUIET, Unwatched("NVML says GPU is lost of GPU-12")))
+    assert trial.timing["disturbed"] == "not watched: NVML says GPU is lost of GPU-12"
+    assert trial.timing["clock_mhz_before"] == 1980
+    assert "clock_mhz_after" not in trial.timing
+
+
+def test_rows_of_before_are_read_as_they_are():
+    """They have one clock, read when the GPU was idle."""
+    row = Trial("steps", "steps", "cuda", "small", {"STEPS": 1}, "cuda", "sm_90", "ok", measured_seconds=1e-6)
+    old = replace(row, timing={"method": "m", "samples": 10, "disturbed": "", "clock_mhz": 345})
+    assert disturbances([old]) == []
+
+
+def test_a_gpu_without_memory_is_not_lost(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for error, lost in ((torch.OutOfMemoryError("full"), False), (RuntimeError("CUDA error: illegal access"), True)):
+        monkeypatch.setattr(torch, "zeros", failing(error))
+        assert gpu_lost() is lost
 
 
 def test_leaders_are_timed_again_in_turns_on_inputs_of_their_own():

@@ -6,7 +6,17 @@ import itertools
 
 import pytest
 
-from workbench.tuning.gpu_timing import LEAST_SAMPLES, MOST_SAMPLES, interleave, median_error, take_samples
+from workbench.tuning.gpu_state import GpuState
+from workbench.tuning.gpu_timing import (
+    LEAST_SAMPLES,
+    LOAD_SECONDS,
+    LOOK_SECONDS,
+    MOST_SAMPLES,
+    interleave,
+    median_error,
+    take_samples,
+    under_load,
+)
 
 
 class ToldClock:
@@ -40,3 +50,22 @@ def test_leaders_take_turns_and_each_is_first_in_turn():
     samples = interleave(clock, ["a", "b", "c"], rounds=3)
     assert [len(taken) for taken in samples] == [3, 3, 3]
     assert clock.order == list("abcbcacab")
+
+
+@pytest.mark.parametrize("piece", [1e-4, 7e-3, 1.0])
+def test_a_gpu_is_looked_at_while_it_works(piece):
+    """Its clock is up after the load only, and down again when nothing is queued."""
+    now, until = [0.0], [0.0]
+
+    def sample():
+        now[0] = until[0] = now[0] + piece
+
+    def queue():
+        until[0] += piece
+
+    def look():
+        assert until[0] >= now[0] + min(LOOK_SECONDS, piece)
+        return GpuState(1980 if now[0] >= LOAD_SECONDS else 345)
+
+    assert under_load(sample, queue, look, now=lambda: now[0]) == GpuState(1980)
+    assert until[0] - now[0] <= max(LOOK_SECONDS, piece) + piece

@@ -6,8 +6,11 @@ import itertools
 import random
 from collections import Counter
 
-import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -e ".[test]"')
+
+import numpy as np
 import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st

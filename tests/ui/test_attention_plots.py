@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("matplotlib", reason='no matplotlib: python -m pip install -e ".[lab]"')
+
 import matplotlib
 
 matplotlib.use("Agg")
 
-import pytest
 import torch
 
 from workbench.ui.attention_plots import attention_flow, kv_sharing, online_softmax_trace, score_panels

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-import matplotlib
 import pytest
+
+pytest.importorskip("matplotlib", reason='no matplotlib: python -m pip install -e ".[lab]"')
+pytest.importorskip("anywidget", reason='no widgets: python -m pip install -e ".[lab]"')
+
+import matplotlib
 
 matplotlib.use("Agg")
 

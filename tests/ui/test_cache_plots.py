@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("matplotlib", reason='no matplotlib: python -m pip install -e ".[lab]"')
+
 import matplotlib
 
 matplotlib.use("Agg")

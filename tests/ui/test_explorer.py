@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
+
 from workbench import ops, ui
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ui.explorer import KernelExplorer

@@ -6,6 +6,9 @@ import re
 
 import numpy as np
 import pytest
+
+pytest.importorskip("IPython", reason='no IPython: python -m pip install -e ".[lab]"')
+
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 

@@ -1,11 +1,14 @@
 """Pictures of one-byte numbers show what they say, and the samples are what they say."""
 
+import pytest
+
+pytest.importorskip("matplotlib", reason='no matplotlib: python -m pip install -e ".[lab]"')
+
 import matplotlib
 
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-import pytest
 
 from workbench.kvcache import samples
 from workbench.ui import quantization_plots

@@ -6,8 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+pytest.importorskip("anywidget", reason='no widgets: python -m pip install -e ".[lab]"')
+
+import numpy as np
 from view_kernels import TRANSPOSES, attention, line_of, transpose
 
 import workbench as wb

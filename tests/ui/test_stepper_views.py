@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
+
 import traitlets
 from view_kernels import attention, line_of, requests_of, transpose
 

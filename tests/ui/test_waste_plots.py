@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import matplotlib
 import pytest
+
+pytest.importorskip("matplotlib", reason='no matplotlib: python -m pip install -e ".[lab]"')
+
+import matplotlib
 
 matplotlib.use("Agg")
 

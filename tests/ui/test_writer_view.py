@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
+
 from workbench.errors import ArgumentError
 from workbench.models import generate, load_gpt
 from workbench.models.caches import CACHES

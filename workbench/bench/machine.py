@@ -33,16 +33,18 @@ def gpu_facts() -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "cuda": torch.version.cuda,
-        "driver": _query(["driver_version"]).get("driver_version"),
+        "driver": _query(["driver_version"]).get("driver_version"),  # None where nvidia-smi does not say
     }
 
 
 def gpu_state() -> dict[str, Any]:
     """Clocks, temperature, power and what holds the clocks of torch's current GPU down, as ``nvidia-smi`` says now.
 
-    {} where it says nothing. (Not NVML's Python binding: a benchmark of peers need not have it.)
+    ``{"unknown": reason}`` where it says nothing. (Not NVML's Python binding: a benchmark of peers need not have it.)
     """
     found = _query(list(_STATE.values()))
+    if "unknown" in found:
+        return dict(found)
     state: dict[str, Any] = {}
     for name, query in _STATE.items():
         text = found.get(query, "")
@@ -50,7 +52,7 @@ def gpu_state() -> dict[str, Any]:
             state[name] = _throttled_by(text)
         elif text.replace(".", "", 1).isdigit():
             state[name] = float(text)
-    return state if found else {}
+    return state
 
 
 def _throttled_by(bits: str) -> list[str] | None:
@@ -70,17 +72,20 @@ def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _query(fields: list[str]) -> dict[str, str]:
-    """What nvidia-smi says of torch's current GPU; {} without nvidia-smi, or where it does not know a field."""
+    """What nvidia-smi says of torch's current GPU; only ``unknown``, why it says nothing, where it does not."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return {}
+        return {"unknown": "nvidia-smi is not on the PATH"}
     import torch
 
     uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     command = [program, f"--id=GPU-{uuid}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return {}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"unknown": f"nvidia-smi: {error}"}
+    said = (done.stdout + done.stderr).strip()
     values = [value.strip() for value in done.stdout.partition("\n")[0].split(",")]
-    return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
+    if done.returncode != 0 or len(values) != len(fields):
+        return {"unknown": f"nvidia-smi says: {said or f'nothing, status {done.returncode}'}"}
+    return dict(zip(fields, values, strict=True))

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from workbench.device_models import device_models, model_of_gpu
 from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
-from workbench.tuning.device_models import device_models, model_of_gpu
 from workbench.tuning.ranking import agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 

@@ -189,9 +189,8 @@ def _launch_overhead() -> list[Row]:
     baseline = found.pop("torch.empty")
     rows = [Row("torch.empty, host time", baseline)]
     for variant, seconds in found.items():
-        rows.append(
-            Row(f"launch of {variant}, host time", seconds, baseline="the time of torch.empty", ratio=seconds / baseline)
-        )
+        title, what = f"launch of {variant}, host time", "the time of torch.empty"
+        rows.append(Row(title, seconds, baseline=what, ratio=seconds / baseline))
     return rows
 
 

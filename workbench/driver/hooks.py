@@ -181,7 +181,7 @@ class Machine:
             raise _Failed(code, message) from fault
         self.last_report = report
         if timed:
-            from workbench.tuning.device_models import device_model
+            from workbench.device_models import device_model
             from workbench.tuning.predict import predict
 
             facts.dynamic_shared_bytes = shared

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def choose(
-    op: Op, problem: Any, variant: str, config: Mapping[str, Any] | None, *, on_gpu: bool
+    op: Op, problem: Any, variant: str, config: Mapping[str, Any] | None, *, device: str
 ) -> tuple[Variant, dict[str, Any]]:
     """The variant and configuration that an op runs for a problem.
 
@@ -26,7 +26,7 @@ def choose(
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one, or the torch variant for what no kernel can
             do), "tuned" (the winner in the tuned table, on a CPU the simulator's), or a name.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        on_gpu: whether the tensors are on a GPU.
+        device: whose tuned table to look in: see `table_of`.
 
     Raises:
         UnknownNameError: no such variant.
@@ -36,11 +36,10 @@ def choose(
     from workbench.ops.tuned import lookup
 
     able = ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
-    device = "cuda" if on_gpu else "sim"
     if variant in ("auto", "tuned"):
         if config is not None:
             raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
-        found = None if variant == "auto" and not on_gpu else lookup(op.name, None, problem, device)
+        found = None if variant == "auto" and device == "sim" else lookup(op.name, None, problem, device)
         if found is not None:
             return op.variant(found.variant), dict(found.config)
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
@@ -70,12 +69,24 @@ def device_of(variant: Variant, tensor: torch.Tensor) -> Device | None:
     return devices.get("cuda" if tensor.is_cuda else "sim")
 
 
+def table_of(tensor: torch.Tensor) -> str:
+    """The name of the tuned table for the tensor's GPU, of several that one; "sim" for host memory."""
+    from workbench.ops.tuned import slug
+
+    return slug(torch.cuda.get_device_name(tensor.device)) if tensor.is_cuda else "sim"
+
+
 def arch_of(tensor: torch.Tensor) -> str:
     """The architecture of the tensor's GPU; the simulator's for host memory."""
     if not tensor.is_cuda:
         return "sm_80"
     major, minor = torch.cuda.get_device_capability(tensor.device)
     return f"sm_{major}{minor}"
+
+
+def multiprocessors_of(tensor: torch.Tensor) -> int | None:
+    """How many multiprocessors the tensor's GPU has; None for host memory."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else None
 
 
 def config_text(config: Mapping[str, Any] | None) -> str | None:

@@ -154,10 +154,10 @@ def lookup(
     name = op if isinstance(op, str) else op.name
     variant_name = variant if variant is None or isinstance(variant, str) else variant.name
     tables = _tables_now()
-    key = (name, variant_name, problem, device if isinstance(device, str) else device.name)
+    key = (name, variant_name, problem, table_name(device))
     found = tables.answers.get(key, tables)
     if found is tables or explain:
-        found = _find(tables, _op(op), variant_name, problem, table_name(device), explain)
+        found = _find(tables, _op(op), variant_name, problem, key[-1], explain)
         if not explain:
             if len(tables.answers) >= _REMEMBERED:
                 tables.answers.clear()
@@ -219,10 +219,10 @@ def table_record(table: Table) -> dict:
 
 
 def problem_record(problem: Any) -> dict:
-    """A problem as plain values, without the architecture: that belongs to the table."""
+    """A problem as plain values, without what belongs to the table: of the GPU."""
     record = problem.to_dict() if hasattr(problem, "to_dict") else asdict(problem)
     record = json.loads(json.dumps(record))
-    return {name: value for name, value in record.items() if name != "arch"}
+    return {name: value for name, value in record.items() if name not in ("arch", "multiprocessors")}
 
 
 # -- the tables in memory ---------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
 explains, `Store` keeps, `predict` turns the simulator's counts into a time, `lookup` reads the tuned tables.
 """
 
+from workbench.device_models import DeviceModel, device_model, device_models
 from workbench.tuning.attempts import Progress
-from workbench.tuning.device_models import DeviceModel, device_model, device_models
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
 from workbench.tuning.predict import Prediction, predict

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from workbench.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import Variant
-from workbench.tuning.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.tuning.space import Space
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from workbench.device_models import DeviceModel
 from workbench.errors import WorkbenchError
-from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
@@ -91,9 +92,10 @@ class Attempts:
         self._total, self._stop = total, stop
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[object, str] = {}
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
+        on_gpu = {"initializer": use_gpu, "initargs": (current_gpu(device),)}
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile", **on_gpu)
         # Triton's compiler is not made for several threads.
-        self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton")
+        self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton", **on_gpu)
         self._best: Trial | None = None
         self._numbers: dict[tuple[str, str], int] = {}
         self._crashes: list[tuple[int, str, str]] = []

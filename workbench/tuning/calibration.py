@@ -18,8 +18,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from workbench.device_models import DeviceModel, model_of_gpu
 from workbench.errors import ArgumentError
-from workbench.tuning.device_models import DeviceModel, model_of_gpu
 from workbench.tuning.predict import predict_counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped

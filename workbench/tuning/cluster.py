@@ -47,6 +47,7 @@ from dataclasses import replace
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.tuning import tasks
 from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
+from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.measure import DeviceLostError
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Stamp, Task, run_task
@@ -153,6 +154,7 @@ class ClusterAttempts(Attempts):
                 run=self._run,
                 runs=frozenset(_RUNS),
                 parent=os.getpid(),
+                gpu=current_gpu(self._device),
             )
             try:
                 future = self._executor.submit(run_task, task)

@@ -1,7 +1,7 @@
 """Whether a GPU was left alone while something was timed on it: its clock, and who else used it.
 
-The figures are NVML's, through ``nvidia-ml-py`` (part of ``[cuda]``). Where that is missing nothing is watched, and
-:func:`disturbances` says so.
+The figures are NVML's, through ``nvidia-ml-py`` (part of ``[cuda]``). Where they cannot be had nothing is watched, and
+:func:`disturbances` says why and what to do.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from workbench.tuning.trial import Trial
 
 CLOCK_FALL = 0.95
-"""A clock that ends below this share of what it was when the timing began has fallen."""
+"""Of a clock's two readings under load, one below this share of the other has changed."""
 
-NOT_WATCHED = "not watched: nvidia-ml-py is not installed"
+_NOT_WATCHED = "not watched: "
+_NOT_INSTALLED = "nvidia-ml-py is not installed"
+_TOO_OLD = "nvidia-ml-py is too old"
 
 _APPLICATION_CLOCKS = 0x2
 # NVML's bits of what holds clocks down: nvmlClocksEventReasons of its API reference.
@@ -41,25 +43,30 @@ class GpuState:
     """Why it runs slower than it could."""
 
 
-Probe = Callable[[], GpuState]
+@dataclass(frozen=True)
+class Unwatched:
+    """What came of a look at a GPU that gave nothing to see. ``str()`` is what a trial keeps of it."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return _NOT_WATCHED + self.reason
 
 
-def nvml_probe() -> Probe | None:
-    """What looks at torch's current GPU; None without ``nvidia-ml-py`` or where the driver gives no answer."""
+Probe = Callable[[], GpuState | Unwatched]
+
+
+def nvml_probe() -> Probe:
+    """What looks at torch's current GPU, or says each time why it cannot."""
     try:
         import pynvml
     except ImportError:
-        return None
+        return lambda: Unwatched(_NOT_INSTALLED)
     import torch
 
-    try:
-        pynvml.nvmlInit()
-        uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-        probe = _NvmlProbe(pynvml, handle)
-        probe()
-    except pynvml.NVMLError:
-        return None
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    probe = _NvmlProbe(pynvml, f"GPU-{uuid}")
+    probe()  # the first look finds the GPU, which takes longer than the load that it is to be seen at
     return probe
 
 
@@ -70,7 +77,9 @@ def gpu_lost() -> bool:
     try:
         torch.cuda.synchronize()
         torch.zeros(1, device="cuda").add_(1).cpu()
-    except Exception:
+    except torch.OutOfMemoryError:
+        return False
+    except Exception:  # CUDA's errors have no class of their own, and any of them stays
         return True
     return False
 
@@ -81,18 +90,27 @@ def throttle_reasons(mask: int) -> tuple[str, ...]:
 
 
 class _NvmlProbe:
-    def __init__(self, nvml, handle):
-        self._nvml, self._handle = nvml, handle
+    def __init__(self, nvml, uuid: str):
+        self._nvml, self._uuid, self._handle = nvml, uuid, None
 
-    def __call__(self) -> GpuState:
-        nvml, handle = self._nvml, self._handle
-        users = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-        mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    def __call__(self) -> GpuState | Unwatched:
+        nvml = self._nvml
+        try:
+            if self._handle is None:
+                nvml.nvmlInit()
+                self._handle = nvml.nvmlDeviceGetHandleByUUID(self._uuid.encode())
+            clock = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)  # first: it depends on the load
+            mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+            users = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)}
+        except nvml.NVMLError as error:
+            return Unwatched(f"NVML says {error} of {self._uuid}")
+        except AttributeError as error:
+            return Unwatched(f"{_TOO_OLD}: {error}")
         return GpuState(
-            clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            clock_mhz=clock,
             # In a container NVML may name processes by the host's numbers: who is not here cannot be told from us.
             others=tuple(sorted(pid for pid in users - _ours() if Path(f"/proc/{pid}").exists())),
-            held_back=throttle_reasons(mask & ~_APPLICATION_CLOCKS),  # these are as asked,
+            held_back=throttle_reasons(mask & ~_APPLICATION_CLOCKS),  # these are as asked
         )
 
 
@@ -101,14 +119,20 @@ def _ours() -> set[int]:
     return {os.getpid(), os.getppid()}
 
 
-def disturbance(before: GpuState, after: GpuState) -> str:
-    """What disturbed a timing between two looks at the GPU; "" if nothing did."""
+def disturbance(before: GpuState | Unwatched, after: GpuState | Unwatched) -> str:
+    """What disturbed a timing between two looks at the GPU under load; "" if nothing did."""
+    for state in (before, after):
+        if isinstance(state, Unwatched):
+            return str(state)
     found = []
     if others := sorted({*before.others, *after.others}):
         found.append(f"in use by process {', '.join(map(str, others))}")
-    if after.clock_mhz < CLOCK_FALL * before.clock_mhz:
-        why = f" ({', '.join(after.held_back)})" if after.held_back else ""
-        found.append(f"clock fell from {before.clock_mhz} to {after.clock_mhz} MHz{why}")
+    clocks = before.clock_mhz, after.clock_mhz
+    if min(clocks) < CLOCK_FALL * max(clocks):
+        slower = after if after.clock_mhz < before.clock_mhz else before
+        why = f" ({', '.join(slower.held_back)})" if slower.held_back else ""
+        change = "fell" if slower is after else "rose"
+        found.append(f"clock {change} from {before.clock_mhz} to {after.clock_mhz} MHz{why}")
     return "; ".join(found)
 
 
@@ -118,11 +142,9 @@ def disturbances(trials: Iterable[Trial]) -> list[str]:
     told = Counter(str(trial.timing.get("disturbed", "")) for trial in timed)
     quiet = told.pop("", 0)
     notes = []
-    if unwatched := told.pop(NOT_WATCHED, 0):
-        notes.append(
-            f"whether anything disturbed the GPU was {NOT_WATCHED} ({unwatched} timings). "
-            "python -m pip install nvidia-ml-py"
-        )
+    for text in [text for text in told if text.startswith(_NOT_WATCHED)]:
+        count = told.pop(text)
+        notes.append(f"whether anything disturbed the GPU was {text} ({count} timings). {_remedy(text)}")
     if told:
         kinds = ", ".join(f"{count} x {text}" if count > 1 else text for text, count in told.most_common(3))
         notes.append(
@@ -130,3 +152,13 @@ def disturbances(trials: Iterable[Trial]) -> list[str]:
             "Their times may be too long: leave the GPU alone and tune them again in a fresh store."
         )
     return notes
+
+
+def _remedy(text: str) -> str:
+    if _NOT_INSTALLED in text:
+        return "python -m pip install nvidia-ml-py"
+    if _TOO_OLD in text:
+        return "python -m pip uninstall pynvml; python -m pip install --upgrade nvidia-ml-py"
+    return (
+        "Look at what nvidia-smi says, which asks the same library; after an update of the driver restart the machine."
+    )

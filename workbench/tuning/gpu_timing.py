@@ -4,16 +4,20 @@ A run is captured in a CUDA graph, so that Python's launch overhead is not in th
 larger than the L2 cache is read (read, not written: dirty lines would be written back inside the measurement), which
 also keeps the GPU busy while the host queues what is timed. Samples are taken until their error is small. The leaders
 are timed again against each other in turns, so that a drift of the clocks meets them all alike.
+
+A GPU that has nothing to do slows its clock down within moments, and takes some to speed up. So it is made to work
+before the first sample, and looked at (`workbench.tuning.gpu_state`) while it works.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from workbench.tuning.gpu_state import Probe, nvml_probe
+from workbench.tuning.gpu_state import GpuState, Probe, Unwatched, nvml_probe
 
 WARM_UP_RUNS = 5
 LEAST_SAMPLES, MOST_SAMPLES = 10, 200
@@ -22,15 +26,20 @@ FLUSHED_BYTES = 256 << 20
 RELATIVE_ERROR = 0.005
 """Sampling stops when the standard error of the median is below this share of it."""
 
+LOAD_SECONDS = 0.02
+"""How long a GPU works as it does for samples before it is looked at."""
+LOOK_SECONDS = 0.005
+"""For about how long work is queued while it is looked at."""
+
 
 class Clock(Protocol):
-    """What can prepare a run for timing and take one sample of it, in seconds; ``probe`` looks whether it is alone."""
+    """What can prepare a run for timing and take one sample of it, in seconds; ``look`` sees the GPU at such a work."""
 
     method: str
-    probe: Probe | None
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]: ...
     def sample(self, prepared: Callable[[], object]) -> float: ...
+    def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched: ...
 
 
 class GpuClock:
@@ -45,7 +54,7 @@ class GpuClock:
         self._torch = torch
         self._buffer = torch.zeros(max(4 * l2, FLUSHED_BYTES) // 4, dtype=torch.float32, device="cuda")
         self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
-        self.probe = probe or nvml_probe()
+        self._probe = probe or nvml_probe()
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
         torch = self._torch
@@ -66,12 +75,41 @@ class GpuClock:
     def sample(self, prepared: Callable[[], object]) -> float:
         torch = self._torch
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.sum(self._buffer, dim=0, out=self._sum)
+        self._flush()
         start.record()
         prepared()
         end.record()
         end.synchronize()
         return start.elapsed_time(end) * 1e-3
+
+    def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched:
+        def queue() -> None:
+            self._flush()
+            prepared()
+
+        return under_load(lambda: self.sample(prepared), queue, self._probe)
+
+    def _flush(self) -> None:
+        self._torch.sum(self._buffer, dim=0, out=self._sum)
+
+
+def under_load(
+    sample: Callable[[], object],
+    queue: Callable[[], object],
+    look: Callable[[], GpuState | Unwatched],
+    now: Callable[[], float] = time.perf_counter,
+) -> GpuState | Unwatched:
+    """What ``look`` sees of a GPU that has worked for `LOAD_SECONDS` and has more to do.
+
+    ``sample`` waits for a piece of the work, ``queue`` does not; ``now`` is a clock in seconds.
+    """
+    begun, passed, pieces = now(), 0.0, 0
+    while passed < LOAD_SECONDS:
+        sample()
+        pieces, passed = pieces + 1, now() - begun
+    for _ in range(math.ceil(pieces * LOOK_SECONDS / passed)):
+        queue()
+    return look()
 
 
 def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, ...]:

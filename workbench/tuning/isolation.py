@@ -15,9 +15,10 @@ import pickle
 import time
 from collections.abc import Mapping, Sequence
 
+from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
 from workbench.tuning import by_value
-from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.measure import (
     Compiled,
@@ -35,9 +36,13 @@ from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 ISOLATION = ("auto", "process", "none")
 
 BESIDE_SECONDS = 60.0
-"""What a measurement in a process may take beyond the limit of the kernel's run: inputs, reference, check."""
+"""What a measurement in a process may take beyond the limit of its kernels' runs: inputs, reference, check."""
 
 _IMPORTS = ("workbench.tuning.isolation", "torch")
+
+
+class NotTimedError(WorkbenchError):
+    """Configurations that were right could not be timed against each other: a hang, a crash, too little memory."""
 
 
 class InProcess:
@@ -66,16 +71,22 @@ class InProcess:
         )
 
     def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
-        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each."""
-        inputs = Inputs(case, self._device.name, keep=len(leaders))
-        prepared = []
-        for variant, config in leaders:
-            problem = case.problem(config, arch=self._device.arch)
-            tensors = inputs.of(problem)
-            prepared.append(
-                self.clock.prepare(lambda v=variant, c=config, p=problem, t=tensors: v.run(c, p, t, self._device))
-            )
-        return interleave(self.clock, prepared, rounds)
+        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each.
+
+        Raises NotTimedError, which says what kept them from it.
+        """
+        try:
+            inputs = Inputs(case, self._device.name, keep=len(leaders))
+            prepared = []
+            for variant, config in leaders:
+                problem = case.problem(config, arch=self._device.arch)
+                tensors = inputs.of(problem)
+                prepared.append(
+                    self.clock.prepare(lambda v=variant, c=config, p=problem, t=tensors: v.run(c, p, t, self._device))
+                )
+            return interleave(self.clock, prepared, rounds)
+        except Exception as error:
+            raise NotTimedError(f"{type(error).__name__}: {error}") from error
 
     @property
     def clock(self) -> Clock | None:
@@ -100,7 +111,7 @@ class InWorker:
     def __init__(self, device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
         self._device_name, self._arch = device.name, device.arch
-        self._setting = pickle.dumps((Shipped(device), model, self._limits))
+        self._setting = pickle.dumps((current_gpu(device), Shipped(device), model, self._limits))
         self._shipments = Shipments()
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
         self._closed = False
@@ -131,22 +142,33 @@ class InWorker:
             outcome = "timeout" if isinstance(error, WorkerTimeout) else "crash"
             trial, lost = self._ended(variant, config, case, compiled, outcome, str(error), started), True
         if lost or trial.outcome == "crash":
-            # Whatever went wrong in it may go on being wrong; the next one starts while the next is compiled.
-            self._worker.close()
-            if not self._closed:
-                self._worker.start()
+            self._replace_worker()
         return trial
 
     def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
-        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each."""
+        """Samples as `InProcess.time_again` takes them; each leader has the time of one measurement.
+
+        Raises NotTimedError also for a hang and a crash.
+        """
         sent = [(self._sent(variant), dict(config)) for variant, config in leaders]
-        return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds)
+        limit = None if self._limits.seconds is None else len(leaders) * self._limits.seconds + BESIDE_SECONDS
+        try:
+            return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds, seconds=limit)
+        except (NotTimedError, WorkerTimeout, WorkerEnded) as error:
+            self._replace_worker()
+            raise NotTimedError(str(error)) from error
 
     def close(self) -> None:
         """End the processes, whatever they are doing; any thread may."""
         self._closed = True
         self._worker.close()
         self._compiler.close()
+
+    def _replace_worker(self) -> None:
+        """Whatever went wrong in it may go on being wrong; the next one starts while the next is compiled."""
+        self._worker.close()
+        if not self._closed:
+            self._worker.start()
 
     def _sent(self, value) -> Shipped:
         try:
@@ -209,7 +231,8 @@ def measurer(
 
 @functools.lru_cache(maxsize=1)
 def _measurer(setting: bytes) -> InProcess:
-    device, model, limits = pickle.loads(setting)
+    gpu, device, model, limits = pickle.loads(setting)
+    use_gpu(gpu)
     return InProcess(device.value, model, limits)
 
 

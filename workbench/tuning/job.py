@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.device_models import DeviceModel, placed
 from workbench.tuning import search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.drive import drive
+from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
+from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
 from workbench.tuning.space import Space
@@ -55,6 +57,8 @@ class TuningJob:
     executor: Executor | None
     isolation: str
     scoutings: tuple[Scouting, ...] = ()
+    gpu: int | None = None
+    """The number of the GPU, if the device is one."""
 
     @property
     def total(self) -> int | None:
@@ -67,6 +71,7 @@ class TuningJob:
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
         """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
         begun = time.monotonic()
+        use_gpu(self.gpu)
         scouted = 0
         for scouting in self.scoutings:
             run = scouting.run(progress, stop)
@@ -77,8 +82,8 @@ class TuningJob:
         run = self._search(progress, stop)
         return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
 
-    def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
-        """These trials as a run."""
+    def result(self, trials: Iterable[Trial], notes: Sequence[str] = (), **counts) -> TuningRun:
+        """These trials as a run, whose ``notes`` are added to those of the job."""
         if "store_path" not in counts:
             counts["store_path"] = default_path() if self.store is None else Path(self.store)
         return TuningRun(
@@ -89,7 +94,7 @@ class TuningJob:
             device=self.device,
             model=self.model if self.device.name == "sim" else None,
             trials=(ordered := _ordered(trials, self.spaces, self.cases)),
-            notes=(*self.notes, *disturbances(ordered)),
+            notes=(*self.notes, *notes, *disturbances(ordered)),
             **counts,
         )
 
@@ -102,15 +107,16 @@ class TuningJob:
             attempts = Attempts(self.cases, self.device, self.model, opened, **options)
         else:
             attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
-        interrupted = False
+        interrupted, notes = False, []
         try:
             with attempts:
                 for variant, space in self.spaces.items():
-                    start = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+                    problem = self.cases[0].problem(arch=self.device.arch)
+                    start = variant.default_config(placed(problem, self.device, self.model))
                     start = start if start in space else None
                     drive(attempts, variant, space, start, self.strategy, self.budget, self.seed)
                 if self.device.name == "cuda":
-                    _remeasure(attempts, self.spaces, self.cases, opened)
+                    notes = _remeasure(attempts, self.spaces, self.cases, opened)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -121,6 +127,7 @@ class TuningJob:
                 opened.release_all()
         run = self.result(
             attempts.trials.values(),
+            notes,
             new=attempts.new,
             reused=attempts.reused,
             interrupted=interrupted,
@@ -137,8 +144,12 @@ class TuningJob:
         return run
 
 
-def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Store) -> None:
-    """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner."""
+def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Store) -> list[str]:
+    """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner.
+
+    Where that fails they keep their first times, and the note that is returned says so.
+    """
+    notes = []
     by_name = {variant.name: variant for variant in spaces}
     for case in cases:
         timed = [t for t in attempts.trials.values() if t.case == case.name and t.measured_seconds is not None]
@@ -147,12 +158,20 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Stor
         if len(leaders) < 2 or all(trial.leader_samples for trial in leaders):
             continue
         configs = [(by_name[trial.variant], trial.config) for trial in leaders]
-        taken = attempts.measurer.time_again(configs, case, LEADER_ROUNDS)
+        try:
+            taken = attempts.measurer.time_again(configs, case, LEADER_ROUNDS)
+        except NotTimedError as error:
+            notes.append(
+                f"{case.name}: the {len(leaders)} fastest could not be timed again in turns ({error}). Their first "
+                "times stand, and may be in the wrong order; the same call tries it again."
+            )
+            continue
         for trial, samples in zip(leaders, taken, strict=True):
             better = dataclasses.replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
             attempts.trials[trial_key(trial)] = better
             variant = by_name[trial.variant]
             store.amend(attempts.identity(variant, trial.config, case).key, better)
+    return notes
 
 
 def _ordered(trials: Iterable[Trial], spaces: Mapping, cases: Sequence) -> tuple[Trial, ...]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.device_models import DeviceModel, device_model
 from workbench.errors import (
     ArgumentError,
     CaseTooLargeError,
@@ -32,8 +33,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.toolchain.nvrtc_client import compile_limit
-from workbench.tuning.device_models import DeviceModel, device_model
-from workbench.tuning.gpu_state import NOT_WATCHED, disturbance, gpu_lost
+from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.predict import counts_of, predict_counts
 from workbench.tuning.trial import Trial
@@ -288,16 +288,17 @@ def _checked(trial: Trial, case, tensors) -> Trial:
 def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
     poison(tensors.out)
-    before = clock.probe() if clock.probe else None
+    before = clock.look(prepared)
     samples = take_samples(clock, prepared)
-    disturbed = disturbance(before, clock.probe()) if before else NOT_WATCHED
+    after = clock.look(prepared)
     # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
     trial = _checked(trial, case, tensors)
     if not trial.ok:
         return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")
-    timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbed}
-    if before:
-        timing["clock_mhz"] = before.clock_mhz
+    timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbance(before, after)}
+    for name, state in (("clock_mhz_before", before), ("clock_mhz_after", after)):
+        if isinstance(state, GpuState):
+            timing[name] = state.clock_mhz
     return replace(trial, samples=samples, timing=timing, measured_seconds=statistics.median(samples))
 
 

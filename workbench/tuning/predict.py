@@ -27,9 +27,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from workbench.device_models import DeviceModel, device_model
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.chain import dependent_chain
-from workbench.tuning.device_models import DeviceModel, device_model
 
 VERSION = 1
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""

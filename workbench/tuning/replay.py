@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench.device_models import DeviceModel, device_models
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
 from workbench.tuning.arguments import listed
 from workbench.tuning.attempts import Progress, trial_key
-from workbench.tuning.device_models import DeviceModel, device_models
 from workbench.tuning.drive import drive
 from workbench.tuning.run import TuningRun
 from workbench.tuning.search import Budget, Strategy, check_predicts, predicted

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.device_models import DeviceModel, placed
 from workbench.ops.tuned import Entry, problem_record
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.gpu_timing import median_error
 from workbench.tuning.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.versions import versions
@@ -142,7 +142,8 @@ class TuningRun:
 
     def default_of(self, variant) -> Choice | None:
         """The untuned rule's configuration of a variant, if it was tried and right."""
-        config = variant.default_config(self.cases[0].problem(arch=self.device.arch))
+        problem = self.cases[0].problem(arch=self.device.arch)
+        config = variant.default_config(placed(problem, self.device, self.model))
         return next((c for c in self.ranking if c.variant == variant.name and c.config == config), None)
 
     @property
@@ -238,7 +239,7 @@ def table_entries(run: TuningRun) -> list[Entry]:
     entries = []
     for trial, problem in best.values():
         variant = variants[trial.variant]
-        default = variant.default_config(problem)
+        default = variant.default_config(placed(problem, run.device, run.model))
         entries.append(
             Entry(
                 op=run.op.name,

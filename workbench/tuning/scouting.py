@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
 from workbench.tuning import search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
-from workbench.tuning.device_models import DeviceModel, device_model
 from workbench.tuning.measure import with_prediction
 from workbench.tuning.run import TuningRun
 from workbench.tuning.space import Space

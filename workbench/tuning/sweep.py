@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from workbench.device_models import device_models, placed
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.files import replace_file
-from workbench.tuning.device_models import device_models
 from workbench.tuning.trial import OUTCOMES, Trial, canonical
 
 FORMAT = 1
@@ -143,7 +143,7 @@ def sweep_of(run, variant: str | None = None, case: str | None = None) -> Sweep:
         versions=dict(versions()),
         recorded=_day(finished),
         parameters=dict(run.spaces[chosen].parameters),
-        default_config=chosen.default_config(judged.problem(arch=run.device.arch)),
+        default_config=chosen.default_config(placed(judged.problem(arch=run.device.arch), run.device, run.model)),
         trials=trials,
     )
 

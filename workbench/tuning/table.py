@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from workbench.device_models import DEFAULT_MODEL, DeviceModel
 from workbench.errors import StoreError
 from workbench.files import replace_file
 from workbench.ops.tuned import (
@@ -27,7 +28,6 @@ from workbench.ops.tuned import (
     table_record,
     user_folder,
 )
-from workbench.tuning.device_models import DEFAULT_MODEL, DeviceModel
 
 __all__ = [
     "SIM_TABLE",

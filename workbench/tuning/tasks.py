@@ -13,9 +13,10 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.tuning.attempts import device_label
-from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped
@@ -67,6 +68,8 @@ class Task:
     """All that go on where it comes from; for others a worker keeps nothing."""
     parent: int
     """The process that stores the result."""
+    gpu: int | None = None
+    """The GPU that its threads use; the workers' GPUs are their own affair."""
     ticket: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Makes every task another one: Dask answers a task that it knows with the result, or the failure, that it has."""
 
@@ -88,6 +91,8 @@ def run_task(task: Task) -> Answer:
     if _LOST.is_set() and os.getpid() != task.parent:
         os._exit(1)  # A context that is lost stays lost as long as the process lives; its successor has a new one.
     try:
+        if os.getpid() == task.parent:
+            use_gpu(task.gpu)
         variant, case, device = task.variant.value, task.case.value, task.device.value
         stamp = stamp_of(variant, device)
         measure = _measurer(task, device)

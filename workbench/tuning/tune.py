@@ -8,10 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
+from workbench.device_models import DeviceModel
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
-from workbench.tuning.device_models import DeviceModel
+from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
 from workbench.tuning.live import LiveTuning
@@ -58,9 +59,9 @@ def tune(
         op: name or `Op`.
         cases: name or `Case`, or several; default the op's first (quick) one.
         variants: name or `Variant`, or several; default every variant that has something to tune.
-        device: "auto", "sim", "cuda" or a device; "replay:FILE" for a recorded sweep that answers instead of one.
-            Nothing is compiled, run, stored or recorded in a replay, whatever ``record`` says, and arguments that say
-            how (model, store, retry_failed, limits, executor, isolation="process") are refused.
+        device: "auto", "sim", "cuda" (torch's current GPU) or a device; "replay:FILE" for a recorded sweep that answers
+            instead of one. Nothing is compiled, run, stored or recorded in a replay, whatever ``record`` says, and
+            arguments that say how (model, store, retry_failed, limits, executor, isolation="process") are refused.
         strategy: "exhaustive", "random", "greedy", "predicted", "bayesian", "kernel_tuner:NAME", or a generator as in
             `workbench.tuning.search`.
         budget: for each variant, a number of configurations (those from the store count) or a time, "30s".
@@ -134,6 +135,7 @@ def tune(
             limits=limits,
             executor=executor,
             isolation=isolation,
+            gpu=current_gpu(device),
         )
         if plan is search.predicted:
             ahead = scoutings(job)

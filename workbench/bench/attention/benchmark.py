@@ -19,9 +19,9 @@ from workbench.bench.attention.cells import Cell, grid
 from workbench.bench.attention.contender import Contender, DeviceLostError, ours
 from workbench.bench.attention.ledger import TIME_IS_UP, Ledger, Row
 from workbench.bench.attention.measured import Measurer
+from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
 from workbench.home import home
-from workbench.tuning.device_models import DeviceModel, device_model
 
 DEFAULT_MODEL = "h200"
 STREAMED_BYTES = 4 << 30
@@ -78,7 +78,7 @@ def run(
         minutes: stop after so long; the cells go from the most telling to the least.
         out: the JSON file, written after every cell; one that is there is gone on with. Default: a new one in the
             workbench's home. The plot lies beside it.
-        model: on "sim", the GPU to predict for, one of `workbench.tuning.device_models`; default "h200".
+        model: on "sim", the GPU to predict for, one of `workbench.device_models`; default "h200".
         cells: which, in which order; default the whole `grid`.
         progress: called with one line per cell.
 

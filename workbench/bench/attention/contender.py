@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 
 from workbench.bench.attention.cells import Cell
 from workbench.bench.attention.inputs import Inputs
+from workbench.device_models import placed
 from workbench.errors import WorkbenchError
 from workbench.ops.paged_attention import OP
 from workbench.ops.tuned import lookup
@@ -112,9 +113,9 @@ class Ours:
     def code(self, cell: Cell) -> Hashable:
         return cell.num_heads, cell.num_kv_heads, cell.cache
 
-    def config(self, cell: Cell, arch: str, table: str) -> dict[str, Any]:
+    def config(self, cell: Cell, arch: str, table: str, multiprocessors: int | None = None) -> dict[str, Any]:
         """What the tuned table of that name has for a cell of about this size, else the untuned rule."""
-        problem = cell.problem(self.form, arch)
+        problem = replace(cell.problem(self.form, arch), multiprocessors=multiprocessors)
         found = lookup(OP, self.variant, problem, table)
         if found is not None and found.entry is not None and found.distance <= _NEAR:
             return dict(found.config)
@@ -123,7 +124,7 @@ class Ours:
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
         """Raises ConfigurationError where not even the default configuration is legal."""
         problem = inputs.cell.problem(self.form, device.arch)
-        config = self.config(inputs.cell, device.arch, device.name)
+        config = self.config(inputs.cell, device.arch, device.name, placed(problem, device).multiprocessors)
         self.variant.check(config, problem)
         tensors = inputs.tensors(self.form)
 

@@ -24,9 +24,9 @@ from workbench.bench.attention.cells import Cell
 from workbench.bench.attention.contender import Contender, Ours
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.ledger import TIME_IS_UP, Row
+from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, WrongResultError
 from workbench.tuning.chain import Chain
-from workbench.tuning.device_models import DeviceModel
 from workbench.tuning.predict import Prediction, launch_counts, predict_counts
 
 _SHORT = 512
@@ -63,7 +63,7 @@ class Predictor:
         if reason or self.now() >= self.deadline:
             return replace(row, note=reason or TIME_IS_UP)
         try:
-            config = one.config(cell, self.model.arch, self.model.key)
+            config = one.config(cell, self.model.arch, self.model.key, int(self.model.multiprocessors))
             row = replace(row, config=config)
             prediction = self.predict(cell, one, config)
         except ConfigurationError as error:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import torch
 
 from workbench.ops.arguments import check_devices
+from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 
 
 def contiguous_attention(
@@ -61,13 +61,7 @@ def contiguous_attention(
 def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
     if torch.compiler.is_compiling():
         return torch.arange(num_seqs, dtype=torch.int32, device=device)
-    return _remembered_rows(num_seqs, device)
-
-
-@functools.lru_cache(maxsize=256)
-def _remembered_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
-    # Remembered, because making it takes a kernel of its own on a GPU.
-    return torch.arange(num_seqs, dtype=torch.int32, device=device)
+    return constant(range(num_seqs), torch.int32, device)
 
 
 @torch.library.custom_op("workbench::contiguous_attention", mutates_args=("out",))
@@ -86,7 +80,7 @@ def _contiguous_attention(
     tensors = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
     problem = problem_of(tensors, arch_of(query))
     check_values(tensors)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=query.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(query))
     if problem.num_seqs == 0:
         return
     chosen.run(chosen_config, problem, tensors, device_of(chosen, query))

@@ -10,7 +10,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
 from workbench.ops.copy_blocks.validate import check_pairs, problem_of
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 
 
 def copy_blocks(
@@ -62,7 +62,7 @@ def _copy_blocks(
     first = key_caches[0]
     problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
     check_pairs(pairs, first.shape[0])
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=first.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(first))
     if problem.num_pairs == 0:
         return
     caches = [*key_caches, *value_caches]

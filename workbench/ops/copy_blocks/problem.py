@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
+
+from workbench.ops.constants import constant
 
 STEP = 16
 """Bytes: the unit of all distances between caches and pages."""
@@ -89,7 +90,7 @@ def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
     base = torch.empty(0, dtype=torch.uint8, device=lowest.device).set_(storage, first, (room,), (1,))
     steps = tuple((cache.data_ptr() - start) // STEP for cache in caches)
     apart = caches[0].stride(0) * caches[0].element_size() // STEP
-    return Memory(base, _places(steps, lowest.device), apart)
+    return Memory(base, constant(steps, torch.int64, lowest.device), apart)
 
 
 def by_allocation(
@@ -101,12 +102,6 @@ def by_allocation(
         groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
     for group in groups.values():
         yield tuple(zip(*group, strict=True))
-
-
-@functools.lru_cache(maxsize=256)
-def _places(steps: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    # Remembered, because a copy to a GPU waits and cannot be captured in a CUDA graph.
-    return torch.tensor(steps, dtype=torch.int64, device=device)
 
 
 def _extent(cache: torch.Tensor) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, multiprocessors_of, parse_config, table_of
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.validate import check_values, problem_of
 from workbench.ops.scales import as_scale
@@ -141,9 +141,10 @@ def _paged_attention(
         k_scale=k_scale,
         v_scale=v_scale,
     )
-    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(query))
+    where = {"arch": arch_of(query), "multiprocessors": multiprocessors_of(query)}
+    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
     check_values(tensors, key_cache.shape[0], problem.page)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=query.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(query))
     if problem.num_seqs == 0:
         return
     chosen.run(chosen_config, problem, tensors, device_of(chosen, query))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
+from workbench.device_models import device_model, model_of_arch
+from workbench.errors import UnknownDeviceWarning
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.variant import Config, Restriction
 
@@ -15,8 +18,24 @@ def shared_limit(problem: Problem) -> int:
     return limits_of(problem.arch).shared_per_block
 
 
-# Of the first product of each architecture (NVIDIA's whitepapers): A100, A10, L4's big sister L40, H100 SXM, B200.
-_MULTIPROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90": 132, "sm_100": 148}
+def multiprocessors(problem: Problem) -> int:
+    """How many multiprocessors the problem's GPU has.
+
+    Where the problem names none they are those of the first recorded device of its architecture (`device_models`). Of
+    an architecture without one nothing is known: then they are the default model's, with an UnknownDeviceWarning.
+    """
+    if problem.multiprocessors is not None:
+        return problem.multiprocessors
+    known = model_of_arch(problem.arch)
+    if known is None:
+        known = device_model()
+        warnings.warn(
+            f"how many multiprocessors a GPU of {problem.arch} has is not known here: the untuned rule takes the "
+            f"{known.multiprocessors:g} of {known.name}. Name a configuration, tune, or pass tensors on that GPU",
+            UnknownDeviceWarning,
+            stacklevel=2,
+        )
+    return int(known.multiprocessors)
 
 
 def partition_size(
@@ -28,7 +47,7 @@ def partition_size(
     cost more partial results.
     """
     heads = problem.num_heads if heads is None else heads
-    wanted = blocks_per_multiprocessor * _MULTIPROCESSORS.get(problem.arch, 108)
+    wanted = blocks_per_multiprocessor * multiprocessors(problem)
     for size in sorted(sizes, reverse=True):
         if heads * (problem.total_tokens // size) >= wanted:
             return size
@@ -49,7 +68,7 @@ def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident:
     A block is a KV head's share of a partition, a multiprocessor runs ``resident`` of them at once, and a wave lasts as
     long as a partition: few waves of short partitions, and no wave that is nearly empty.
     """
-    at_once = max(resident, 1) * _MULTIPROCESSORS.get(problem.arch, 108)
+    at_once = max(resident, 1) * multiprocessors(problem)
     average = -(-problem.total_tokens // max(problem.num_seqs, 1))
 
     def end(size: int) -> float:

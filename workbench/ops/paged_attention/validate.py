@@ -16,7 +16,9 @@ from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem,
 from workbench.ops.scales import check_scale
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
+def problem_of(
+    t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str, multiprocessors: int | None = None
+) -> Problem:
     """Check all metadata (dtypes, shapes, strides) and describe the problem.
 
     On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
@@ -49,6 +51,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         kv_cache_dtype=kv_cache_dtype,
         features=_features(t, kv_cache_dtype),
         arch=arch,
+        multiprocessors=multiprocessors,
     )
 
 

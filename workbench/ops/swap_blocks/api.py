@@ -8,8 +8,9 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
+from workbench.ops.constants import under_capture
 from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.swap_blocks.validate import check_pairs, problem_of
 
 
@@ -30,7 +31,8 @@ def swap_blocks(
         source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
             ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
             sources are on one device and all targets on one; no cache is both.
-        pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice.
+        pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice. A CUDA graph
+            captures the call only if everything is on the GPU.
         variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or
             a variant's name, which on a CPU runs in the simulator. Between a CPU and a GPU only torch copies: host
             memory that is not pinned is out of a kernel's reach.
@@ -62,9 +64,14 @@ def _swap_blocks(
 
     source, target = source_caches[0], target_caches[0]
     on_gpu = source if source.is_cuda else target
+    if under_capture(on_gpu.device):
+        for name, tensor in (("source_caches", source), ("target_caches", target), ("pairs", pairs)):
+            if tensor.device != on_gpu.device:
+                came, allowed = f"device {tensor.device} under graph capture", str(on_gpu.device)
+                raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
     problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
     check_pairs(pairs, source.shape[0], target.shape[0])
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), on_gpu=on_gpu.is_cuda)
+    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(on_gpu))
     if problem.num_pairs == 0:
         return
     device = device_of(chosen, on_gpu)

@@ -1,4 +1,4 @@
-"""What a GPU's maker and independent measurements publish about it: the limits that predictions rest on.
+"""What a GPU's maker and independent measurements publish about it: what predictions and untuned rules rest on.
 
 The figures are package data (``recorded/devices.json``), each with its source; ``assumed`` marks the ones that nobody
 publishes.
@@ -12,13 +12,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import UnknownNameError
 
 DEFAULT_MODEL = "a100-sxm-80gb"
 """The device model that the simulator predicts for where none is named: it runs sm_80 code."""
 
-DEVICES_FILE = Path(__file__).resolve().parent.parent / "recorded" / "devices.json"
+DEVICES_FILE = Path(__file__).resolve().parent / "recorded" / "devices.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,28 @@ def model_of_gpu(gpu_name: str) -> DeviceModel | None:
         if any(text in gpu_name for text in model.matches):
             return model
     return None
+
+
+def model_of_arch(arch: str) -> DeviceModel | None:
+    """The first recorded model of an architecture (``"sm_90a"`` is ``"sm_90"``), or None where there is none."""
+    return next((model for model in device_models().values() if model.arch == arch.rstrip("af")), None)
+
+
+def placed(problem: Any, device: Any, model: DeviceModel | None = None) -> Any:
+    """The problem with the number of multiprocessors of where it will run, if it has a place for it.
+
+    Args:
+        problem: an op's own value.
+        device: where it runs; on a GPU the number is that of torch's current one.
+        model: what the simulator stands for; None leaves the number open.
+    """
+    if device.name == "cuda":
+        import torch
+
+        count = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    else:
+        count = None if model is None else int(model.multiprocessors)
+    return dataclasses.replace(problem, multiprocessors=count) if hasattr(problem, "multiprocessors") else problem
 
 
 def _model(key: str, entry: Mapping, publications: Mapping[str, str]) -> DeviceModel:

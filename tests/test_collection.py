@@ -1,0 +1,58 @@
+"""The tests collect where only what the package itself needs is installed, as on a GPU machine without the extras."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ABSENT = {
+    "lab": "IPython anywidget comm ipykernel ipywidgets jupyterlab matplotlib nbconvert nbformat pandas traitlets",
+    "test": "build hypothesis jsonschema kernel_tuner mako nbval playwright pytools xdist",
+    "cuda, dask, hf and peers": "pynvml dask distributed transformers numba",
+}
+
+PROGRAM = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split():
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import pytest
+
+sys.exit(pytest.main(sys.argv[2:]))
+"""
+
+
+def test_all_tests_collect_without_the_extras():
+    """A module that needs one is skipped as a whole, and says what it needs; no error ends the run of the others."""
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "--assert=plain",
+        "-q",
+        "-rs",
+        "-m",
+        "gpu",
+        "--collect-only",
+        "tests",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, " ".join(ABSENT.values()), *options],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "test_paged_attention_gpu.py::" in done.stdout
+    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert any("test_space.py" in line and "pip install" in line for line in skipped)
+    assert all("pip install" in line for line in skipped), skipped
