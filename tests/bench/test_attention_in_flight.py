@@ -11,8 +11,8 @@ from workbench.bench.attention.contender import Ours, ours
 from workbench.bench.attention.in_flight import bytes_in_flight, needed, needed_of_gpu, noted
 from workbench.bench.attention.ledger import Row
 from workbench.bench.attention.peers import TorchSdpa
+from workbench.device_models import device_model
 from workbench.ops.paged_attention import OP
-from workbench.tuning.device_models import device_model
 
 H200 = device_model("h200")
 SMS = int(H200.multiprocessors)

@@ -12,9 +12,9 @@ from typing import Any
 
 from workbench.bench.attention.contender import Contender, Ours
 from workbench.bench.attention.ledger import Row
+from workbench.device_models import DeviceModel, device_models
 from workbench.ops.variant import Variant
 from workbench.toolchain.occupancy import occupancy
-from workbench.tuning.device_models import DeviceModel, device_models
 
 _LOADED = (2.6, 4.2)
 """How many times longer than an idle memory one at full speed takes to answer. Assumed: published latencies are those
