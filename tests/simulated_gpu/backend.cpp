@@ -152,6 +152,29 @@ struct PinnedAllocator final : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
 } pinned_allocator;
 
+// ---- random numbers --------------------------------------------------------------------------------------------------
+
+// A generator on the device. Numbers are drawn by the CPU's kernels, which take the CPU's generator in its place.
+struct DeviceGenerator final : c10::GeneratorImpl {
+  explicit DeviceGenerator(DeviceIndex device, std::uint64_t seed = c10::detail::getNonDeterministicRandom())
+      : c10::GeneratorImpl(Device(c10::kCUDA, device), DispatchKeySet(DispatchKey::CUDA)), host(at::detail::createCPUGenerator(seed)) {}
+  void set_current_seed(std::uint64_t seed) override { host.set_current_seed(seed); }
+  void set_offset(std::uint64_t offset) override { host.set_offset(offset); }
+  std::uint64_t get_offset() const override { return host.get_offset(); }
+  std::uint64_t current_seed() const override { return host.current_seed(); }
+  std::uint64_t seed() override { return host.seed(); }
+  void set_state(const c10::TensorImpl& state) override { host.unsafeGetGeneratorImpl()->set_state(state); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return host.unsafeGetGeneratorImpl()->get_state(); }
+  at::Generator host;
+
+ private:
+  DeviceGenerator* clone_impl() const override {
+    auto* made = new DeviceGenerator(device().index());
+    made->host = host.clone();
+    return made;
+  }
+};
+
 // ---- what torch asks a backend ---------------------------------------------------------------------------------------
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -196,9 +219,10 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   DeviceIndex getCurrentDevice() const override { return ::current_device; }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
   c10::Allocator* getCUDADeviceAllocator() const override { return &allocator; }
-  // Numbers are drawn by the CPU's kernels, which take the CPU's generators.
   const at::Generator& getDefaultGenerator(DeviceIndex = -1) const override { return at::detail::getDefaultCPUGenerator(); }
-  at::Generator getNewGenerator(DeviceIndex = -1) const override { return at::detail::createCPUGenerator(); }
+  at::Generator getNewGenerator(DeviceIndex device = -1) const override {
+    return at::make_generator<DeviceGenerator>(device < 0 ? ::current_device : device, c10::default_rng_seed_val);
+  }
   bool isPinnedPtr(const void* pointer) const override {
     unsigned type = 0;
     return cuPointerGetAttribute(&type, 2, reinterpret_cast<std::uint64_t>(pointer)) == 0 && type == 1;
@@ -236,6 +260,9 @@ class Operation {
     }
     handle_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
     finish();
+    // So that it takes some time on the stream's clock.
+    InContext context(device);
+    cuLaunchHostFunc(current_streams[device], [](void*) {}, nullptr);
   }
 
  private:
@@ -277,6 +304,9 @@ class Operation {
     if (value.isDevice() && value.toDevice().is_cuda()) {
       device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device;
       return Device(c10::kCPU);
+    }
+    if (value.isGenerator() && value.toGenerator().device().is_cuda()) {
+      return static_cast<const DeviceGenerator*>(value.toGenerator().unsafeGetGeneratorImpl())->host;
     }
     if (value.isTensorList()) {
       c10::List<at::Tensor> made;

@@ -155,7 +155,8 @@ CU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   return entry([&](Call& call) {
     if (!function) throw Refused{CUDA_ERROR_INVALID_VALUE, "the function is a null pointer"};
     check_stream(*call.context(), stream);
-    const Node node = [function, data](Call& inner, CUstream) {
+    const Node node = [function, data](Call& inner, CUstream on) {
+      advance(*inner.context(), on, state().device.operation_seconds);
       inner.lock.unlock();
       function(data);
     };
