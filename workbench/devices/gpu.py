@@ -231,7 +231,8 @@ class Gpu:
 
     @staticmethod
     def _digest(kernel: CompiledKernel) -> str:
-        return hashlib.sha256(kernel.cubin or kernel.ptx.encode()).hexdigest()
+        code = None if _simulated() else kernel.cubin
+        return hashlib.sha256(code or kernel.ptx.encode()).hexdigest()
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
         """The content of a device variable of the kernel's program, by its name in the PTX.
@@ -274,7 +275,7 @@ class Gpu:
         major, minor = self._torch.cuda.get_device_capability()
         number = kernel.arch.removeprefix("sm_").rstrip("af")
         fits = int(number[:-1]) == major and int(number[-1]) <= minor
-        if kernel.cubin is not None and fits and not _simulated():
+        if fits and not _simulated() and kernel.cubin is not None:
             return kernel.cubin
         return kernel.ptx.encode() + b"\0"
 

@@ -159,8 +159,11 @@ class Variant:
         """The `CompiledKernel` of a legal configuration; of several kernels the first, which does the main work."""
         return self.kernels(config, problem, arch)[0]
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
-        """Every `CompiledKernel` of a legal configuration, in the order in which they run."""
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
+        """Every `CompiledKernel` of a legal configuration, in the order in which they run.
+
+        Without ``machine_code``, which the simulator does not need, it is made when somebody asks a kernel for it.
+        """
         raise NotImplementedError
 
     def launches(self, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
@@ -182,7 +185,7 @@ class Variant:
 
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
         """
-        kernels = self._compiled(config, problem, device.arch)
+        kernels = self._compiled(config, problem, device.arch, machine_code=device.name == "cuda")
         reports = [
             device.launch(
                 kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **launch_options
@@ -195,8 +198,8 @@ class Variant:
 
         return joined(reports)
 
-    def _compiled(self, config: Config, problem: Any, arch: str):
-        """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long."""
+    def _compiled(self, config: Config, problem: Any, arch: str, machine_code: bool):
+        """`kernels`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long."""
         stamps = tuple(stamp(path) for path in self._remembered.get("files", ()))
         if not stamps or stamps != self._remembered["stamps"] or len(self._remembered) > _MOST_REMEMBERED:
             files = self.files
@@ -208,7 +211,7 @@ class Variant:
             self.check(config, problem)
             code = (arch, self.code_key(config, problem))
             if code not in self._remembered:
-                self._remembered[code] = self.kernels(config, problem, arch)
+                self._remembered[code] = self.kernels(config, problem, arch, machine_code=machine_code)
             self._remembered[key] = self._remembered[code]
         return self._remembered[key]
 
@@ -251,7 +254,7 @@ class TorchVariant(Variant):
         """The Python file that declares this variant: the one in which ``compute`` is written."""
         return Path(inspect.getsourcefile(self.compute))
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Refused: torch variants have no kernel of ours."""
         raise ConfigurationError(
             "variant", str(self), "a variant in CUDA C++ or Triton", "A torch variant has no kernel to compile."
@@ -280,7 +283,7 @@ class CudaVariant(Variant):
 
     language = "cuda"
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Compile with NVRTC; occupancy is that of the block size and shared memory of this problem."""
         from workbench.toolchain import compile_cuda_module
 
@@ -292,6 +295,7 @@ class CudaVariant(Variant):
             arch=arch,
             macros=self.macros(config, problem),
             include_dirs=(cuda_sources(),),
+            machine_code=machine_code,
         )
         compiled = []
         for step in steps:
@@ -357,10 +361,10 @@ class TritonVariant(Variant):
         )
         return (first, *self.then)
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Compile ahead of time, without a GPU."""
         self.check(config, problem)
-        return tuple(step.compile(config, problem, arch) for step in self._steps)
+        return tuple(step.compile(config, problem, arch, machine_code=machine_code) for step in self._steps)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """Of each function the argument types, the constexprs, and how many warps and stages."""
