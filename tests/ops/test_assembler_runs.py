@@ -90,3 +90,16 @@ def test_wb_compile_and_a_trace_assemble_once(runs: Counter):
     traced = wb.trace("copy_blocks", variant="cuda_vectors")
     assert "occupancy" in str(traced)
     assert runs == {"front": 1, "assembler": 1}
+
+
+KERNELS = [variant for op in ops.OPS.values() for variant in op.variants if variant.language != "torch"]
+
+
+@pytest.mark.parametrize("variant", KERNELS, ids=str)
+def test_static_shared_memory_is_what_the_assembler_says(variant):
+    case = ops.get(variant.op).case(None)
+    if case.problem().layout not in variant.layouts:
+        case = case.override(layout=variant.layouts[0])
+    problem = case.problem()
+    for kernel in variant.kernels(variant.default_config(problem), problem):
+        assert kernel.assembly.result().resources[kernel.name].shared_bytes == kernel.static_shared_bytes

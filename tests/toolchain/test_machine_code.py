@@ -86,24 +86,44 @@ def test_our_own_kernels_are_the_same_ptx_with_and_without_machine_code(fresh_ho
     assert once.assembly.made.resources[once.name].shared_bytes == once.shared_bytes > 0
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_static_shared_memory_is_what_the_assembler_says(arch: str):
-    module = compile_cuda_module(SHARED, arch=arch, machine_code=True)
-    said = module["none"].assembly.result().resources
-    assert {kernel.label: kernel.shared_bytes for kernel in module.values()} == {
-        kernel.label: said[kernel.name].shared_bytes for kernel in module.values()
-    }
-    assert [module[name].shared_bytes for name in ("aligned", "calls", "dynamic", "none")] == [160, 32, 16, 0]
-    from workbench import ptx
+ALIGNED = """
+extern __shared__ __align__(64) int large[];
+extern "C" __global__ void after(int *x)
+{ __shared__ char c[70]; c[x[1]] = 1; large[x[0]] = 1; __syncthreads(); x[0] = large[x[1]] + c[x[2]]; }
+extern "C" __global__ void beside(int *x) { __shared__ char c[3]; c[x[1]] = 1; __syncthreads(); x[0] = c[x[2]]; }
+"""
 
-    program = ptx.Program.from_text(module["none"].ptx)
-    assert all(program[kernel.name].shared_bytes == kernel.shared_bytes for kernel in module.values())
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("source", "sizes"),
+    [
+        (SHARED, {"aligned": 160, "calls": 32, "dynamic": 16, "none": 0}),
+        (SHARED.replace("extern __shared__", "__shared__").replace("t[];", "t[4];"), {"aligned": 160, "calls": 20}),
+        (ALIGNED, {"after": 128, "beside": 64}),
+    ],
+    ids=["dynamic", "static only", "wide alignment"],
+)
+def test_static_shared_memory_is_what_the_assembler_says(arch: str, source: str, sizes: dict[str, int]):
+    module = compile_cuda_module(source, arch=arch, machine_code=True)
+    for kernel in module.values():
+        assert kernel.shared_bytes == kernel.assembly.result().resources[kernel.name].shared_bytes
+    assert {name: module[name].shared_bytes for name in sizes} == sizes
+
+
+def test_dynamic_shared_memory_begins_in_the_simulator_where_it_does_on_a_gpu():
+    source = ALIGNED.replace(
+        "x[0] = large[x[1]] + c[x[2]];", "x[0] = (int)__cvta_generic_to_shared(large); x[1] = c[x[2]];"
+    )
+    kernel, x = compile_cuda(source, "after"), np.zeros(3, np.int32)
+    devices.get("sim").launch(kernel, 1, 1, [x], shared_bytes=256)
+    assert x[0] == kernel.shared_bytes == 128
 
 
 def test_shared_memory_of_inline_code_in_scopes_of_its_own():
     body = "{ .shared .align 4 .b8 t[20]; mov.u32 %r1, t; } { .shared .align 4 .b8 t[20]; ld.shared.u32 %r1, [t]; }"
     text = f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<3>; {body} ret; }}\n"
-    assert static_shared_bytes(text) == {"k": 48}
+    assert static_shared_bytes(text) == {"k": 40}
     assert static_shared_bytes(text.replace("shared", "local")) == {}
 
 

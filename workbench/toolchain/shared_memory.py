@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.ptx.parse import Entry, Function, Module, Variable
 
-_UNIT = 16
 _DECLARATION = re.compile(r"(?<![\w.])\.shared\b[^;]*")
 _WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
 
@@ -18,21 +17,24 @@ def static_shared_bytes(ptx: str) -> dict[str, int]:
     """The static shared memory per block of each ``.entry`` that has any, in bytes, placed as ptxas places it.
 
     A kernel has the variables that its body and the functions it calls declare, and those of the module that they
-    name: one after the other, each aligned as it says, and the whole rounded up to 16 bytes.
+    name: one after the other, each aligned as it says. Behind them begins dynamic shared memory: the whole is rounded
+    up to the largest alignment of the module's ``.extern`` arrays, whether the kernel names them or not.
     """
     if ".shared" not in ptx:
         return {}
     from workbench.ptx.parse import parse
 
     module = parse(ptx)
-    outside = {one.name: one for one in module.variables.values() if one.space == "shared" and not one.external}
+    shared = [variable for variable in module.variables.values() if variable.space == "shared"]
+    outside = {variable.name: variable for variable in shared if not variable.external}
+    unit = max((variable.align for variable in shared if variable.external), default=1)
     sizes = {}
     for name, entry in module.entries.items():
         end = 0
         for variable in _declared(module, outside, entry, set()):
             end = -(-end // variable.align) * variable.align + variable.size
         if end:
-            sizes[name] = -(-end // _UNIT) * _UNIT
+            sizes[name] = -(-end // unit) * unit
     return sizes
 
 
