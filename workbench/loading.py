@@ -161,13 +161,15 @@ def load_cuda(
     device: str = "auto",
     checks: bool = False,
     trace: bool = False,
+    machine_code: bool | None = None,
 ) -> Module:
     """Compile a CUDA C++ source, text or a .cu file, and return its kernels as functions.
 
     ``arch`` defaults to the device's own; ``macros`` become ``-D``; ``device`` is ``"auto"``, ``"sim"`` or ``"cuda"``.
     With ``checks`` every launch runs with all checks and shows its findings at once (in a notebook as a table, else on
     stderr), and goes on: results are written, the report is returned. With ``trace`` every launch returns a Trace. Both
-    run in the PTX machine, also where there is a GPU.
+    run in the PTX machine, also where there is a GPU. With ``machine_code``, the default on a GPU only, the cubin
+    is made at once, and what only the assembler refuses is a CompileError here; else when a kernel is asked for it.
 
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
@@ -189,6 +191,7 @@ def load_cuda(
         "options": tuple(options),
         "include_dirs": tuple(include_dirs),
         "compiler": compiler,
+        "machine_code": target.runs_machine_code if machine_code is None else machine_code,
     }
     return Module(read_source(source_or_path), target, settings, checks, trace)
 

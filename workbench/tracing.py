@@ -50,9 +50,9 @@ def trace(
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
     inputs, device = case.inputs(problem), Simulator(arch=arch)
+    kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     report = chosen.run(config, problem, inputs, device, statistics=True, record_block=record_block)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
-    kernels = chosen.kernels(config, problem, arch)
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)
 
 

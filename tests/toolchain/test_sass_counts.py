@@ -71,6 +71,6 @@ def test_lines_are_those_of_the_kernels_own_ptx():
 
 
 def test_code_without_a_cubin_says_so():
-    kernel = dataclasses.replace(compile_cuda("__global__ void k() {}", "k"), cubin=None)
+    kernel = dataclasses.replace(compile_cuda("__global__ void k() {}", "k"), assembly=None)
     with pytest.raises(MissingToolError, match="k has no machine code"):
         counts_by_ptx_line(kernel)

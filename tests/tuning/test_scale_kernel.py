@@ -30,6 +30,16 @@ def test_each_planted_fault_has_its_outcome(mode, outcome):
         assert "scale.cu" in trial.message or "out" in trial.message
 
 
+def test_what_only_the_assembler_refuses_is_a_compile_error_and_not_run():
+    from workbench import devices
+
+    config = {"VEC_SIZE": 1, "NUM_THREADS": 64, "STRIDED": 0, "MODE": 5}
+    trial = evaluate(toy.scale_variant(modes=(5,)), config, toy.CASES["small"], devices.get("sim"))
+    assert trial.outcome == "compile_error", trial.message
+    assert "uses too much shared data" in trial.message
+    assert not trial.counts
+
+
 def test_a_sweep_with_every_fault_ends_with_the_right_winner():
     op = toy.scale_op(modes=tuple(MODES))
     run = tune(op, "large", device="sim", limits=Limits(seconds=0.1), variants="cuda_scale", budget=None)

@@ -132,7 +132,7 @@ def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
     config = variant.default_config(case.problem())
     problem = case.problem(config)
     tensors = case.inputs(problem)
-    compiled = variant.compile(config, problem, "sm_80")
+    compiled = variant.kernels(config, problem, "sm_80", machine_code=False)[0]
     kernel = ptx.Program.from_text(compiled.ptx).kernels[compiled.name]
     launch = variant.launch(config, problem, tensors)
     scratch = [None for parameter in compiled.parameters if parameter.scratch]

@@ -20,12 +20,14 @@ NAMES = ("auto", "sim", "cuda")
 class Device(Protocol):
     """What every device offers.
 
-    ``arch`` is the architecture to compile for, ``description`` says in words what the device is.
+    ``arch`` is the architecture to compile for, ``description`` says in words what the device is,
+    ``runs_machine_code`` whether a launch needs more than PTX.
     """
 
     name: str
     arch: str
     description: str
+    runs_machine_code: bool
 
     def launch(
         self,

@@ -20,6 +20,7 @@ Dimensions = tuple[int, int, int]
 
 _GRID_LIMIT = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMIT = (1024, 1024, 64)
+_STATIC_SHARED_LIMIT = 48 * 1024
 _FLOAT_FORMATS = {"f32": "<f", "f64": "<d", "f16": "<e"}
 _OTHER_FORMATS = frozenset((*_FLOAT_FORMATS, "b8"))
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -76,6 +77,14 @@ def check_launch(
         raise ArgumentError("block", f"{threads} threads", f"at most {most}", f"{kernel.label} cannot run with more.")
     if isinstance(shared_bytes, bool) or not isinstance(shared_bytes, int | np.integer) or shared_bytes < 0:
         raise ArgumentError("shared_bytes", shared_bytes, "0 or more bytes", "Pass a whole number.")
+    if kernel.static_shared_bytes > _STATIC_SHARED_LIMIT:
+        # The assembler refuses it; the simulator runs code that no assembler has seen.
+        raise ArgumentError(
+            f"static shared memory of {kernel.label}",
+            f"{kernel.static_shared_bytes} bytes",
+            f"at most {_STATIC_SHARED_LIMIT}",
+            "Declare it extern, which is dynamic shared memory, and pass shared_bytes=.",
+        )
     if kernel.language == "triton":
         shared_bytes = max(int(shared_bytes), kernel.dynamic_shared_bytes)
     else:

@@ -109,6 +109,11 @@ class Gpu:
         return self._arch(self._torch.cuda.current_device())
 
     @property
+    def runs_machine_code(self) -> bool:
+        """Whether kernels are better compiled to machine code at once; a simulated driver runs PTX."""
+        return not _simulated()
+
+    @property
     def description(self) -> str:
         """The name of torch's current device and its architecture."""
         return f"{self._torch.cuda.get_device_name()} ({self.arch}) through PyCUDA"
@@ -284,7 +289,8 @@ class Gpu:
 
     @staticmethod
     def _digest(kernel: CompiledKernel) -> str:
-        return hashlib.sha256(kernel.cubin or kernel.ptx.encode()).hexdigest()
+        code = None if _simulated() else kernel.cubin
+        return hashlib.sha256(code or kernel.ptx.encode()).hexdigest()
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
         """The content of a device variable of the kernel's program, by its name in the PTX.
@@ -322,15 +328,16 @@ class Gpu:
         Raises ArgumentError for code that uses what this GPU's architecture does not have.
         """
         capability = self._capability(index)
-        if kernel.cubin is not None and runs_on(kernel.arch, capability, machine_code=True) and not _simulated():
+        if self.runs_machine_code and runs_on(kernel.arch, capability, machine_code=True) and kernel.cubin is not None:
             return kernel.cubin
         if not runs_on(kernel.arch, capability, machine_code=False):
             there = self._arch(index)
             raise ArgumentError(
                 "kernel", f"{kernel.label} for {kernel.arch}", f"code for {there}", "Compile it for that."
             )
-        if _simulated():  # it runs PTX, and holds a launch to the registers that the machine code takes
-            return images.image(kernel.ptx, resources_of(kernel.cubin, kernel.arch) if kernel.cubin else {}) + b"\0"
+        if not self.runs_machine_code and _may_take_too_many_registers(kernel) and kernel.cubin is not None:
+            # The simulated driver holds a launch to what the machine code takes.
+            return images.image(kernel.ptx, resources_of(kernel.cubin, kernel.arch)) + b"\0"
         return kernel.ptx.encode() + b"\0"
 
     @contextmanager
@@ -359,6 +366,11 @@ def runs_on(arch: str, capability: tuple[int, int], *, machine_code: bool) -> bo
     if machine_code or arch.endswith("f"):
         return own[0] == capability[0] and own[1] <= capability[1]
     return own <= capability
+
+
+def _may_take_too_many_registers(kernel: CompiledKernel) -> bool:
+    """Whether a block of it might not fit: with 255 registers a thread, no more than 256 threads always do."""
+    return kernel.thread_bound is None or kernel.thread_bound[0] > 256
 
 
 def _simulated() -> bool:

@@ -20,6 +20,7 @@ class Simulator:
     """Runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place."""
 
     name = "sim"
+    runs_machine_code = False
 
     def __init__(self, reason: str = "", arch: str = "sm_80"):
         self.arch = arch

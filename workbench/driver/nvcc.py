@@ -155,7 +155,7 @@ def _compiled(command: Command, arguments: Sequence[str]) -> bytes:
     if real is not None:
         return _by_nvcc(real, command, arguments)
     options = [*_with_standard(command.options), "--pre-include=mixed_math.h"]
-    output = nvrtc.compile(source, [], command.arch, options, _folders(command, source))
+    output = nvrtc.compile(source, [], command.arch, options, _folders(command, source), machine_code=True)
     return image(output.ptx, parse_ptxas_log(output.log))
 
 

@@ -36,7 +36,7 @@ class TritonStep:
     options: Callable[[Config, Any], Mapping[str, int]] = lambda config, problem: {"num_warps": 4, "num_stages": 1}
     """(config, problem) -> num_warps and num_stages."""
 
-    def compile(self, config: Config, problem: Any, arch: str):
+    def compile(self, config: Config, problem: Any, arch: str, *, machine_code: bool):
         """Compile ahead of time, without a GPU."""
         from workbench.toolchain import compile_triton
 
@@ -47,5 +47,6 @@ class TritonStep:
             dict(self.constexprs(config, problem)),
             arch=arch,
             attributes={name: int(multiple) for name, (_, _, multiple) in types.items() if multiple},
+            machine_code=machine_code,
             **self.options(config, problem),
         )

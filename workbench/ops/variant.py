@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +24,8 @@ from typing import Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
-from workbench.ops.source_files import called_files, digest, stamp, with_headers, written_in
+from workbench.ops.compiled_code import CompiledCode
+from workbench.ops.source_files import called_files, digest, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 
@@ -43,12 +43,6 @@ __all__ = [
     "TritonVariant",
     "Variant",
 ]
-
-_MOST_REMEMBERED = 1024
-"""Compiled kernels that a variant keeps in memory."""
-
-_SECONDS_UNSEEN = 0.02
-"""For so long a changed file may go unnoticed: looking at all of a variant's takes as long as a launch."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,7 +74,7 @@ class Variant:
     defaults: Callable[[Any], dict]
     workspace: Callable[[Config, Any, Any], Any] | None = None
     footprint: Callable[[Config, Any], Footprint] | None = None
-    _remembered: dict = field(default_factory=dict, init=False, repr=False)
+    _code: CompiledCode = field(default_factory=CompiledCode, init=False, repr=False)
 
     language = ""
 
@@ -166,8 +160,11 @@ class Variant:
         """The `CompiledKernel` of a legal configuration; of several kernels the first, which does the main work."""
         return self.kernels(config, problem, arch)[0]
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
-        """Every `CompiledKernel` of a legal configuration, in the order in which they run."""
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
+        """Every `CompiledKernel` of a legal configuration, in the order in which they run.
+
+        Without ``machine_code``, which the simulator does not need, it is made when somebody asks a kernel for it.
+        """
         raise NotImplementedError
 
     def launches(self, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
@@ -190,7 +187,7 @@ class Variant:
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
         """
         with device.current(vars(tensors).values()):
-            kernels = self._compiled(config, problem, device.arch)
+            kernels = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
             reports = [
                 device.launch(
                     kernel,
@@ -207,32 +204,6 @@ class Variant:
         from workbench.ptx.joined import joined
 
         return joined(reports)
-
-    def _compiled(self, config: Config, problem: Any, arch: str):
-        """`compile`, remembered in this process until a file of it changes: on a GPU even a disk-cache hit is long.
-
-        Whether one has changed is looked at 50 times a second at most.
-        """
-        now = time.monotonic()
-        if not self._remembered or now > self._remembered["until"] or len(self._remembered) > _MOST_REMEMBERED:
-            self._forget_old_code()
-            self._remembered["until"] = now + _SECONDS_UNSEEN
-        key = (arch, problem, *sorted(config.items()))
-        if key not in self._remembered:
-            # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
-            self.check(config, problem)
-            code = (arch, self.code_key(config, problem))
-            if code not in self._remembered:
-                self._remembered[code] = self.kernels(config, problem, arch)
-            self._remembered[key] = self._remembered[code]
-        return self._remembered[key]
-
-    def _forget_old_code(self) -> None:
-        stamps = tuple(stamp(path) for path in self._remembered.get("files", ()))
-        if not stamps or stamps != self._remembered["stamps"] or len(self._remembered) > _MOST_REMEMBERED:
-            files = self.files
-            self._remembered.clear()
-            self._remembered.update(files=files, stamps=tuple(stamp(path) for path in files))
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """What the machine code depends on beside its source: equal keys, equal code."""
@@ -273,7 +244,7 @@ class TorchVariant(Variant):
         """The Python file that declares this variant: the one in which ``compute`` is written."""
         return Path(inspect.getsourcefile(self.compute))
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Refused: torch variants have no kernel of ours."""
         raise ConfigurationError(
             "variant", str(self), "a variant in CUDA C++ or Triton", "A torch variant has no kernel to compile."
@@ -302,7 +273,7 @@ class CudaVariant(Variant):
 
     language = "cuda"
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Compile with NVRTC; occupancy is that of the block size and shared memory of this problem."""
         from workbench.toolchain import compile_cuda_module
 
@@ -314,6 +285,7 @@ class CudaVariant(Variant):
             arch=arch,
             macros=self.macros(config, problem),
             include_dirs=(cuda_sources(),),
+            machine_code=machine_code,
         )
         compiled = []
         for step in steps:
@@ -379,10 +351,10 @@ class TritonVariant(Variant):
         )
         return (first, *self.then)
 
-    def kernels(self, config: Config, problem: Any, arch: str = "sm_80") -> tuple:
+    def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Compile ahead of time, without a GPU."""
         self.check(config, problem)
-        return tuple(step.compile(config, problem, arch) for step in self._steps)
+        return tuple(step.compile(config, problem, arch, machine_code=machine_code) for step in self._steps)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """Of each function the argument types, the constexprs, and how many warps and stages."""

@@ -47,7 +47,10 @@ class Decoded:
             code += part.code
         self.code = code
         shared_end = units[-1].symbols.shared_bytes
-        self.static_shared = (shared_end + 15) // 16 * 16
+        # Dynamic shared memory begins where ptxas lets it begin: aligned for every array of the module that lies there.
+        arrays = [one.align for one in program.module.variables.values() if one.space == "shared" and one.external]
+        granule = max([16, *arrays])
+        self.static_shared = -(-shared_end // granule) * granule
         self.local_bytes = calls.local_bytes(units)
         slots, saves, rows = Slots(), [], []
         for step in head:

@@ -6,15 +6,17 @@ import functools
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.home import cuda_sources
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
+from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.demangle import demangle
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
-from workbench.toolchain.sass import Resources, parse_ptxas_log, without_ptxas_lines
+from workbench.toolchain.sass import parse_ptxas_log, split_log
+from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.toolchain.source import Declaration, Source, declared_kernels, include_closure, read_source
 
 _COMPILERS = {"nvrtc": nvrtc, "nvcc": nvcc}
@@ -33,6 +35,7 @@ def compile_cuda(
     compiler: str = "nvrtc",
     threads_per_block: int | None = None,
     dynamic_shared_bytes: int = 0,
+    machine_code: bool = False,
 ) -> CompiledKernel:
     """Compile one kernel of a CUDA C++ source.
 
@@ -40,7 +43,8 @@ def compile_cuda(
     (``"scale<float, 4>"``). ``macros`` become ``-D``, ``options`` go to the compiler as they are. Headers are looked
     for beside the file, in ``include_dirs``, in the package's ``cuda_src`` and in the CUDA toolkit.
     ``threads_per_block`` and ``dynamic_shared_bytes`` (per block) describe the launch that is meant; occupancy needs
-    them.
+    them. With ``machine_code`` the cubin is made at once, in the same pass, and what only the assembler refuses is a
+    CompileError here; else when it, the registers or what follows from them is asked for, in a second pass.
 
     Raises CompileError with the compiler's lines; UnknownNameError, listing those that are there, for a kernel that the
     source does not have; ArgumentError for an unknown architecture, compiler or option; MissingToolError with the
@@ -56,6 +60,7 @@ def compile_cuda(
         compiler=compiler,
         threads_per_block=threads_per_block,
         dynamic_shared_bytes=dynamic_shared_bytes,
+        machine_code=machine_code,
     )
     return module[kernel]
 
@@ -71,6 +76,7 @@ def compile_cuda_module(
     compiler: str = "nvrtc",
     threads_per_block: int | None = None,
     dynamic_shared_bytes: int = 0,
+    machine_code: bool = False,
 ) -> CompiledModule:
     """Compile every kernel of a CUDA C++ source, and with ``kernels`` the named instances of its templates.
 
@@ -83,13 +89,46 @@ def compile_cuda_module(
     kernels = list(dict.fromkeys(kernels))
     own = _include_dirs(unit, include_dirs)
     flags = [*_standard(options), *_macro_flags(macros or {}), *options]
+    program = _Program(compiler, unit, tuple(kernels), arch, tuple(flags), tuple(own))
     started = time.perf_counter()
-    key = _key(unit, kernels, arch, flags, macros or {}, own, compiler)
-    launch = {"threads_per_block": threads_per_block, "dynamic_shared_bytes": dynamic_shared_bytes}
-    module = _cached(key, launch)
+    key = _key(program, macros or {})
+    module = _cached(key, program, machine_code)
     if module is None:
-        module = _build(unit, kernels, arch, flags, own, compiler, key, started, launch)
-    return module
+        module = _build(program, key, started, machine_code)
+    return module.for_launch(threads_per_block, dynamic_shared_bytes)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a compiler is asked to compile."""
+
+    compiler: str
+    unit: Source
+    kernels: tuple[str, ...]
+    arch: str
+    flags: tuple[str, ...]
+    include_dirs: tuple[Path, ...]
+
+    def compile(self, *, machine_code: bool) -> nvrtc.Output:
+        """Run the compiler."""
+        return _COMPILERS[self.compiler].compile(
+            self.unit, self.kernels, self.arch, self.flags, self.include_dirs, machine_code=machine_code
+        )
+
+    def assembly(self, key: str | None, ptx: str) -> Assembly:
+        """What makes the machine code of ``ptx``, which is this program's."""
+        return Assembly(key, functools.partial(_assemble, self, ptx))
+
+
+def _assemble(program: _Program, ptx: str) -> Assembled:
+    compiler = _COMPILERS[program.compiler]
+    return _assembled(
+        compiler.assemble(ptx, program.unit, program.kernels, program.arch, program.flags, program.include_dirs)
+    )
+
+
+def _assembled(output: nvrtc.Output) -> Assembled:
+    return Assembled(output.cubin, parse_ptxas_log(output.log), split_log(output.log)[1])
 
 
 def _standard(options: Sequence[str]) -> list[str]:
@@ -115,23 +154,15 @@ def _include_dirs(unit: Source, include_dirs: Sequence[str | Path]) -> list[Path
     return [*own, cuda_sources()]
 
 
-def _key(
-    unit: Source,
-    kernels: Sequence[str],
-    arch: str,
-    flags: Sequence[str],
-    macros: Mapping[str, Macro],
-    own: Sequence[Path],
-    compiler: str,
-) -> str | None:
+def _key(program: _Program, macros: Mapping[str, Macro]) -> str | None:
     """The hash of everything that the result depends on; None where that cannot be known."""
+    unit, flags, own, compiler = program.unit, program.flags, program.include_dirs, _COMPILERS[program.compiler]
     from_flags = [Path(match[2]) for match in (re.match(r"(-I|--include-path=)(.+)", flag) for flag in flags) if match]
     forced = "".join(
         f'\n#include "{match[1]}"' for match in (re.match(r"--?(?:pre-)?include=(.+)", flag) for flag in flags) if match
     )
     with_forced = replace(unit, text=unit.text + forced)
-    toolkit = _COMPILERS[compiler].toolkit_dirs()
-    closure = include_closure(with_forced, [*own, *from_flags], toolkit, macros)
+    closure = include_closure(with_forced, [*own, *from_flags], compiler.toolkit_dirs(), macros)
     if not closure.complete:
         return None
     identity = {
@@ -140,11 +171,11 @@ def _key(
         "name": unit.name,
         "includes": closure.digests,
         "include_dirs": [str(folder) for folder in own],
-        "toolkit": [] if compiler == "nvcc" else [tools.headers_version(tools.cuda_include()), _stubs_digest()],
-        "kernels": list(kernels),
-        "arch": arch,
-        "flags": list(flags),
-        "compiler": [compiler, _COMPILERS[compiler].version()],
+        "toolkit": [] if compiler is nvcc else [tools.headers_version(tools.cuda_include()), _stubs_digest()],
+        "kernels": program.kernels,
+        "arch": program.arch,
+        "flags": flags,
+        "compiler": [program.compiler, compiler.version()],
     }
     return disk_cache.content_key(identity)
 
@@ -156,29 +187,23 @@ def _stubs_digest() -> str:
     return disk_cache.content_key(stubs)
 
 
-def _cached(key: str | None, launch: Mapping[str, int | None]) -> CompiledModule | None:
+def _cached(key: str | None, program: _Program, machine_code: bool) -> CompiledModule | None:
+    """What is in the cache of all that is asked for; None where a part of it is not."""
     blobs = disk_cache.load(key) if key is not None else None
     if blobs is None:
         return None
     module = CompiledModule.from_blobs(blobs)
-    return module.for_launch(**launch)
+    assembly = program.assembly(key, next((kernel.ptx for kernel in module.values()), ""))
+    if machine_code and assembly.find() is None:
+        return None
+    return module.with_assembly(assembly)
 
 
-def _build(
-    unit: Source,
-    kernels: Sequence[str],
-    arch: str,
-    flags: Sequence[str],
-    include_dirs: Sequence[Path],
-    compiler: str,
-    key: str | None,
-    started: float,
-    launch: Mapping[str, int | None],
-) -> CompiledModule:
-    module = _COMPILERS[compiler]
+def _build(program: _Program, key: str | None, started: float, machine_code: bool) -> CompiledModule:
+    unit, kernels, flags = program.unit, program.kernels, program.flags
     declared = declared_kernels(unit.text, (flag[2:].split("=")[0] for flag in flags if flag.startswith("-D")))
     try:
-        output = module.compile(unit, kernels, arch, flags, include_dirs)
+        output = program.compile(machine_code=machine_code)
     except CompileError as error:
         # Only where the source itself is right do errors in the name expressions reach the log.
         if "__nv_name_map" in error.log:
@@ -196,36 +221,34 @@ def _build(
         # Overloads read the same; then the mangled name tells them apart.
         readable = demangle(entry)
         labels.setdefault(entry, entry if readable in labels.values() else readable)
-    resources = parse_ptxas_log(output.log)
+    shared = static_shared_bytes(output.ptx)
+    assembly = program.assembly(key, output.ptx)
     seconds = time.perf_counter() - started
     built = {}
     for entry, label in labels.items():
-        named = _named(parameters[entry], declared.get(_base(label)))
-        used = resources.get(entry, Resources(0, 0, 0, 0))
         built[label] = CompiledKernel(
             name=entry,
             label=label,
             language="cuda",
-            arch=arch,
+            arch=program.arch,
             ptx=output.ptx,
-            cubin=output.cubin,
             key=disk_cache.content_key([key or output.ptx, entry]),
-            registers=used.registers,
-            spill_bytes=used.spill_bytes,
-            stack_bytes=used.stack_bytes,
-            shared_bytes=used.shared_bytes,
+            shared_bytes=shared.get(entry, 0),
             threads_per_block=None,
             dynamic_shared_bytes=0,
-            compiler=f"{compiler} {module.version()}",
+            compiler=f"{program.compiler} {_COMPILERS[program.compiler].version()}",
             compile_seconds=seconds,
             from_cache=False,
-            parameters=named,
-            log=without_ptxas_lines(output.log),
+            parameters=_named(parameters[entry], declared.get(_base(label))),
+            front_log=split_log(output.log)[0],
+            assembly=assembly,
         )
     result = CompiledModule(built)
     if key is not None:
         disk_cache.store(key, result.to_blobs())
-    return result.for_launch(**launch)
+    if machine_code:
+        assembly.keep(_assembled(output))
+    return result
 
 
 def _base(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a compiler returns: one kernel, its code in PTX and machine code, and the resources that it takes."""
+"""What a compiler returns: one kernel, its PTX, and when asked for its machine code and the resources that it takes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.errors import ArgumentError, UnknownKeyError
+from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
+from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.occupancy import Occupancy, occupancy
+from workbench.toolchain.sass import Resources, disassemble, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
@@ -61,8 +63,11 @@ class CompiledKernel:
 
     ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
     static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
-    ``dynamic_shared_bytes``, what a launch adds by itself. ``registers``, ``spill_bytes`` (stores and loads) and
-    ``stack_bytes`` are per thread.
+    ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper.
+
+    Running a kernel in the PTX machine needs no more than that. ``assembly`` makes the rest when it is first asked for:
+    ``cubin``, ``registers``, ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise
+    CompileError, with the assembler's lines, for code that only the assembler refuses.
     """
 
     name: str
@@ -70,11 +75,7 @@ class CompiledKernel:
     language: str
     arch: str
     ptx: str
-    cubin: bytes | None
     key: str
-    registers: int
-    spill_bytes: int
-    stack_bytes: int
     shared_bytes: int
     threads_per_block: int | None
     dynamic_shared_bytes: int
@@ -82,7 +83,8 @@ class CompiledKernel:
     compile_seconds: float
     from_cache: bool
     parameters: tuple[Parameter, ...]
-    log: str = ""
+    front_log: str = ""
+    assembly: Assembly | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledKernel) and self.key == other.key
@@ -107,6 +109,38 @@ class CompiledKernel:
         return sum(parameter.scratch for parameter in self.parameters)
 
     @property
+    def cubin(self) -> bytes | None:
+        """The machine code; None where the kernel is PTX and nothing else."""
+        return None if self.assembly is None else self.assembly.result().cubin
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread. Raises MissingToolError where the kernel is PTX and nothing else, as all below."""
+        return self._resources.registers
+
+    @property
+    def spill_bytes(self) -> int:
+        """Spill stores and loads per thread, in bytes."""
+        return self._resources.spill_bytes
+
+    @property
+    def stack_bytes(self) -> int:
+        """Stack per thread, in bytes."""
+        return self._resources.stack_bytes
+
+    @property
+    def _resources(self) -> Resources:
+        if self.assembly is None:
+            raise no_machine_code(self.label)
+        return self.assembly.result().resources.get(self.name, Resources(0, 0, 0, 0))
+
+    @property
+    def log(self) -> str:
+        """The compiler's warnings; the assembler's too where there is machine code by now."""
+        made = self.assembly.made if self.assembly is not None else None
+        return "\n".join(text for text in (self.front_log, made.log if made else "") if text)
+
+    @property
     def occupancy(self) -> Occupancy:
         """Occupancy on this kernel's own architecture with its own block size and shared memory.
 
@@ -125,31 +159,29 @@ class CompiledKernel:
     @cached_property
     def sass(self) -> str:
         """The machine code as text, with source lines. Raises MissingToolError without a disassembler."""
-        from workbench.toolchain.sass import disassemble
-
         return disassemble(self)
 
     def __repr__(self) -> str:
-        return (
-            f"<{self.language} kernel {self.label} for {self.arch}: {self.registers} registers, "
-            f"{self.spill_bytes} bytes spilled, {self.shared_bytes} bytes shared>"
-        )
+        try:
+            made = f"{self.registers} registers, {self.spill_bytes} bytes spilled"
+        except WorkbenchError:
+            made = "no machine code"
+        return f"<{self.language} kernel {self.label} for {self.arch}: {made}, {self.shared_bytes} bytes shared>"
 
     def to_blobs(self) -> dict[str, bytes]:
-        """The kernel as a cache entry."""
+        """The kernel as a cache entry; its machine code has one of its own."""
         header = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del header["ptx"], header["cubin"]
+        del header["ptx"], header["assembly"]
         header["parameters"] = [dataclasses.asdict(parameter) for parameter in self.parameters]
-        blobs = {"header": json.dumps(header).encode(), "ptx": self.ptx.encode()}
-        return blobs if self.cubin is None else blobs | {"cubin": self.cubin}
+        return {"header": json.dumps(header).encode(), "ptx": self.ptx.encode()}
 
     @classmethod
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
-        """The kernel of a cache entry; its ``from_cache`` is True."""
+        """The kernel of a cache entry, without an ``assembly``; its ``from_cache`` is True."""
         header = json.loads(blobs["header"])
         header["parameters"] = tuple(Parameter(**parameter) for parameter in header["parameters"])
         header["from_cache"] = True
-        return cls(**header, ptx=blobs["ptx"].decode(), cubin=blobs.get("cubin"))
+        return cls(**header, ptx=blobs["ptx"].decode())
 
 
 class CompiledModule(Mapping[str, CompiledKernel]):
@@ -171,8 +203,14 @@ class CompiledModule(Mapping[str, CompiledKernel]):
 
     def for_launch(self, threads_per_block: int | None, dynamic_shared_bytes: int) -> CompiledModule:
         """The same kernels with the block size and dynamic shared memory (bytes per block) of the launch meant."""
-        launch = {"threads_per_block": threads_per_block, "dynamic_shared_bytes": dynamic_shared_bytes}
-        return CompiledModule({name: dataclasses.replace(kernel, **launch) for name, kernel in self.kernels.items()})
+        return self._with(threads_per_block=threads_per_block, dynamic_shared_bytes=dynamic_shared_bytes)
+
+    def with_assembly(self, assembly: Assembly) -> CompiledModule:
+        """The same kernels with what makes their machine code: one for all, since they are one program."""
+        return self._with(assembly=assembly)
+
+    def _with(self, **changes: object) -> CompiledModule:
+        return CompiledModule({name: dataclasses.replace(kernel, **changes) for name, kernel in self.kernels.items()})
 
     def to_blobs(self) -> dict[str, bytes]:
         """The module as a cache entry: the code once, a header for each kernel."""

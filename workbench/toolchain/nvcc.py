@@ -47,32 +47,60 @@ def toolkit_dirs() -> list[Path]:
 
 
 def compile(
-    source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
+    source: Source,
+    names: Sequence[str],
+    arch: str,
+    options: Sequence[str],
+    include_dirs: Sequence[Path],
+    *,
+    machine_code: bool,
 ) -> Output:
     """Compile ``source`` for ``arch``; ``names`` are kernels, templates of which are instantiated.
+
+    Without ``machine_code`` it ends with the PTX.
 
     Raises CompileError with the compiler's lines, ArgumentError for an architecture that nvcc does not know.
     """
     nvcc = program()
-    if not re.fullmatch(r"sm_\d+[af]?", arch):
-        raise ArgumentError("arch", repr(arch), "sm_ and a number, such as sm_80", "Name a real architecture.")
     if shutil.which("g++") is None and shutil.which("c++") is None:
         raise MissingToolError('nvcc needs a host compiler and there is no g++. Install one, or use compiler="nvrtc".')
     with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
         file = Path(folder) / "unit.cu"
         file.write_text(_unit(source, names))
-        command = [nvcc, "-cubin", f"-arch={arch}", "-lineinfo", "-Xptxas", "-v", "--keep", f"--keep-dir={folder}"]
-        command += [f"-I{path}" for path in include_dirs]
-        command += [*options, "-o", Path(folder) / "unit.cubin", file]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=folder, check=False)
-        log = (done.stderr + done.stdout).replace(str(file), source.name).replace(source.name, source.label)
-        if done.returncode != 0:
-            if "gpu-architecture" in log or "Unsupported gpu architecture" in log:
-                raise ArgumentError("arch", repr(arch), f"what nvcc {version()} compiles for", log.strip())
-            raise CompileError(f"nvcc {version()} refused {source.label}:", log.strip())
+        target = [*_CUBIN, "--keep", f"--keep-dir={folder}"] if machine_code else ["-ptx"]
+        output = Path(folder) / ("unit.cubin" if machine_code else "unit.ptx")
+        log = _run([nvcc, *target, *(f"-I{path}" for path in include_dirs), *options], file, output, arch, source)
         ptx = next(Path(folder).glob("unit*.ptx")).read_text()
-        cubin = (Path(folder) / "unit.cubin").read_bytes()
+        cubin = output.read_bytes() if machine_code else None
     return Output(ptx, cubin, log, _entries(ptx, names))
+
+
+def assemble(
+    ptx: str, source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
+) -> Output:
+    """The machine code of ``ptx``, which `compile` made of the rest. Raises CompileError with the assembler's lines."""
+    with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
+        file, output = Path(folder) / "unit.ptx", Path(folder) / "unit.cubin"
+        file.write_text(ptx)
+        log = _run([program(), *_CUBIN, *options], file, output, arch, source)
+        return Output(ptx, output.read_bytes(), log, _entries(ptx, names))
+
+
+_CUBIN = ("-cubin", "-Xptxas", "-v")
+
+
+def _run(command: Sequence[object], file: Path, output: Path, arch: str, source: Source) -> str:
+    """nvcc from ``file`` to ``output``; its log, in which ``source`` has its own name."""
+    if not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise ArgumentError("arch", repr(arch), "sm_ and a number, such as sm_80", "Name a real architecture.")
+    command = [*command, f"-arch={arch}", "-lineinfo", "-o", output, file]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=file.parent, check=False)
+    log = (done.stderr + done.stdout).replace(str(file), source.name).replace(source.name, source.label)
+    if done.returncode != 0:
+        if "gpu-architecture" in log or "Unsupported gpu architecture" in log:
+            raise ArgumentError("arch", repr(arch), f"what nvcc {version()} compiles for", log.strip())
+        raise CompileError(f"nvcc {version()} refused {source.label}:", log.strip())
+    return log
 
 
 def _unit(source: Source, names: Sequence[str]) -> str:

@@ -24,10 +24,13 @@ _INVALID_OPTION = 5
 
 @dataclass(frozen=True)
 class Output:
-    """What a CUDA compiler made of one source: ``entries`` maps each requested name to the name in the PTX."""
+    """What a CUDA compiler made of one source: ``entries`` maps each requested name to the name in the PTX.
+
+    ``cubin`` is None where no machine code was asked for; then ``log`` says nothing about resources.
+    """
 
     ptx: str
-    cubin: bytes
+    cubin: bytes | None
     log: str
     entries: dict[str, str] = field(default_factory=dict)
 
@@ -84,16 +87,28 @@ def toolkit_dirs() -> list[Path]:
 
 
 def compile(
-    source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
+    source: Source,
+    names: Sequence[str],
+    arch: str,
+    options: Sequence[str],
+    include_dirs: Sequence[Path],
+    *,
+    machine_code: bool,
 ) -> Output:
     """Compile ``source`` for ``arch``; ``names`` are name expressions whose kernels are wanted.
+
+    Without ``machine_code`` it ends with the PTX, which is the same as with it.
 
     Raises CompileError with the compiler's lines, or with the signal that ended it; CompileTimeout at the limit of
     :func:`workbench.toolchain.nvrtc_client.compile_limit`.
     """
     check_architecture(arch)
-    # --ptxas-options=-v makes the log tell registers, spills and shared memory of each kernel.
-    flags = [f"--gpu-architecture={arch}", "-lineinfo", "--ptxas-options=-v"]
+    if machine_code:
+        # --ptxas-options=-v makes the log tell registers, spills and shared memory of each kernel.
+        flags = [f"--gpu-architecture={arch}", "-lineinfo", "--ptxas-options=-v"]
+    else:
+        # For a virtual architecture NVRTC runs no assembler.
+        flags = [f"--gpu-architecture={arch.replace('sm_', 'compute_')}", "-lineinfo"]
     flags += [f"--include-path={folder}" for folder in [*include_dirs, *toolkit_dirs()]]
     flags += options
     request = {"text": source.text, "name": source.name, "names": list(names), "flags": flags}
@@ -106,7 +121,24 @@ def compile(
         raise CompileError(
             f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", _with_advice(log)
         )
-    return Output(answer["ptx"], answer["cubin"], log, answer["entries"])
+    return Output(answer["ptx"], answer["cubin"] if machine_code else None, log, answer["entries"])
+
+
+def assemble(
+    ptx: str, source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
+) -> Output:
+    """The machine code of ``ptx``, which `compile` made of all the rest: in a second pass, since NVRTC reads no PTX.
+
+    (An assembler of another release might refuse this one's PTX, and would give other figures.) Raises CompileError
+    with the assembler's lines, or where the pass makes other PTX.
+    """
+    output = compile(source, names, arch, options, include_dirs, machine_code=True)
+    if output.ptx != ptx:
+        raise CompileError(
+            f"{source.label} no longer compiles to the PTX of this kernel: a header that it includes has changed "
+            "since. Compile it again."
+        )
+    return output
 
 
 def _own_errors(log: str) -> str:

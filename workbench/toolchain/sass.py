@@ -42,10 +42,13 @@ def parse_ptxas_log(log: str) -> dict[str, Resources]:
     return resources
 
 
-def without_ptxas_lines(log: str) -> str:
-    """A compiler's log without the resource lines: its warnings."""
-    lines = [line for line in log.splitlines() if not re.match(r"ptxas (info|\s+\.)|\s+\d+ bytes stack frame", line)]
-    return "\n".join(lines).strip()
+def split_log(log: str) -> tuple[str, str]:
+    """A compiler's log as the warnings of its front end and those of its assembler, without the resource lines."""
+    front, assembler = [], []
+    for line in log.splitlines():
+        if not re.match(r"ptxas (info|\s+\.)|\s+\d+ bytes stack frame", line):
+            (assembler if line.startswith("ptxas") else front).append(line)
+    return "\n".join(front).strip(), "\n".join(assembler).strip()
 
 
 def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
@@ -94,8 +97,8 @@ def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
 
 
 def _cached_disassembly(kernel: CompiledKernel, what: str, lines: str) -> str:
-    if kernel.cubin is None:
-        raise MissingToolError(f"{kernel.label} has no machine code: it was compiled to PTX only.")
+    if kernel.assembly is None:
+        raise no_machine_code(kernel.label)
     key = disk_cache.content_key([what, kernel.key, kernel.name])
     cached = disk_cache.load(key)
     if cached is not None:
@@ -105,6 +108,11 @@ def _cached_disassembly(kernel: CompiledKernel, what: str, lines: str) -> str:
     sass = _section(text, kernel.name)
     disk_cache.store(key, {"sass": sass.encode()})
     return sass
+
+
+def no_machine_code(label: str) -> MissingToolError:
+    """The error of who asks for the machine code of a kernel that is PTX and nothing else."""
+    return MissingToolError(f"{label} has no machine code: it was compiled to PTX only.")
 
 
 def _section(text: str, name: str) -> str:

@@ -1,7 +1,12 @@
-"""Triton to a ``CompiledKernel`` ahead of time, for an architecture that need not be present."""
+"""Triton to a ``CompiledKernel`` ahead of time, for an architecture that need not be present.
+
+The stages of Triton's own pipeline run one by one, up to the PTX; the last one, its assembler, when somebody asks for
+machine code. ``triton.compile`` knows no way to stop before it.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import time
@@ -13,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache
+from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, Parameter, entry_parameters
 from workbench.toolchain.sass import resources_of
+from workbench.toolchain.shared_memory import static_shared_bytes
 
 if TYPE_CHECKING:
     from triton.runtime.jit import JITFunction
@@ -35,6 +42,7 @@ def compile_triton(
     num_warps: int = 4,
     num_stages: int = 2,
     attributes: Mapping[str, int] | None = None,
+    machine_code: bool = False,
 ) -> CompiledKernel:
     """Compile a ``@triton.jit`` function without a GPU.
 
@@ -42,7 +50,8 @@ def compile_triton(
     ``constexprs`` every ``tl.constexpr`` parameter to its value. ``attributes`` says what run-time arguments are
     multiples of: ``{"n": 16}`` promises that n is, which is what makes masked loads wide; pointers count as multiples
     of 16 bytes, as Triton's JIT finds for torch's own tensors, unless ``{"x": 1}`` takes that back. A launch checks
-    the promises.
+    the promises. With ``machine_code`` the cubin is made at once, and what only the assembler refuses is a CompileError
+    here; else when it, the registers or what follows from them is asked for.
 
     Raises CompileError with Triton's message and the Python file and line; ArgumentError where the names are not
     those of the function; MissingToolError without Triton.
@@ -56,12 +65,17 @@ def compile_triton(
     key = _key(jit, signature, constexprs, promises, arch, options)
     blobs = disk_cache.load(key)
     if blobs is not None:
-        return CompiledKernel.from_blobs(blobs)
-    compiled = _compile(jit, signature, constexprs, promises, arch, options, key)
-    kernel = _kernel(
-        compiled, jit, [name for name in signature if name not in constexprs], promises, arch, key, started
-    )
-    disk_cache.store(key, kernel.to_blobs())
+        kernel = CompiledKernel.from_blobs(blobs)
+    else:
+        ptx, metadata = _compile(jit, signature, constexprs, promises, arch, options)
+        names = [name for name in signature if name not in constexprs]
+        kernel = _kernel(ptx, metadata, jit, names, promises, arch, key, started)
+        disk_cache.store(key, kernel.to_blobs())
+    make = functools.partial(_assemble, kernel.ptx, kernel.name, kernel.label, arch, options)
+    kernel = replace(kernel, assembly=Assembly(key, make))
+    if machine_code and kernel.assembly.find() is None:
+        kernel.assembly.result()
+        kernel = replace(kernel, from_cache=False, compile_seconds=time.perf_counter() - started)
     return kernel
 
 
@@ -149,8 +163,8 @@ def _key(
 def _fresh_key(jit: Any) -> str:
     """Triton's key of a function, computed anew where a function that it calls was defined again since.
 
-    Triton computes it once. In a notebook a helper's cell is run again without the kernel's: with the old key Triton's
-    own cache would answer with the old helper.
+    Triton computes it once. In a notebook a helper's cell is run again without the kernel's: with the old key the cache
+    would answer with the old helper.
     """
     functions = reachable(jit)
     sources = [function.src for function in functions]
@@ -200,25 +214,56 @@ def _compile(
     promises: Mapping[str, int],
     arch: str,
     options: Mapping[str, int],
-    key: str,
-) -> Any:
+) -> tuple[str, dict[str, Any]]:
+    """The PTX, and what the stages on the way to it wrote down."""
     import triton
+    from triton._C.libtriton import ir
     from triton.compiler import ASTSource
 
     names = list(signature)
     attrs = {(names.index(name),): [["tt.divisibility", value]] for name, value in promises.items()}
     source = ASTSource(jit, dict(signature), dict(constexprs), attrs)
-    # Triton's own cache knows a function by its text and line but not by its file: without this, the same text in
-    # another file or notebook cell comes back with that file's name in its line information.
-    source.hash = lambda: key
     try:
         with _ONE_AT_A_TIME:
-            return triton.compile(source, target=_target(arch), options=dict(options))
+            backend, chosen, stages = _pipeline(arch, options)
+            context = ir.context()
+            ir.load_dialects(context)
+            backend.load_dialects(context)
+            codegen, modules = backend.get_codegen_implementation(chosen), backend.get_module_map()
+            code = source.make_ir(_target(arch), chosen, codegen, modules, context)
+            metadata = dict(vars(chosen))
+            for name, stage in stages.items():
+                if name != "cubin":
+                    code = stage(code, metadata)
+            return code, metadata
     except Exception as error:
-        # Triton raises many types, from assertion errors of its own to errors of its assembler.
+        # Triton raises many types, assertion errors of its own among them.
         raise CompileError(
             f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", _explain(error, jit)
         ) from error
+
+
+def _pipeline(arch: str, options: Mapping[str, int]) -> tuple[Any, Any, dict[str, Any]]:
+    """Triton's backend for ``arch``, all its options, and its stages: (code, metadata) -> code, by name."""
+    from triton.compiler.compiler import Language, make_backend
+
+    backend = make_backend(_target(arch))
+    chosen = backend.parse_options(dict(options))
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, chosen, Language.TRITON)
+    return backend, chosen, stages
+
+
+def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, int]) -> Assembled:
+    """The last stage, with the assembler and the flags that Triton's own launch would use."""
+    import triton
+
+    _, _, stages = _pipeline(arch, options)
+    try:
+        cubin = stages["cubin"](ptx, {"name": name})
+    except Exception as error:
+        raise CompileError(f"Triton {triton.__version__} refused {label} for {arch}:", str(error)) from error
+    return Assembled(cubin, resources_of(cubin, arch))
 
 
 def _explain(error: BaseException, jit: Any) -> str:
@@ -255,35 +300,37 @@ def _function_of(source: str | None, jit: Any) -> Any:
 
 
 def _kernel(
-    compiled: Any, jit: Any, arguments: list[str], promises: Mapping[str, int], arch: str, key: str, started: float
+    ptx: str,
+    metadata: Mapping[str, Any],
+    jit: Any,
+    arguments: list[str],
+    promises: Mapping[str, int],
+    arch: str,
+    key: str,
+    started: float,
 ) -> CompiledKernel:
     import triton
 
-    metadata, ptx, cubin = compiled.metadata, compiled.asm["ptx"], compiled.asm["cubin"]
-    scratch = getattr(metadata, "global_scratch_size", 0) + getattr(metadata, "profile_scratch_size", 0)
+    name = metadata["name"]
+    scratch = metadata.get("global_scratch_size", 0) + metadata.get("profile_scratch_size", 0)
     if scratch:
         raise CompileError(
             f"{jit.__name__} needs {scratch} bytes of scratch memory per program, which no launch here provides."
         )
-    used = resources_of(cubin, arch)[metadata.name]
     return CompiledKernel(
-        name=metadata.name,
+        name=name,
         label=jit.__name__,
         language="triton",
         arch=arch,
         ptx=ptx,
-        cubin=cubin,
         key=key,
-        registers=used.registers,
-        spill_bytes=used.spill_bytes,
-        stack_bytes=used.stack_bytes,
-        shared_bytes=used.shared_bytes + metadata.shared,
-        threads_per_block=32 * metadata.num_warps,
-        dynamic_shared_bytes=metadata.shared,
+        shared_bytes=static_shared_bytes(ptx).get(name, 0) + metadata["shared"],
+        threads_per_block=32 * metadata["num_warps"],
+        dynamic_shared_bytes=metadata["shared"],
         compiler=f"triton {triton.__version__}",
         compile_seconds=time.perf_counter() - started,
         from_cache=False,
-        parameters=_parameters(entry_parameters(ptx)[metadata.name], arguments, promises),
+        parameters=_parameters(entry_parameters(ptx)[name], arguments, promises),
     )
 
 

@@ -104,6 +104,7 @@ def _load(source: Source, given: Any) -> Module:
             device=given.device,
             checks=given.check,
             trace=given.trace,
+            machine_code=True,  # the remarks below the cell name what spills
         )
     except CompileError as error:
         raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log)) from None

@@ -1,0 +1,65 @@
+"""Static shared memory of kernels, from their PTX: what a launch has to know before there is machine code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.ptx.parse import Entry, Function, Module, Variable
+
+_DECLARATION = re.compile(r"(?<![\w.])\.shared\b[^;]*")
+_WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
+
+
+def static_shared_bytes(ptx: str) -> dict[str, int]:
+    """The static shared memory per block of each ``.entry`` that has any, in bytes, placed as ptxas places it.
+
+    A kernel has the variables that its body and the functions it calls declare, and those of the module that they
+    name: one after the other, each aligned as it says. Behind them begins dynamic shared memory: the whole is rounded
+    up to the largest alignment of the module's ``.extern`` arrays, whether the kernel names them or not.
+    """
+    if ".shared" not in ptx:
+        return {}
+    from workbench.ptx.parse import parse
+
+    module = parse(ptx)
+    shared = [variable for variable in module.variables.values() if variable.space == "shared"]
+    outside = {variable.name: variable for variable in shared if not variable.external}
+    unit = max((variable.align for variable in shared if variable.external), default=1)
+    sizes = {}
+    for name, entry in module.entries.items():
+        end = 0
+        for variable in _declared(module, outside, entry, set()):
+            end = -(-end // variable.align) * variable.align + variable.size
+        if end:
+            sizes[name] = -(-end // unit) * unit
+    return sizes
+
+
+def _declared(
+    module: Module, outside: Mapping[str, Variable], unit: Entry | Function, seen: set[str]
+) -> Iterator[Variable]:
+    """The variables of a kernel or function in the order of its text, then those of the functions that it calls.
+
+    ``outside`` are the module's own; ``seen`` holds the names of those and of the functions that were met before.
+    """
+    from workbench.ptx.parse import parse_variable
+
+    called = []
+    pattern = _WITH_NAMES if outside or module.functions else _DECLARATION
+    for match in pattern.finditer(module.text, unit.body_start, unit.body_end):
+        name = match[0]
+        if name[0] == ".":
+            variable = parse_variable(name)
+            if variable is not None and not variable.external:
+                yield variable
+        elif name not in seen and (name in outside or name in module.functions):
+            seen.add(name)
+            if name in outside:
+                yield outside[name]
+            elif module.functions[name].body_start is not None:
+                called.append(module.functions[name])
+    for function in called:
+        yield from _declared(module, outside, function, seen)
