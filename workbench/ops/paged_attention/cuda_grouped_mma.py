@@ -20,7 +20,6 @@ from typing import Any
 
 from workbench.home import cuda_sources
 from workbench.ops.page_strides import head_and_token_stride
-from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
@@ -137,7 +136,7 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], _tile_bytes(config, problem)
 
 
-def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     quantized = problem.quantized
     k_scale, v_scale = (
@@ -147,12 +146,13 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
         grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
         block=(config["NUM_THREADS"],),
         arguments=(
-            t.workspace.out,
-            t.workspace.stats,
+            t.out,
+            *t.workspace.arguments,
             *t.read,
             k_scale,
             v_scale,
             t.alibi_slopes,
+            t.sinks,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
@@ -185,7 +185,6 @@ VARIANT = CudaVariant(
     defaults=default_config,
     macros=_macros,
     resources=_resources,
-    launcher=_launch_partitions,
+    launcher=_launch,
     workspace=partials,
-    then=(REDUCTION,),
 )

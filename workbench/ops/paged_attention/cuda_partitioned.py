@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_size, shared_limit
@@ -78,18 +77,19 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], 0
 
 
-def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     return Launch(
         grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
         block=(config["NUM_THREADS"],),
         arguments=(
-            t.workspace.out,
-            t.workspace.stats,
+            t.out,
+            *t.workspace.arguments,
             *t.read,
             t.k_scale,
             t.v_scale,
             t.alibi_slopes,
+            t.sinks,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
@@ -119,7 +119,6 @@ VARIANT = CudaVariant(
     defaults=default_config,
     macros=_macros,
     resources=_resources,
-    launcher=_launch_partitions,
+    launcher=_launch,
     workspace=partials,
-    then=(REDUCTION,),
 )
