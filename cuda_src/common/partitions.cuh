@@ -18,7 +18,10 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned count
   __shared__ unsigned before;
   __syncthreads();  // every thread has written, and is done with shared memory
   if (threadIdx.x == 0)  // atomicInc, which releases what the block wrote and acquires what the others did
-    asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter)), "r"(count - 1)
+                 : "memory");
   __syncthreads();
   return before == count - 1;
 }

@@ -181,7 +181,7 @@ def test_no_bank_conflicts_in_cuda(head_size, group, sim):
     one = Case("banks", group, 1, head_size, (200,), dtype="float16", layout="nhd", kv_cache_dtype="fp8_e4m3")
     config = {**CUDA_SMALL, "NUM_STAGES": 2}
     problem = one.problem(config)
-    report = CUDA.run(config, problem, one.inputs(problem), sim, statistics=True).parts[0]
+    report = CUDA.run(config, problem, one.inputs(problem), sim, statistics=True)
     shared = [line for line in report.lines if line.space == "shared" and line.requests]
     assert sum("ldmatrix" in line.text for line in shared) >= math.ceil(head_size / 16)
     across_rows = "ld.shared.f32" if head_size % 32 else "none"

@@ -34,7 +34,7 @@ def test_every_byte_is_asked_for_once(group, layout, sim):
     asked = sum(line.bytes_moved for line in report.lines if line.space == "global")
     assert minimum <= distinct <= 1.02 * minimum
     assert minimum <= asked <= 1.02 * minimum
-    matrices = [line for line in report.parts[0].lines if line.text.startswith("ldmatrix")]
+    matrices = [line for line in report.lines if line.text.startswith("ldmatrix")]
     assert matrices
     assert all(line.wavefronts == line.ideal_wavefronts for line in matrices)
 

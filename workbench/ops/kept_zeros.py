@@ -8,8 +8,9 @@ zeros that the one before left.
 * Under CUDA graph capture the zeros are new and filled inside the graph, from its own memory: a graph may be replayed
   on any stream, beside launches that use the kept ones.
 * A kernel that is ended in the middle leaves other numbers behind. On a GPU it takes the context, and with it all
-  memory, along. One with a fault of its own may do so too: `forget` gives up all kept zeros, and whoever sees a run
-  raise or a wrong result calls it, so that the next kernel does not pay for the one before.
+  memory, along; one that the driver refuses has not begun.
+* One with a fault of its own may end and leave other numbers too. Whoever sees a wrong result calls `forget`, which
+  gives up all kept zeros, so that the next kernel does not pay for the one before.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from workbench.bench.attention.contender import Contender, DeviceLostError, Prep
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.ledger import TIME_IS_UP, Row
 from workbench.errors import ConfigurationError
+from workbench.ops.kept_zeros import forget
 from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
 
 _ROUNDS = 10
@@ -127,6 +128,7 @@ class Measurer:
         row = replace(row, config=dict(prepared.config), max_error=check.max_error, error_bound=check.bound)
         if check.ok:
             return row, prepared
+        forget()
         return replace(row, outcome="wrong", note=str(check)), None
 
     def _sample(self, replays: Sequence[Callable[[], object]]) -> list[list[float]]:
@@ -145,6 +147,7 @@ class Measurer:
 def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float]) -> Row:
     check = inputs.check(prepared.out)
     if not check.ok:
+        forget()
         return replace(row, outcome="wrong", note=f"{check}, after {len(samples)} repeated runs")
     middle = statistics.median(samples)
     return replace(

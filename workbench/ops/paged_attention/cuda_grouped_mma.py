@@ -1,6 +1,6 @@
 """The query heads of a group packed into one tile, products on tensor cores, every warp a pipeline of its own.
 
-The kernels are those of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
+The kernel is that of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
 which groups of 8 or fewer use half; the sums of values are computed transposed, 16 elements of the head by 8 queries,
 so that such a group wastes neither registers nor products there. A quantized cache crosses memory and shared memory as
 it is; its elements become fp16 in registers, four at a time, and its scales multiply scores and sums, or weights.
@@ -62,10 +62,10 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
-    """At most what queries, pages, and the warps' maxima and sums take."""
+    """At most what queries, sinks, pages, and the warps' maxima and sums take, aligned."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    return rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    return rows * _steps(problem) * 32 + 8 * rows + 4 * pages + 8 * rows * warps + 128
 
 
 RESTRICTIONS = (

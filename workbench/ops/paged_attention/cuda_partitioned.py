@@ -1,12 +1,13 @@
-"""A block per partition of the sequence, online softmax in every warp, and a kernel that combines the partitions.
+"""A block per partition of the sequence, online softmax in every warp; the last block combines the partitions.
 
-The kernels are those of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
+The kernel is that of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
 block per query head and sequence, a batch of few sequences leaves most multiprocessors idle, however long they are.
 Because a partition has a fixed length, long sequences get more blocks than short ones, and no block gets more than one
-partition's work.
+partition's work. Whoever of a query head and sequence is done last combines its partitions, which takes no launch of
+its own; a sequence of one partition needs no combining.
 
-Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
-``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``. As there is a block per *query* head, K and V are
+Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
+results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is a block per *query* head, K and V are
 asked for once per query head of a group; all but the first request can be answered by L2.
 """
 
@@ -28,7 +29,7 @@ _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
     warps = config["NUM_THREADS"] // 32
-    return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2))
+    return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2)) + 32
 
 
 RESTRICTIONS = (
@@ -55,7 +56,7 @@ RESTRICTIONS = (
     ),
     Restriction(
         "shared memory",
-        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) bytes <= 49152 (declared statically)",
+        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32 bytes <= 49152 (declared statically)",
         lambda c, p: _shared_bytes(c, p) <= min(49152, shared_limit(p)),
     ),
     PARTITIONS,
@@ -104,7 +105,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_partitioned",
-    idea="a block per partition of the sequence, a warp per page, online softmax; a second kernel combines them",
+    idea="a block per partition of the sequence, a warp per page, online softmax; the last one combines them",
     source=cuda_sources() / "paged_attention_partitioned.cu",
     kernel="paged_attention_partition",
     space={
