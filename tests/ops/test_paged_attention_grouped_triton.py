@@ -48,7 +48,7 @@ def test_machine_code(arch, head_size):
     config = VARIANT.default_config(problem)
     kernel = VARIANT.compile(config, problem, arch)
     assert kernel.spill_bytes == 0
-    assert kernel.registers <= 192
+    assert kernel.registers <= 200
     assert kernel.occupancy.blocks_per_sm >= 2
     assert "HMMA.16816.F32.BF16" in kernel.sass
     assert "LDSM.16" in kernel.sass

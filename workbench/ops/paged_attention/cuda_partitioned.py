@@ -7,8 +7,9 @@ partition's work. Whoever of a query head and sequence is done last combines its
 its own; a sequence of one partition needs no combining.
 
 Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
-results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is a block per *query* head, K and V are
-asked for once per query head of a group; all but the first request can be answered by L2.
+results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is
+a block per *query* head, K and V are asked for once per query head of a group; all but the first request can be
+answered by L2.
 """
 
 from __future__ import annotations
