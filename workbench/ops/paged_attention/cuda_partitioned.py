@@ -106,7 +106,7 @@ def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_partitioned",
-    idea="a block per partition of the sequence, a warp per page, online softmax; the last one combines them",
+    idea="a block per partition of the sequence, a warp per page, online softmax; the last block combines them",
     source=cuda_sources() / "paged_attention_partitioned.cu",
     kernel="paged_attention_partition",
     space={
