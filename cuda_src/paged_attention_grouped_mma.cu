@@ -289,7 +289,7 @@ paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2*
     }
   }
   if (last - first == 1 || !last_to_arrive(counters + seq * gridDim.x + kv_head, last - first)) return;
-  add_partitions<GROUP, HEAD_SIZE, NUM_WARPS, OUT_STRIDE, 16>(
+  add_partitions<GROUP, HEAD_SIZE, NUM_WARPS, OUT_STRIDE>(
       warp_max[warp], warp_sum[warp], warp_out(warp), partial_out + first_place * HEAD_SIZE,
       partial_stats + first_place, first + warp, last, gridDim.z);
   __syncthreads();

@@ -1,8 +1,8 @@
 // Paged attention of one new token per sequence, split over the sequence: one block per (query head, sequence,
 // partition of PARTITION_SIZE tokens), so that a single long sequence still fills the GPU. A warp takes a page at a
 // time and keeps its softmax up to date (online softmax), so that one pass over K and V is enough, both can be in
-// flight at once, and no memory is needed per token. Each block leaves an unnormalised sum with its maximum; the block of
-// a (query head, sequence) that is done last combines them. What fits in one partition is finished at once.
+// flight at once, and no memory is needed per token. Each block leaves an unnormalised sum with its maximum; the block
+// of a (query head, sequence) that is done last combines them. What fits in one partition is finished at once.
 //
 //   out           [num_seqs, num_heads, HEAD_SIZE]
 //   partial_out, partial_stats, counters [num_seqs, num_heads]                see common/partitions.cuh
@@ -201,9 +201,9 @@ paged_attention_partition(SCALAR* __restrict__ out, float* partial_out, float2* 
   if (last - first == 1 || !last_to_arrive(counters + row_of_all, last - first)) return;
 
   // 6. Reduce over the partitions: a warp adds up every NUM_WARPS-th, then as above.
-  add_partitions<1, HEAD_SIZE, NUM_WARPS, HEAD_SIZE, 8>(warp_max + warp, warp_sum + warp, warp_out[warp],
-                                                        partial_out + first_place * HEAD_SIZE,
-                                                        partial_stats + first_place, first + warp, last, gridDim.z);
+  add_partitions<1, HEAD_SIZE, NUM_WARPS, HEAD_SIZE>(warp_max + warp, warp_sum + warp, warp_out[warp],
+                                                     partial_out + first_place * HEAD_SIZE,
+                                                     partial_stats + first_place, first + warp, last, gridDim.z);
   __syncthreads();
   for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS)
     out_row[row] = from_float<SCALAR>(all_warps(row).average(sink));

@@ -12,8 +12,8 @@
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
-// Whether this block is the last of `count` to come here. If so, its threads see from here on what the threads of all of
-// them wrote before. The counter is back at 0 then. Method: threadFenceReduction of NVIDIA's CUDA samples.
+// Whether this block is the last of `count` to come here. If so, its threads see from here on what the threads of all
+// of them wrote before. The counter is back at 0 then. Method: threadFenceReduction of NVIDIA's CUDA samples.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned count) {
   __shared__ unsigned before;
   __syncthreads();  // every thread has written, and is done with shared memory
@@ -54,46 +54,56 @@ __device__ __forceinline__ Sums over_warps(const float* max, const float* weight
 }
 
 // A warp's share of the partitions of HEADS heads side by side: every WARPS-th of [begin, end), as sums in its own
-// shared memory, those of values [HEADS] rows of SIZE, VALUES_APART apart. A lane has four elements of a row, and asks
-// for those of IN_FLIGHT partitions, with maxima and sums of weights, before it waits for any.
-template <int HEADS, int SIZE, int WARPS, int VALUES_APART, int IN_FLIGHT>
+// shared memory, those of values [HEADS] rows of SIZE, VALUES_APART apart. A lane takes pieces of four elements, in up
+// to four rows at once, and asks for eight of them, with maxima and sums of weights, before it waits for any.
+template <int HEADS, int SIZE, int WARPS, int VALUES_APART>
 __device__ __forceinline__ void add_partitions(float* max, float* weights, float* values, const float* partial_out,
                                                const float2* partial_stats, int begin, int end, int num_partitions) {
-  constexpr int STEPS = SIZE / 4;
-  for (int i = threadIdx.x % WARP_SIZE; i < HEADS * STEPS; i += WARP_SIZE) {
-    const int head = i / STEPS, element = i % STEPS * 4;
-    const float2* stats = partial_stats + (long long)head * num_partitions;
-    const float* rows = partial_out + (long long)head * num_partitions * SIZE + element;
-    float max_so_far = -infinity(), sum = 0.f;
-    Vector<float, 4> total{};
+  constexpr int STEPS = SIZE / 4, PIECES = HEADS * STEPS, ROUNDS = (PIECES + WARP_SIZE - 1) / WARP_SIZE;
+  constexpr int ROWS = ROUNDS < 4 ? ROUNDS : 4, IN_FLIGHT = 8 / ROWS;  // more would take more registers
+#pragma unroll 1
+  for (int piece = threadIdx.x % WARP_SIZE; piece < PIECES; piece += ROWS * WARP_SIZE) {
+    float max_so_far[ROWS], sum[ROWS] = {};
+    Vector<float, 4> total[ROWS] = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) max_so_far[r] = -infinity();
 #pragma unroll 1
     for (int first = begin; first < end; first += IN_FLIGHT * WARPS) {
-      float2 stat[IN_FLIGHT];
-      Vector<float, 4> row[IN_FLIGHT];
-      float new_max = max_so_far;
+      float2 stat[ROWS][IN_FLIGHT];
+      Vector<float, 4> row[ROWS][IN_FLIGHT];
 #pragma unroll
-      for (int j = 0; j < IN_FLIGHT; ++j) {
-        stat[j] = make_float2(-infinity(), 0.f), row[j] = {};
-        if (first + j * WARPS < end) {
-          stat[j] = stats[first + j * WARPS];
-          row[j].load(rows + (long long)(first + j * WARPS) * SIZE);
+      for (int i = 0; i < ROWS * IN_FLIGHT; ++i) {
+        const int r = i / IN_FLIGHT, j = i % IN_FLIGHT, at = piece + r * WARP_SIZE, partition = first + j * WARPS;
+        stat[r][j] = make_float2(-infinity(), 0.f), row[r][j] = {};
+        if (at >= PIECES || partition >= end) continue;
+        const long long place = (long long)(at / STEPS) * num_partitions + partition;
+        stat[r][j] = partial_stats[place];
+        row[r][j].load(partial_out + place * SIZE + at % STEPS * 4);
+      }
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        float new_max = max_so_far[r];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j) new_max = fmaxf(new_max, stat[r][j].x);
+        const float rescale = exp2f(max_so_far[r] - new_max);
+        max_so_far[r] = new_max, sum[r] *= rescale;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) total[r].at[e] *= rescale;
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j) {
+          const float weight = exp2f(stat[r][j].x - new_max);
+          sum[r] += stat[r][j].y * weight;
+#pragma unroll
+          for (int e = 0; e < 4; ++e) total[r].at[e] += row[r][j].at[e] * weight;
         }
       }
-#pragma unroll
-      for (int j = 0; j < IN_FLIGHT; ++j) new_max = fmaxf(new_max, stat[j].x);
-      const float rescale = exp2f(max_so_far - new_max);
-      max_so_far = new_max, sum *= rescale;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) total.at[e] *= rescale;
-#pragma unroll
-      for (int j = 0; j < IN_FLIGHT; ++j) {
-        const float weight = exp2f(stat[j].x - new_max);
-        sum += stat[j].y * weight;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) total.at[e] += row[j].at[e] * weight;
-      }
     }
-    if (element == 0) max[head] = max_so_far, weights[head] = sum;
-    *reinterpret_cast<Vector<float, 4>*>(values + head * VALUES_APART + element) = total;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      const int at = piece + r * WARP_SIZE, head = at / STEPS, element = at % STEPS * 4;
+      if (at >= PIECES) break;
+      if (element == 0) max[head] = max_so_far[r], weights[head] = sum[r];
+      *reinterpret_cast<Vector<float, 4>*>(values + head * VALUES_APART + element) = total[r];
+    }
   }
 }

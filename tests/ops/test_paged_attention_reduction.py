@@ -55,7 +55,7 @@ def test_every_variant_is_one_launch(variant):
 
 # Of the block that combines 64 partitions, rounds of loads that do not wait for each other, one after the other; those
 # of a group are of all its heads. A kernel of its own, with a loop over the partitions, had 49 (CUDA) and 65 (Triton).
-ROUNDS = {CUDA: 2, CUDA_GROUPED: 4, TRITON: 2, TRITON_GROUPED: 8}
+ROUNDS = {CUDA: 2, CUDA_GROUPED: 8, TRITON: 2, TRITON_GROUPED: 8}
 
 
 @SPLIT
@@ -129,10 +129,11 @@ def found_wrong(variant, one, sim):
 
 
 def runs(variant):
-    """Uneven lengths, a window, sinks; and more partitions than are asked for together."""
+    """Uneven lengths, a window, sinks; and more partitions, and heads of a group, than are asked for together."""
+    heads = 10 if "grouped" in variant.name else 2
     return (
         of(variant, seq_lens=(300, 1, 129, 0, 500), sliding_window=300, sinks=True),
-        of(variant, seq_lens=(34 * 128 + 5,), num_heads=2, num_kv_heads=1, head_size=128, sinks=True),
+        of(variant, seq_lens=(34 * 128 + 5,), num_heads=heads, num_kv_heads=1, head_size=128, sinks=True),
     )
 
 
@@ -163,10 +164,10 @@ CUDA_MUTANTS = (
     Mutant("every warp every partition", "first + warp, last, gridDim.z", "first, last, gridDim.z"),
     Mutant("waits for nobody at the end", "last, gridDim.z);\n  __syncthreads();", "last, gridDim.z);"),
     Mutant("rounds overlap", "first += IN_FLIGHT * WARPS", "first += IN_FLIGHT", header=HEADER),
-    Mutant("sums not rescaled", "total.at[e] *= rescale;", "", header=HEADER),
-    Mutant("weights not rescaled", "sum *= rescale;", "sum *= 1.f;", header=HEADER),
-    Mutant("partitions on no common maximum", "row[j].at[e] * weight", "row[j].at[e]", header=HEADER),
-    Mutant("weights on no common maximum", "stat[j].y * weight", "stat[j].y", header=HEADER),
+    Mutant("sums not rescaled", "total[r].at[e] *= rescale;", "", header=HEADER),
+    Mutant("weights not rescaled", "sum[r] *= rescale;", "sum[r] *= 1.f;", header=HEADER),
+    Mutant("partitions on no common maximum", "row[r][j].at[e] * weight", "row[r][j].at[e]", header=HEADER),
+    Mutant("weights on no common maximum", "stat[r][j].y * weight", "stat[r][j].y", header=HEADER),
     Mutant("each warp its own maximum", "values[w * values_apart] * rescale", "values[w * values_apart]",
            header=HEADER),
     Mutant("one warp's sum", "all.of_weights += weights", "all.of_weights = weights", header=HEADER),
@@ -176,8 +177,9 @@ CUDA_MUTANTS = (
 ONE_HEAD = (Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),)
 GROUPED = (
     Mutant("one counter for all heads", "counters + seq * gridDim.x + kv_head", "counters + seq"),
-    Mutant("sums of the first head", "(long long)head * num_partitions * SIZE", "0LL", header=HEADER),
-    Mutant("maxima of the first head", "(long long)head * num_partitions;", "0LL;", header=HEADER),
+    Mutant("partial results of the first head", "(long long)(at / STEPS) * num_partitions", "0LL", header=HEADER),
+    Mutant("first row for all", "at = piece + r * WARP_SIZE, part", "at = piece, part", header=HEADER),
+    Mutant("rows skipped", "piece += ROWS * WARP_SIZE", "piece += 8 * ROWS * WARP_SIZE", header=HEADER),
     Mutant("one head's sink for all", "sinks[first_head + threadIdx.x]", "sinks[first_head]"),
 )
 TRITON_MUTANTS = (

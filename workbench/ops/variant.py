@@ -58,8 +58,8 @@ class Variant:
         layouts, dtypes, features: what it reads, in order of preference; features are names such as ``"alibi"``.
         source: the file that holds the kernel.
         defaults: the untuned rule, problem -> configuration.
-        workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; the launchers find
-            it in ``tensors.workspace``.
+        workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; the launchers
+            find it in ``tensors.workspace``.
     """
 
     op: str
