@@ -3,8 +3,8 @@
 // is a pipeline of its own: it takes every NUM_WARPS-th tile of TILE_TOKENS tokens, copies ahead into NUM_STAGES stages
 // of shared memory that is its own, and meets the other warps only at the end. Scores do not wait for values.
 //
-//   partial_out   [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32       sum of exp2(score - max) * V
-//   partial_stats [num_seqs, num_heads, num_partitions] (max, sum) fp32       scores in base 2
+//   output        [num_seqs, num_heads, HEAD_SIZE]
+//   partial_out, partial_stats, counters [num_seqs, num_kv_heads]             see common/partitions.cuh
 //   query         [num_seqs, num_heads, HEAD_SIZE]                            rows query_stride apart
 //   key_cache, value_cache   "nhd" [num_blocks, BLOCK_SIZE, num_kv_heads, HEAD_SIZE] or
 //                            "hnd" [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]; pages *_page_stride apart
@@ -53,26 +53,32 @@ constexpr int WARP_BYTES = NUM_STAGES * STAGE_BYTES > SUM_BYTES ? NUM_STAGES * S
 constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;  // groups of copies younger than the one that is waited for
 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1)
-paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ partial_stats,
+paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
                         const Scalar* __restrict__ query, const Cache* __restrict__ key_cache,
                         const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
                         const int* __restrict__ seq_lens, const float* __restrict__ k_scale,
-                        const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes, float scale,
-                        float soft_cap, int sliding_window, int table_stride, long long query_stride,
-                        long long key_page_stride, long long value_page_stride, int head_stride, int token_stride,
-                        long long k_scale_page, int k_scale_token, int k_scale_head, long long v_scale_page,
-                        int v_scale_token, int v_scale_head) {
+                        const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes,
+                        const float* __restrict__ sinks, float scale, float soft_cap, int sliding_window,
+                        int table_stride, long long query_stride, long long key_page_stride,
+                        long long value_page_stride, int head_stride, int token_stride, long long k_scale_page,
+                        int k_scale_token, int k_scale_head, long long v_scale_page, int v_scale_token,
+                        int v_scale_head) {
   const int kv_head = blockIdx.x, seq = blockIdx.y, first_head = kv_head * GROUP, num_heads = gridDim.x * GROUP;
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int base = blockIdx.z * PARTITION_SIZE;  // tokens are counted from here
   const int seq_len = seq_lens[seq];
-  const int begin = sliding_window > 0 ? max(max(seq_len - sliding_window, 0) - base, 0) : 0;
-  const int end = min(seq_len - base, PARTITION_SIZE);
-  if (begin >= end) return;  // the whole block: past the sequence, or before the window
+  const int window_start = sliding_window > 0 ? max(seq_len - sliding_window, 0) : 0;
+  const int begin = max(window_start - base, 0), end = min(seq_len - base, PARTITION_SIZE);
+  if (begin >= end) {  // the whole block: past the sequence, or before the window
+    if (seq_len == 0 && blockIdx.z == 0)
+      for (int i = threadIdx.x; i < GROUP * HEAD_SIZE; i += NUM_THREADS)
+        output[(seq * num_heads + first_head) * (long long)HEAD_SIZE + i] = from_float<Scalar>(0.f);
+    return;
+  }
 
   extern __shared__ __align__(128) unsigned char tiles[];  // [NUM_WARPS][NUM_STAGES][K, V, scales of K, of V]
   __shared__ alignas(128) Operand query_tile[QUERY_ROWS * HEAD_STEPS * 16];
-  __shared__ float query_unit[QUERY_ROWS];
+  __shared__ float query_unit[QUERY_ROWS], sink[QUERY_ROWS];
   __shared__ int pages[NUM_PAGES];
   __shared__ float warp_max[NUM_WARPS][QUERY_ROWS], warp_sum[NUM_WARPS][QUERY_ROWS];
 
@@ -84,6 +90,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   for (int row = warp; row < QUERY_ROWS; row += NUM_WARPS)
     query_unit[row] = load_query<Elements, HEAD_SIZE>(
         query_tile, row, query + seq * query_stride + (first_head + row) * HEAD_SIZE, row < GROUP);
+  if (threadIdx.x < GROUP) sink[threadIdx.x] = sinks ? sinks[first_head + threadIdx.x] * LOG2_E : -infinity();
   __syncthreads();
 
   const int first_tile = begin / TILE_TOKENS + warp, num_tiles = (end + TILE_TOKENS - 1) / TILE_TOKENS;
@@ -132,6 +139,7 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
   for (int step = 0; step < HEAD_STEPS; ++step)
     if (QUERIES_STAY) load_queries(queries[step], step);
 
+  const float value_scale = v_scale && !TOKEN_SCALES ? *value_scales : 1.f;
   ValueScales<TILE_TOKENS, TOKEN_SCALES> value_unit;
   float factor[QUERY_TILES], max_score[QUERY_TILES], sum[QUERY_TILES] = {}, slope[QUERY_TILES] = {};
   float out[QUERY_TILES][HEAD_STEPS][4] = {};
@@ -258,30 +266,33 @@ paged_attention_grouped(float* __restrict__ partial_out, float2* __restrict__ pa
     if (lane % 4 == 0) warp_max[warp][8 * q + lane / 4] = max_score[q], warp_sum[warp][8 * q + lane / 4] = sum[q];
   }
   __syncthreads();
+
+  // 6. With one partition that is the answer; else leave the sums for the block that is done last. It adds up the
+  //    partitions, each warp every NUM_WARPS-th, and the warps as above.
+  const int first = window_start / PARTITION_SIZE, last = (seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;
+  const long long row_of_all = seq * num_heads + first_head, first_place = row_of_all * gridDim.z;
+  Scalar* output_rows = output + row_of_all * HEAD_SIZE;
+  const auto all_warps = [&](int row, int place) {
+    return over_warps<NUM_WARPS>(&warp_max[0][row], &warp_sum[0][row], QUERY_ROWS,
+                                 warp_out(0) + row * OUT_STRIDE + place, WARP_BYTES / sizeof(float));
+  };
   for (int i = threadIdx.x; i < GROUP * HEAD_SIZE; i += NUM_THREADS) {
     const int row = i / HEAD_SIZE, element = i % HEAD_SIZE;
-    const int place = row * OUT_STRIDE + element / 16 * 16 + Elements::value_place(element % 16);
-    float block_max = warp_max[0][row], block_sum = 0.f, total = 0.f;
-#pragma unroll
-    for (int w = 1; w < NUM_WARPS; ++w) block_max = fmaxf(block_max, warp_max[w][row]);
-#pragma unroll
-    for (int w = 0; w < NUM_WARPS; ++w) {
-      const float rescale = exp2f(warp_max[w][row] - block_max);
-      block_sum += warp_sum[w][row] * rescale;
-      total += warp_out(w)[place] * rescale;
+    Sums all = all_warps(row, element / 16 * 16 + Elements::value_place(element % 16));
+    all.of_values *= value_scale;
+    if (last - first == 1) {
+      output_rows[i] = from_float<Scalar>(all.average(sink[row]));
+    } else {
+      const long long place = first_place + (long long)row * gridDim.z + blockIdx.z;
+      if (element == 0) partial_stats[place] = make_float2(all.max, all.of_weights);
+      partial_out[place * HEAD_SIZE + element] = all.of_values;
     }
-    const long long at = ((long long)seq * num_heads + first_head + row) * gridDim.z + blockIdx.z;
-    if (element == 0) partial_stats[at] = make_float2(block_max, block_sum);
-    partial_out[at * HEAD_SIZE + element] = total;
   }
-}
-
-extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-paged_attention_reduce(Scalar* __restrict__ out, const float* __restrict__ partial_out,
-                       const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
-                       const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
-                       int scale_stride, int num_kv_heads, int num_partitions) {
-  reduce_partitions<Scalar, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(out, partial_out, partial_stats, seq_lens, v_scale,
-                                                                    sinks, sliding_window, scale_stride, num_kv_heads,
-                                                                    num_partitions);
+  if (last - first == 1 || !last_to_arrive(counters + seq * gridDim.x + kv_head, last - first)) return;
+  add_partitions<GROUP, HEAD_SIZE, NUM_WARPS, OUT_STRIDE>(
+      warp_max[warp], warp_sum[warp], warp_out(warp), partial_out + first_place * HEAD_SIZE,
+      partial_stats + first_place, first + warp, last, gridDim.z);
+  __syncthreads();
+  for (int i = threadIdx.x; i < GROUP * HEAD_SIZE; i += NUM_THREADS)
+    output_rows[i] = from_float<Scalar>(all_warps(i / HEAD_SIZE, i % HEAD_SIZE).average(sink[i / HEAD_SIZE]));
 }

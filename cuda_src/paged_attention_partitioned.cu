@@ -1,12 +1,11 @@
 // Paged attention of one new token per sequence, split over the sequence: one block per (query head, sequence,
 // partition of PARTITION_SIZE tokens), so that a single long sequence still fills the GPU. A warp takes a page at a
 // time and keeps its softmax up to date (online softmax), so that one pass over K and V is enough, both can be in
-// flight at once, and no memory is needed per token. Each block leaves an unnormalised sum with its maximum; a second
-// kernel combines the partitions.
+// flight at once, and no memory is needed per token. Each block leaves an unnormalised sum with its maximum; the block
+// of a (query head, sequence) that is done last combines them. What fits in one partition is finished at once.
 //
 //   out           [num_seqs, num_heads, HEAD_SIZE]
-//   partial_out   [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32       sum of exp2(score - max) * V
-//   partial_stats [num_seqs, num_heads, num_partitions] (max, sum) fp32       scores in base 2
+//   partial_out, partial_stats, counters [num_seqs, num_heads]                see common/partitions.cuh
 //   query         [num_seqs, num_heads, HEAD_SIZE]                            rows query_stride apart
 //   key_cache     [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]    pages key_page_stride apart
 //   value_cache   [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]           pages value_page_stride apart
@@ -56,14 +55,15 @@ __device__ __forceinline__ int row_of(int lane, int i) { return lane / LANES_PER
 __device__ __forceinline__ bool has_row(int row) { return HEAD_SIZE % ROWS_PER_STEP == 0 || row < HEAD_SIZE; }
 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_BLOCKS)
-paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ partial_stats,
+paged_attention_partition(SCALAR* __restrict__ out, float* partial_out, float2* partial_stats, unsigned* counters,
                           const SCALAR* __restrict__ query, const Cache* __restrict__ key_cache,
                           const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
                           const int* __restrict__ seq_lens, const float* __restrict__ k_scale,
-                          const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes, float scale,
-                          float soft_cap, int sliding_window, int k_slot_stride, int k_head_stride, int v_slot_stride,
-                          int v_head_stride, int num_kv_heads, int table_stride, long long query_stride,
-                          long long key_page_stride, long long value_page_stride) {
+                          const float* __restrict__ v_scale, const float* __restrict__ alibi_slopes,
+                          const float* __restrict__ sinks, float scale, float soft_cap, int sliding_window,
+                          int k_slot_stride, int k_head_stride, int v_slot_stride, int v_head_stride, int num_kv_heads,
+                          int table_stride, long long query_stride, long long key_page_stride,
+                          long long value_page_stride) {
   const int head = blockIdx.x, num_heads = gridDim.x, seq = blockIdx.y;
   const int kv_head = head / (num_heads / num_kv_heads);
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
@@ -71,13 +71,18 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
   const int window_start = sliding_window > 0 ? max(seq_len - sliding_window, 0) : 0;
   const int begin = max((int)blockIdx.z * PARTITION_SIZE, window_start);
   const int end = min(((int)blockIdx.z + 1) * PARTITION_SIZE, seq_len);
-  if (begin >= end) return;  // the whole block: past the sequence, or before the window
+  if (begin >= end) {  // the whole block: past the sequence, or before the window
+    if (seq_len == 0 && blockIdx.z == 0)
+      for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS)
+        out[(seq * num_heads + head) * (long long)HEAD_SIZE + row] = from_float<SCALAR>(0.f);
+    return;
+  }
   const int* table = block_tables + (long long)seq * table_stride;
 
   __shared__ alignas(16) float scaled_query[HEAD_SIZE];
   __shared__ alignas(16) float weights[NUM_WARPS][BLOCK_SIZE];
-  __shared__ float warp_max[NUM_WARPS], warp_sum[NUM_WARPS];
-  __shared__ float warp_out[NUM_WARPS][HEAD_SIZE];
+  __shared__ float warp_max[NUM_WARPS], warp_sum[NUM_WARPS], sink, value_scale;
+  __shared__ alignas(16) float warp_out[NUM_WARPS][HEAD_SIZE];
 
   // 1. Load the query once, in fp32, with every factor of a score folded in: the softmax scale, the scale of all
   //    quantized keys, and the change to base 2 (or, where tanh comes in between, the division by the cap).
@@ -87,6 +92,7 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
   for (int i = threadIdx.x; i < HEAD_SIZE; i += NUM_THREADS)
     scaled_query[i] = to_float(query[seq * query_stride + head * HEAD_SIZE + i]) * factor;
   const float slope = alibi_slopes ? alibi_slopes[head] * LOG2_E : 0.f;
+  if (threadIdx.x == 0) sink = sinks ? sinks[head] * LOG2_E : -infinity(), value_scale = value_scales.common();
   __syncthreads();
 
   const int slot = lane % BLOCK_SIZE;
@@ -166,7 +172,7 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
   }
 
   // 5. Reduce over the lanes of a row, then over the warps, each under its own maximum; a warp without a page has
-  //    minus infinity and counts for nothing.
+  //    minus infinity. With one partition that is the answer; else leave the sums for the block that is done last.
   sum = sum_over_lanes<1, BLOCK_SIZE>(sum);
   if (lane == 0) warp_max[warp] = max_score, warp_sum[warp] = sum;
 #pragma unroll
@@ -175,27 +181,30 @@ paged_attention_partition(float* __restrict__ partial_out, float2* __restrict__ 
     if (lane % LANES_PER_ROW == 0 && has_row(row_of(lane, i))) warp_out[warp][row_of(lane, i)] = row_sum;
   }
   __syncthreads();
-  float block_max = warp_max[0], block_sum = 0.f;
-#pragma unroll
-  for (int i = 1; i < NUM_WARPS; ++i) block_max = fmaxf(block_max, warp_max[i]);
-#pragma unroll
-  for (int i = 0; i < NUM_WARPS; ++i) block_sum += warp_sum[i] * exp2f(warp_max[i] - block_max);
-  const long long place = ((long long)seq * num_heads + head) * gridDim.z + blockIdx.z;
-  if (threadIdx.x == 0) partial_stats[place] = make_float2(block_max, block_sum);
+  const int first = window_start / PARTITION_SIZE, last = (seq_len + PARTITION_SIZE - 1) / PARTITION_SIZE;
+  const long long row_of_all = seq * num_heads + head;
+  const long long first_place = row_of_all * gridDim.z, place = first_place + blockIdx.z;
+  SCALAR* out_row = out + row_of_all * HEAD_SIZE;
+  const auto all_warps = [&](int row) {
+    return over_warps<NUM_WARPS>(warp_max, warp_sum, 1, &warp_out[0][row], HEAD_SIZE);
+  };
   for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS) {
-    float total = 0.f;
-#pragma unroll
-    for (int i = 0; i < NUM_WARPS; ++i) total += warp_out[i][row] * exp2f(warp_max[i] - block_max);
-    partial_out[place * HEAD_SIZE + row] = total;
+    Sums all = all_warps(row);
+    all.of_values *= value_scale;
+    if (last - first == 1) {
+      out_row[row] = from_float<SCALAR>(all.average(sink));
+    } else {
+      if (row == 0) partial_stats[place] = make_float2(all.max, all.of_weights);
+      partial_out[place * HEAD_SIZE + row] = all.of_values;
+    }
   }
-}
+  if (last - first == 1 || !last_to_arrive(counters + row_of_all, last - first)) return;
 
-extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-paged_attention_reduce(SCALAR* __restrict__ out, const float* __restrict__ partial_out,
-                       const float2* __restrict__ partial_stats, const int* __restrict__ seq_lens,
-                       const float* __restrict__ v_scale, const float* __restrict__ sinks, int sliding_window,
-                       int scale_stride, int num_kv_heads, int num_partitions) {
-  reduce_partitions<SCALAR, HEAD_SIZE, PARTITION_SIZE, NUM_THREADS>(out, partial_out, partial_stats, seq_lens, v_scale,
-                                                                    sinks, sliding_window, scale_stride, num_kv_heads,
-                                                                    num_partitions);
+  // 6. Reduce over the partitions: a warp adds up every NUM_WARPS-th, then as above.
+  add_partitions<1, HEAD_SIZE, NUM_WARPS, HEAD_SIZE>(warp_max + warp, warp_sum + warp, warp_out[warp],
+                                                     partial_out + first_place * HEAD_SIZE,
+                                                     partial_stats + first_place, first + warp, last, gridDim.z);
+  __syncthreads();
+  for (int row = threadIdx.x; row < HEAD_SIZE; row += NUM_THREADS)
+    out_row[row] = from_float<SCALAR>(all_warps(row).average(sink));
 }

@@ -22,7 +22,7 @@ class Mutant:
     nth: int = 0
     header: str = ""
     """Instead of the kernel's file: the header as that file names it; for Triton a Python file beside the variant's, of
-    the function which runs after the first (``REDUCTION``), or of what the kernel calls."""
+    what the kernel calls."""
 
     def apply(self, text):
         parts = text.split(self.old)
@@ -48,8 +48,6 @@ def with_header(variant, mutant, folder):
     if variant.language == "triton":
         beside = variant.source.with_name(mutant.header)
         module = _module(mutant.apply(beside.read_text()), folder, mutant.name)
-        if hasattr(module, "REDUCTION"):
-            return dataclasses.replace(variant, then=(module.REDUCTION,))
         name = f"{_module.__module__}_{folder.name}"
         sys.modules[name] = module
         text = variant.source.read_text().replace(f"from workbench.ops.paged_attention.{beside.stem} ", f"from {name} ")
@@ -69,12 +67,16 @@ def _module(text, folder, name):
     return module
 
 
+def mutated(variant, mutant, folder):
+    """The variant with the mutant's change, its files in a folder of its own."""
+    if mutant.header:
+        return with_header(variant, mutant, folder)
+    return with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
+
+
 def caught(variant, mutant, runs, judge, folder, checks=True):
     """Whether some run of the mutated kernel is wrong, or the machine finds something; and what else was seen."""
-    if mutant.header:
-        wrong = with_header(variant, mutant, folder)
-    else:
-        wrong = with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
+    wrong = mutated(variant, mutant, folder)
     verdicts = []
     for one, config in runs:
         verdicts.append(judge(wrong, config, one, checks=checks))

@@ -79,6 +79,32 @@ def test_captured_in_a_cuda_graph(variant):
     assert one.check(out).ok
 
 
+@pytest.mark.parametrize("name", ["cuda_partitioned", "cuda_grouped_mma", "triton_partitioned", "triton_grouped"])
+def test_launches_share_counters(name):
+    """One after the other, more and fewer sequences, on two streams at once, and in a graph beside them."""
+    variant = next(one for one in KERNELS if one.name == name)
+    many, few = (fitted(variant, case("llama-3-8b", context=3000, num_seqs=num)) for num in (40, 2))
+    given = {one: arguments(one) | {"layout": one.layout, "variant": name} for one in (few, many)}
+    for one in (few, many, few, many):
+        assert one.check(paged_attention(**given[one])).ok
+    graph, in_graph = torch.cuda.CUDAGraph(), torch.empty_like(given[few]["query"])
+    with torch.cuda.graph(graph):
+        paged_attention(**given[few], out=in_graph)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    outs = []
+    for _ in range(20):
+        for stream, one in zip(streams, (few, many), strict=True):
+            with torch.cuda.stream(stream):
+                outs.append((one, paged_attention(**given[one])))
+        graph.replay()
+    torch.cuda.synchronize()
+    for one, out in (*outs[-2:], (few, in_graph)):
+        assert one.check(out).ok
+    for one, out in outs:
+        assert torch.equal(out, outs[-2 if one is few else -1][1])
+
+
 @pytest.mark.real_gpu("8 GiB of device memory; addresses that far are computed in test_paged_attention_addresses.py")
 def test_pages_past_2_to_the_31_elements(cuda):
     for variant in KERNELS:

@@ -13,7 +13,7 @@ from workbench.ops.paged_attention import case
 from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
 
-TILES, CORES, REDUCTION = "common/paged_tiles.cuh", "common/tensor_cores.cuh", "common/partitions.cuh"
+TILES, CORES = "common/paged_tiles.cuh", "common/tensor_cores.cuh"
 OPERANDS, SCALES = "common/operands.cuh", "common/token_scales.cuh"
 CUDA_MUTANTS = (
     Mutant("keys waited for too briefly", "wait_for_copies<PENDING>();", "wait_for_copies<PENDING + 1>();", count=2),
@@ -23,7 +23,7 @@ CUDA_MUTANTS = (
     Mutant("groups counted wrongly", "PENDING = 2 * (NUM_STAGES - 1) - 1;", "PENDING = 2 * NUM_STAGES - 2;"),
     *(Mutant(f"{what} not committed", "commit_copies();", "", 2, nth=i) for i, what in enumerate(("keys", "values"))),
     Mutant("nothing committed past the end", "commit_copies();", "if (tile < num_tiles) commit_copies();", count=2),
-    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
+    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=3, nth=i) for i in range(3)),
     *(Mutant(f"warp barrier {i + 1} removed", "__syncwarp();", "", count=3, nth=i) for i in range(2)),
     Mutant("copied into the stage in use", "free_stage * STAGE_BYTES;", "stage * STAGE_BYTES;"),
     Mutant("stages not rotated", "free_stage = stage;", ""),
@@ -62,11 +62,7 @@ CUDA_MUTANTS = (
     Mutant("maximum of one lane", "new_max = max_over_lanes<1, 4>(new_max);", ""),
     Mutant("sum of one lane", "sum[q] = sum_over_lanes<1, 4>(sum[q]);", ""),
     Mutant("every warp every tile", "begin / TILE_TOKENS + warp,", "begin / TILE_TOKENS,"),
-    Mutant("each warp its own maximum", "warp_out(w)[place] * rescale;", "warp_out(w)[place];"),
-    Mutant("one warp's sum", "block_sum += warp_sum", "block_sum = warp_sum"),
-    Mutant("partial results of another head", "+ first_head + row) * gridDim.z", "+ row) * gridDim.z"),
-    Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f(",
-           header=REDUCTION),
+    Mutant("partial results of another head", "first_place + (long long)row * gridDim.z", "first_place + row"),
     Mutant("copies of half a chunk", '[%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)',
            '[%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes / 2)', header=CORES),
 )  # fmt: skip
@@ -75,9 +71,8 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("scale of K of the first head", "factor[q] *= *key_scales;", "factor[q] *= *k_scale;"),
     Mutant("scale of K missing", "if (k_scale && !TOKEN_SCALES)", "if (false)"),
     Mutant("scale of V for K", "factor[q] *= *key_scales;", "factor[q] *= *value_scales;"),
-    Mutant("scale of V of the first head", "v_scale[head / (num_heads / num_kv_heads) * scale_stride]", "v_scale[0]",
-           header=REDUCTION),
-    Mutant("scale of V missing", "v_scale ? v_scale[", "false ? v_scale[", header=REDUCTION),
+    Mutant("scale of V of the first head", "TOKEN_SCALES ? *value_scales", "TOKEN_SCALES ? *v_scale"),
+    Mutant("scale of V missing", "all.of_values *= value_scale;", ""),
     Mutant("tokens' scales of K for V", "(to + SCALE_BYTES, value_scales,", "(to + SCALE_BYTES, key_scales,"),
     Mutant("tokens' scales of the first page", "v_scale_page, v_scale_token, start", "0, v_scale_token, start"),
     Mutant("tokens' scales of the next head", "k_scale + kv_head * k_scale", "k_scale + (kv_head ^ 1) * k_scale"),
@@ -101,7 +96,7 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("even for odd", "to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
            "to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
 )  # fmt: skip
-FUNCTION, WIDEN = "triton_reduction.py", "triton_eight_bits.py"
+WIDEN = "triton_eight_bits.py"
 TRITON_MUTANTS = (
     Mutant("K ignored", "score = tl.dot(q, tl.trans(key)) *", "score = 0.0 * tl.dot(q, tl.trans(key)) *"),
     Mutant("wrong KV head", "slot = kv_head * KV_HEAD +", "slot ="),
@@ -122,16 +117,13 @@ TRITON_MUTANTS = (
     Mutant("slots ignored", "token % BLOCK_SIZE * KV_TOKEN", "tokens % BLOCK_SIZE * 0"),
     Mutant("keys for values", "value_cache + (block", "key_cache + (block"),
     Mutant("rows past the group written", "max_score, mask=rows < GROUP)", "max_score, mask=rows < ROWS)"),
-    Mutant("partial results of another head", "num_heads + heads) * tl.num_programs(2)",
-           "num_heads + (heads ^ 1)) * tl.num_programs(2)"),
-    Mutant("last partition dropped", "tl.cdiv(seq_len, PARTITION_SIZE)", "seq_len // PARTITION_SIZE", header=FUNCTION),
-    Mutant("sink left out of the sum", "total = 1.0", "total = 0.0", header=FUNCTION),
+    Mutant("partial results of another head", "first_place + rows * tl.num_programs(2)", "first_place + rows"),
 )  # fmt: skip
 
 QUANTIZED_TRITON_MUTANTS = (
     Mutant("scale of K of the first head", "tl.load(k_scale + kv_head * k_scale_head)", "tl.load(k_scale)"),
     Mutant("scale of V for K", "tl.load(k_scale + kv_head *", "tl.load(v_scale + kv_head *"),
-    Mutant("scale of V of the first head", "v_scale + head // GROUP * scale_stride", "v_scale", header=FUNCTION),
+    Mutant("scale of V of the first head", "v_scale + kv_head * v_scale_head)", "v_scale)"),
     Mutant("tokens' scales of K for V", "tl.load(v_scale + of_value,", "tl.load(k_scale + of_value,"),
     Mutant("tokens' scales of the first page", "block * v_scale_page + ", ""),
     Mutant("tokens' scales of the first slot", "token % BLOCK_SIZE * k_scale_token + ", ""),
@@ -213,4 +205,4 @@ def test_the_mutants_take_every_barrier_and_wait():
     # the order without it.
     source = CUDA.source.read_text()
     words = ("__syncthreads", "__syncwarp", "wait_for_copies<", "commit_copies")
-    assert [source.count(word) for word in words] == [2, 3, 2, 2]
+    assert [source.count(word) for word in words] == [3, 3, 2, 2]

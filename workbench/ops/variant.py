@@ -57,7 +57,7 @@ class Variant:
         layouts, dtypes, features: what it reads, in order of preference; features are names such as ``"alibi"``.
         source: the file that holds the kernel.
         defaults: the untuned rule, problem -> configuration.
-        workspace: (config, problem, tensors) -> what passes from one kernel of the variant to the next; the launchers
+        workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; the launchers
             find it in ``tensors.workspace``.
         footprint: (config, problem) -> what a block takes and waits for, of a variant that mostly reads memory.
     """

@@ -275,6 +275,10 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
 def _checked(trial: Trial, case, tensors) -> Trial:
     with enough_memory(case, "cpu"):
         check = case.check(tensors.out)
+    if not check.ok:
+        from workbench.ops.kept_zeros import forget
+
+        forget()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
     return replace(
         trial,

@@ -15,6 +15,7 @@ from workbench.bench.attention.contender import Contender, DeviceLostError, Prep
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.ledger import TIME_IS_UP, Row
 from workbench.errors import ConfigurationError
+from workbench.ops.kept_zeros import forget
 from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
 
 _ROUNDS = 10
@@ -179,6 +180,7 @@ class Measurer:
         if check.ok:
             turn.prepared, turn.replay = prepared, self.clock.prepare(prepared.run)
         else:
+            forget()
             turn.row = replace(turn.row, outcome="wrong", note=str(check))
 
     def _sample(self, replays: Sequence[Callable[[], object]]) -> list[list[float]]:
@@ -201,6 +203,7 @@ def _turn(cell: Cell, one: Contender, way: Way) -> _Turn:
 def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float]) -> Row:
     check = inputs.check(prepared.result)
     if not check.ok:
+        forget()
         return replace(row, outcome="wrong", note=f"{check}, after {len(samples)} repeated runs")
     middle = statistics.median(samples)
     return replace(

@@ -8,8 +8,9 @@ device model. All runs are checked against float64, like a measurement.
 
 What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
 code for the GPU's own architecture (the machine runs that for sm_80, or sm_89 for fp8); the order in which blocks
-finish; and nothing at all of the peers, whose kernels are not PTX that it runs. It ranks, and it says what binds; a
-share of the published bandwidth near 100 % only says that nothing else was found to bind.
+finish, and how long everybody waits for the last one, which combines the partitions of a sequence: a block's share of
+that is what counts; and nothing at all of the peers, whose kernels are not PTX that it runs. It ranks, and it says what
+binds; a share of the published bandwidth near 100 % only says that nothing else was found to bind.
 """
 
 from __future__ import annotations
@@ -31,9 +32,6 @@ from workbench.tuning.predict import Prediction, launch_counts, predict_counts
 
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
-
-_PARTITIONS = 8
-"""Partitions of the shorter run in which the kernel that combines them is counted."""
 
 _NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes")
 """What `launch_counts` holds that is the same however much there is to do."""
@@ -89,15 +87,9 @@ class Predictor:
         partition = config.get("PARTITION_SIZE", cell.context)
         if partition >= cell.context:
             shorter = min(_SHORT, cell.context // 2)  # within one partition the work grows with the tokens
-        else:
-            shorter = partition * max(1, _SHORT // partition)  # beyond it with the partitions
+        else:  # beyond it with the partitions; one alone is not combined with others
+            shorter = partition * max(2, _SHORT // partition)
         launches = self._line(cell, one, config, shorter, cell.context)
-        if partition < cell.context and len(launches) > 1:
-            # What combines the partitions has loops that the compiler unrolls, so that only many partitions lie on a
-            # line. How long they are is nothing to it: count it on short ones.
-            short, count = min(one.variant.space["PARTITION_SIZE"]), -(-cell.context // partition)
-            config = {**config, "PARTITION_SIZE": short}
-            launches[1:] = self._line(cell, one, config, short * min(count, _PARTITIONS), short * count)[1:]
         return {"parts": launches} if len(launches) > 1 else launches[0]
 
     def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[dict]:

@@ -1,16 +1,16 @@
 """The query heads of a group packed into one tile, products on tensor cores, every warp a pipeline of its own.
 
-The kernels are those of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
+The kernel is that of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
 which groups of 8 or fewer use half; the sums of values are computed transposed, 16 elements of the head by 8 queries,
 so that such a group wastes neither registers nor products there. A quantized cache crosses memory and shared memory as
 it is; its elements become fp16 in registers, four at a time, and its scales multiply scores and sums, or weights.
 
-Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
-``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a group of 8. At 4096 tokens of
-8 query heads on a KV head of 128 elements, one partition (``tests/ops/test_paged_attention_grouped.py``), the least is
-2,102,276 bytes without partial results; the machine saw 2,110,656 distinct ones move (1.004 times as many) and
-2,114,944 asked for (1.006). Of an 8-bit cache the least is 1,053,700; it saw 1,062,144 (1.008) and 1,069,568 (1.015);
-with a scale per token the least is 1,086,468, and it saw 1.008 and 1.014 times as many.
+Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
+results, written and read: ``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a
+group of 8, and a counter. At 4096 tokens of 8 query heads on a KV head of 128 elements, one partition
+(``tests/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine saw 2,102,304 distinct ones
+move and 2,102,400 asked for (1.0001 times as many). Of an 8-bit cache the least is 1,053,700; it saw 1,053,792 (1.0001)
+and 1,056,128 (1.002); with a scale per token the least is 1,086,468, and it saw 1.0000 and 1.002 times as many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 
 from workbench.home import cuda_sources
 from workbench.ops.page_strides import head_and_token_stride
-from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
@@ -64,10 +63,10 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
-    """At most what queries, pages, and the warps' maxima and sums take, in whole units of the alignment of tiles."""
+    """At most what queries, sinks, pages, and the warps' maxima and sums take, aligned as tiles are."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    size = rows * _steps(problem) * 32 + 4 * rows + 4 * pages + 8 * rows * warps
+    size = rows * _steps(problem) * 32 + 8 * rows + 4 * pages + 8 * rows * warps + 256
     return -(-size // 128) * 128
 
 
@@ -152,7 +151,7 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], _tile_bytes(config, problem)
 
 
-def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     quantized = problem.quantized
     k_scale, v_scale = (
@@ -162,12 +161,13 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
         grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
         block=(config["NUM_THREADS"],),
         arguments=(
-            t.workspace.out,
-            t.workspace.stats,
+            t.out,
+            *t.workspace.arguments,
             *t.read,
             k_scale,
             v_scale,
             t.alibi_slopes,
+            t.sinks,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
@@ -201,7 +201,6 @@ VARIANT = CudaVariant(
     footprint=_footprint,
     macros=_macros,
     resources=_resources,
-    launcher=_launch_partitions,
+    launcher=_launch,
     workspace=partials,
-    then=(REDUCTION,),
 )

@@ -1,13 +1,15 @@
-"""A block per partition of the sequence, online softmax in every warp, and a kernel that combines the partitions.
+"""A block per partition of the sequence, online softmax in every warp; the last block combines the partitions.
 
-The kernels are those of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
+The kernel is that of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
 block per query head and sequence, a batch of few sequences leaves most multiprocessors idle, however long they are.
 Because a partition has a fixed length, long sequences get more blocks than short ones, and no block gets more than one
-partition's work.
+partition's work. Whoever of a query head and sequence is done last combines its partitions, which takes no launch of
+its own; a sequence of one partition needs no combining.
 
-Bytes that must move: K and V of every token once, query and output, and the fp32 partial results, written and read:
-``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``. As there is a block per *query* head, K and V are
-asked for once per query head of a group; all but the first request can be answered by L2.
+Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
+results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is
+a block per *query* head, K and V are asked for once per query head of a group; all but the first request can be
+answered by L2.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_reduction import REDUCTION
 from workbench.ops.paged_attention.cuda_types import type_macros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import (
@@ -36,7 +37,7 @@ _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
     warps = config["NUM_THREADS"] // 32
-    return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2))
+    return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2)) + 32
 
 
 RESTRICTIONS = (
@@ -63,7 +64,7 @@ RESTRICTIONS = (
     ),
     Restriction(
         "shared memory",
-        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) bytes <= 49152 (declared statically)",
+        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32 bytes <= 49152 (declared statically)",
         lambda c, p: _shared_bytes(c, p) <= min(49152, shared_limit(p)),
     ),
     PARTITIONS,
@@ -102,18 +103,19 @@ def _resources(config: Config, problem: Problem) -> tuple[int, int]:
     return config["NUM_THREADS"], 0
 
 
-def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     return Launch(
         grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
         block=(config["NUM_THREADS"],),
         arguments=(
-            t.workspace.out,
-            t.workspace.stats,
+            t.out,
+            *t.workspace.arguments,
             *t.read,
             t.k_scale,
             t.v_scale,
             t.alibi_slopes,
+            t.sinks,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
@@ -128,7 +130,7 @@ def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> La
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_partitioned",
-    idea="a block per partition of the sequence, a warp per page, online softmax; a second kernel combines them",
+    idea="a block per partition of the sequence, a warp per page, online softmax; the last block combines them",
     source=cuda_sources() / "paged_attention_partitioned.cu",
     kernel="paged_attention_partition",
     space={
@@ -144,7 +146,6 @@ VARIANT = CudaVariant(
     footprint=_footprint,
     macros=_macros,
     resources=_resources,
-    launcher=_launch_partitions,
+    launcher=_launch,
     workspace=partials,
-    then=(REDUCTION,),
 )

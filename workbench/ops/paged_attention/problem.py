@@ -103,7 +103,7 @@ class Tensors:
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
     workspace: Any = None
-    """What the kernels of one variant pass on to each other."""
+    """What the blocks, or the kernels, of one variant leave for each other."""
 
     @property
     def read(self) -> tuple[torch.Tensor, ...]:

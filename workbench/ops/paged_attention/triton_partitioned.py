@@ -1,4 +1,4 @@
-"""A program per query head, sequence and partition of the sequence, and one that combines the partitions: in Triton.
+"""A program per query head, sequence and partition of the sequence; the last one combines the partitions: in Triton.
 
 The idea is that of ``cuda_src/paged_attention_partitioned.cu``: PARTITION_SIZE *tokens* per program, so that one long
 sequence fills the GPU; fp32 partial results with their maximum; a reduction. Inside a program the steps are those of
@@ -17,7 +17,14 @@ import triton.language as tl
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_blocks, partition_size
-from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
+from workbench.ops.paged_attention.triton_reduction import (
+    LOG2_E,
+    average,
+    combine_partitions,
+    last_to_arrive,
+    partitions_at_once,
+    partitions_of,
+)
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
     POWERS_OF_TWO,
@@ -36,14 +43,17 @@ from workbench.ops.variant import Config, Footprint, Launch, TritonVariant
 
 @triton.jit
 def paged_attention_partition(
+    out,  # [num_seqs, num_heads, HEAD_SIZE]
     partial_out,  # [num_seqs, num_heads, num_partitions, HEAD_SIZE] fp32: sum of exp2(score - max) * V
     partial_stats,  # [num_seqs, num_heads, num_partitions, 2] fp32: max and sum of the weights
+    counters,  # [num_seqs, num_heads] int32: zeros, before and after
     query,  # [num_seqs, num_heads, HEAD_SIZE], rows query_stride apart
     key_cache,  # any layout: its strides inside a page are constexprs
     value_cache,
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
     alibi_slopes,  # [num_heads]
+    sinks,  # [num_heads]
     scale,
     soft_cap,
     sliding_window,
@@ -75,6 +85,8 @@ def paged_attention_partition(
     ALIBI: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # partitions of a head that are combined at once
     NUM_STAGES: tl.constexpr,
 ):
     head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -84,14 +96,17 @@ def paged_attention_partition(
     if WINDOW:
         begin = tl.maximum(begin, seq_len - sliding_window)
     end = tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
+    elements = tl.arange(0, HEAD_PADDED)
+    inside = elements < HEAD_SIZE
+    row_of_all = seq.to(tl.int64) * tl.num_programs(0) + head
     if begin >= end:
+        none = tl.zeros([HEAD_PADDED], dtype=out.dtype.element_ty)
+        tl.store(out + row_of_all * HEAD_SIZE + elements, none, mask=inside & (seq_len == 0) & (partition == 0))
         return
     PAGES: tl.constexpr = TILE_TOKENS // BLOCK_SIZE if TILE_TOKENS > BLOCK_SIZE else 1
     SLOTS: tl.constexpr = TILE_TOKENS // PAGES
     pages = tl.arange(0, PAGES)
     slots = tl.arange(0, SLOTS)
-    elements = tl.arange(0, HEAD_PADDED)
-    inside = elements < HEAD_SIZE
 
     # 1. Load the query once, in fp32, with every factor of a score folded in.
     factor = scale * (1.0 / soft_cap if SOFT_CAP else LOG2_E)
@@ -99,6 +114,8 @@ def paged_attention_partition(
         factor *= tl.load(k_scale + kv_head * k_head_stride)
     row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
     q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * factor
+    sink = tl.load(sinks + head) * LOG2_E if SINKS else float("-inf")
+    value_scale = tl.load(v_scale + kv_head * v_head_stride) if QUANTIZED and not TOKEN_SCALES else 1.0
 
     table = block_tables + seq.to(tl.int64) * table_stride
     max_score = float("-inf")
@@ -149,11 +166,25 @@ def paged_attention_partition(
             weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
-    # 5. Reduce: that is the next kernel's. Leave the sum, and under which maximum it was taken.
-    place = (seq.to(tl.int64) * tl.num_programs(0) + head) * tl.num_programs(2) + partition
-    tl.store(partial_stats + place * 2, max_score)
-    tl.store(partial_stats + place * 2 + 1, total)
-    tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
+    # 5. With one partition that is the answer; else leave the sum, and under which maximum it was taken, for the
+    #    program that is done last.
+    acc *= value_scale
+    first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
+    if last - first == 1:
+        answer = average(acc, total, max_score, sink)
+        tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
+    else:
+        first_place = row_of_all * tl.num_programs(2)
+        place = first_place + partition
+        tl.store(partial_stats + place * 2, max_score)
+        tl.store(partial_stats + place * 2 + 1, total)
+        tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
+
+        # 6. Reduce over the partitions.
+        if last_to_arrive(counters + row_of_all, last - first):
+            sums, stats = partial_out + first_place * HEAD_SIZE, partial_stats + first_place * 2
+            answer = combine_partitions(sums, stats, first, last, sink, HEAD_SIZE, HEAD_PADDED, AT_ONCE)
+            tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
 
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
@@ -162,14 +193,17 @@ _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 def _signature(problem: Problem) -> Mapping[str, str]:
     cache = f"*{cache_type(problem)}"
     return {
+        "out": f"*{SCALAR_TYPES[problem.dtype]}",
         "partial_out": "*fp32",
         "partial_stats": "*fp32",
+        "counters": "*i32",
         "query": f"*{SCALAR_TYPES[problem.dtype]}:1",
         "key_cache": cache,
         "value_cache": cache,
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "alibi_slopes": "*fp32:1",
+        "sinks": "*fp32:1",
         "scale": "fp32",
         "soft_cap": "fp32",
         "sliding_window": "i32",
@@ -194,6 +228,8 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
         "SOFT_CAP": "soft_cap" in problem.features,
+        "SINKS": "sinks" in problem.features,
+        "AT_ONCE": partitions_at_once(problem.head_size, config["num_warps"]),
         "NUM_STAGES": config["num_stages"],
     }
 
@@ -214,17 +250,18 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     return tiles_footprint(config, problem, partition_blocks(config, problem, problem.num_heads))
 
 
-def _launch_partitions(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
     t = tensors
     unused = t.workspace.stats  # any address: what is not asked for is not followed
     return Launch(
         grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
         block=(32 * config["num_warps"],),
         arguments=(
-            t.workspace.out,
-            t.workspace.stats,
+            t.out,
+            *t.workspace.arguments,
             *t.read,
             unused if t.alibi_slopes is None else t.alibi_slopes,
+            unused if t.sinks is None else t.sinks,
             t.scale,
             t.soft_cap or 0.0,
             t.sliding_window or 0,
@@ -248,7 +285,7 @@ RESTRICTIONS = (
 VARIANT = TritonVariant(
     op="paged_attention",
     name="triton_partitioned",
-    idea="a program per partition of the sequence, online softmax over tiles; a second function combines them",
+    idea="a program per partition of the sequence, online softmax over tiles; the last program combines them",
     source=Path(__file__),
     function=paged_attention_partition,
     space={
@@ -266,7 +303,6 @@ VARIANT = TritonVariant(
     footprint=_footprint,
     signature=_signature,
     constexprs=_constexprs,
-    launcher=_launch_partitions,
+    launcher=_launch,
     workspace=partials,
-    then=(REDUCTION,),
 )

@@ -1,123 +1,76 @@
-"""The Triton function that combines the partial results of the partitions of a sequence, as a step of a variant."""
+"""Triton functions with which the program that is done last combines the partial results of a sequence's partitions."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import triton
 import triton.language as tl
 
-from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.triton_tiles import SCALAR_TYPES
-from workbench.ops.paged_attention.workspace import scale_or_one
-from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, Launch, TritonStep
-
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
+def partitions_at_once(head_size: int, num_warps: int) -> int:
+    """Partitions of a head that are asked for together: 32 values per thread."""
+    return max(1, min(1024 * num_warps // triton.next_power_of_2(head_size), 64))
+
+
 @triton.jit
-def paged_attention_reduce(
-    out,  # [num_seqs, num_heads, HEAD_SIZE]
-    partial_out,
-    partial_stats,
-    seq_lens,
-    v_scale,  # [num_kv_heads], or [1] with a stride of 0; per token, the partitions have used them
-    sinks,  # [num_heads]
-    sliding_window,
-    scale_stride,
-    num_partitions,
-    GROUP: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
-    PARTITION_SIZE: tl.constexpr,
-    QUANTIZED: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SINKS: tl.constexpr,
-):
-    """One pass over the partitions of a (query head, sequence), rescaling as the maximum grows."""
-    head, seq = tl.program_id(0), tl.program_id(1)
-    seq_len = tl.load(seq_lens + seq)
+def last_to_arrive(counter, count):
+    """Whether this program is the last of ``count`` to come here: then it sees what all of them wrote before.
+
+    The counter, int32, is back at 0 then. Method: threadFenceReduction of NVIDIA's CUDA samples.
+    """
+    tl.debug_barrier()  # every thread has written
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == count - 1
+    if last:
+        tl.store(counter, 0)
+    return last
+
+
+@triton.jit
+def partitions_of(seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW: tl.constexpr):
+    """(first, last + 1) of the partitions that hold what a sequence sees."""
     first = 0
     if WINDOW:
         first = tl.maximum(seq_len - sliding_window, 0) // PARTITION_SIZE
+    return first, tl.cdiv(seq_len, PARTITION_SIZE)
+
+
+@triton.jit
+def average(values, total, max_score, sink):
+    """Values and the sum of their weights under a maximum -> their average. A sink, a score in base 2, takes its share
+    of the weight and gives no value; minus infinity is none."""
+    return values / (total + tl.exp2(sink - max_score))
+
+
+@triton.jit
+def combine_partitions(
+    partial_out,  # [partitions, HEAD_SIZE] fp32 of one head: sum of exp2(score - max) * V
+    partial_stats,  # [partitions, 2] fp32: max and sum of the weights
+    first,
+    last,
+    sink,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # partitions that are asked for together
+):
+    """``[HEAD_PADDED] fp32``: the average over the partitions ``[first, last)``, rescaling as the maximum grows."""
     elements = tl.arange(0, HEAD_PADDED)
-    inside = elements < HEAD_SIZE
     max_score = float("-inf")
     total = 0.0
-    if SINKS:  # a sink takes its share of the weight and gives no value
-        max_score = tl.load(sinks + head) * LOG2_E
-        total = 1.0
     acc = tl.zeros([HEAD_PADDED], dtype=tl.float32)
-    place = (seq.to(tl.int64) * tl.num_programs(0) + head) * num_partitions
-    for partition in range(first, tl.cdiv(seq_len, PARTITION_SIZE)):
-        partition_max = tl.load(partial_stats + (place + partition) * 2)
-        new_max = tl.maximum(max_score, partition_max)
+    for start in tl.range(first, last, AT_ONCE, num_stages=1):
+        partition = start + tl.arange(0, AT_ONCE)
+        valid = partition < last
+        partition_max = tl.load(partial_stats + partition * 2, mask=valid, other=float("-inf"))
+        partition_sum = tl.load(partial_stats + partition * 2 + 1, mask=valid, other=0.0)
+        rows = tl.load(
+            partial_out + partition[:, None].to(tl.int64) * HEAD_SIZE + elements[None, :],
+            mask=valid[:, None] & (elements < HEAD_SIZE)[None, :],
+            other=0.0,
+        )
+        new_max = tl.maximum(max_score, tl.max(partition_max, axis=0))
         rescale, weight = tl.exp2(max_score - new_max), tl.exp2(partition_max - new_max)
-        total = total * rescale + tl.load(partial_stats + (place + partition) * 2 + 1) * weight
-        row = tl.load(partial_out + (place + partition) * HEAD_SIZE + elements, mask=inside, other=0.0)
-        acc = acc * rescale + row * weight
+        total = total * rescale + tl.sum(partition_sum * weight, axis=0)
+        acc = acc * rescale + tl.sum(rows * weight[:, None], axis=0)
         max_score = new_max
-    acc = acc / tl.where(seq_len > 0, total, 1.0)
-    if QUANTIZED:
-        acc *= tl.load(v_scale + head // GROUP * scale_stride)
-    tl.store(
-        out + (seq.to(tl.int64) * tl.num_programs(0) + head) * HEAD_SIZE + elements,
-        acc.to(out.dtype.element_ty),
-        mask=inside,
-    )
-
-
-def _signature(problem: Problem) -> Mapping[str, str]:
-    return {
-        "out": f"*{SCALAR_TYPES[problem.dtype]}",
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "seq_lens": "*i32:1",
-        "v_scale": "*fp32:1",
-        "sinks": "*fp32:1",
-        "sliding_window": "i32",
-        "scale_stride": "i32",
-        "num_partitions": "i32",
-    }
-
-
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        "GROUP": problem.group,
-        "HEAD_SIZE": problem.head_size,
-        "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
-        "PARTITION_SIZE": config["PARTITION_SIZE"],
-        "QUANTIZED": problem.quantized and "token_scales" not in problem.features,
-        "WINDOW": "sliding_window" in problem.features,
-        "SINKS": "sinks" in problem.features,
-    }
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    unused = t.workspace.stats
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(128,),
-        arguments=(
-            t.out,
-            t.workspace.out,
-            t.workspace.stats,
-            t.seq_lens,
-            scale_or_one(t.v_scale, problem, unused),
-            unused if t.sinks is None else t.sinks,
-            t.sliding_window or 0,
-            scale_strides(t.v_scale)[1],
-            t.workspace.count,
-        ),
-    )
-
-
-REDUCTION = TritonStep(
-    function=paged_attention_reduce,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
-)
+    return average(acc, total, max_score, sink)

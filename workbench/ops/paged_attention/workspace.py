@@ -1,4 +1,4 @@
-"""What the partitions of a sequence leave for the kernel that combines them."""
+"""What the partitions of a sequence leave for the block that is done last, and how it knows that it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.ops.kept_zeros import kept_zeros
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.scales import scale_strides
 from workbench.ops.variant import Config
@@ -13,26 +14,36 @@ from workbench.ops.variant import Config
 
 @dataclass(frozen=True)
 class Partials:
-    """Partial results of ``count`` partitions per sequence, in fp32.
+    """Partial results of ``count`` partitions per sequence; empty tensors where that is one, which needs none.
 
-    ``out [num_seqs, num_heads, count, head_size]`` holds the sums of ``exp2(score - max) * V`` and
-    ``stats [num_seqs, num_heads, count, 2]`` the maximum and the sum of the weights. Partitions past the end of a
-    sequence are never written, nor read.
+    ``out [num_seqs, num_heads, count, head_size]`` float32 holds the sums of ``exp2(score - max) * V`` and
+    ``stats [num_seqs, num_heads, count, 2]`` float32 the maximum and the sum of the weights. Partitions past the end of
+    a sequence, or before its window, are never written, nor read; nor is the only one of a sequence.
+
+    ``counters [num_seqs * num_heads]`` int32: how many blocks of a sequence and (KV) head are done. Zeros before a
+    launch, and after it, since the last block of each sets its own back (`workbench.ops.kept_zeros`).
     """
 
     out: torch.Tensor
     stats: torch.Tensor
+    counters: torch.Tensor
     count: int
+
+    @property
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """In the order of every kernel's parameters."""
+        return self.out, self.stats, self.counters
 
 
 def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
     """Uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
     count = max(-(-problem.max_seq_len // config["PARTITION_SIZE"]), 1)
-    device = tensors.query.device
-    shape = (problem.num_seqs, problem.num_heads, count)
+    device, split = tensors.query.device, count > 1
+    shape = (problem.num_seqs, problem.num_heads, count if split else 0)
     return Partials(
         out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
         stats=torch.empty(*shape, 2, dtype=torch.float32, device=device),
+        counters=kept_zeros(problem.num_seqs * problem.num_heads if split else 0, device),
         count=count,
     )
 

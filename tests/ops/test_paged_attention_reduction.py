@@ -1,0 +1,226 @@
+"""Partitions combined by the block that is done last: one launch, few loads, counters, and mutants."""
+
+import dataclasses
+
+import pytest
+import torch
+from mutation import Mutant, mutated
+from sampling import some_of
+
+from workbench.errors import KernelFault
+from workbench.ops.paged_attention import VARIANTS, case
+from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED
+from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA
+from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
+from workbench.ops.paged_attention.triton_partitioned import VARIANT as TRITON
+from workbench.tuning.chain import dependent_chain
+
+SMALL = {
+    CUDA.name: {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64},
+    CUDA_GROUPED.name: {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "TILE_TOKENS": 16, "NUM_STAGES": 2, "NUM_THREADS": 64},
+    TRITON.name: {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 1},
+    TRITON_GROUPED.name: {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 1},
+}
+SPLIT = pytest.mark.parametrize(
+    "variant", [CUDA, CUDA_GROUPED, TRITON, TRITON_GROUPED], ids=lambda variant: variant.name
+)
+
+
+def prepared(variant, one, **changes):
+    """(problem, tensors with a workspace, configuration)."""
+    config = {**SMALL[variant.name], **changes}
+    problem = one.problem(config)
+    tensors = one.inputs(problem)
+    return problem, dataclasses.replace(tensors, workspace=variant.workspace(config, problem, tensors)), config
+
+
+def launched(variant, problem, tensors, config, sim, **options):
+    launch = variant.launcher(config, problem, tensors)
+    kernel = variant.compile(config, problem)
+    return sim.launch(kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **options)
+
+
+def of(variant, **fields):
+    """A case in a layout that the variant reads, of eight query heads for two KV heads."""
+    return case("small", **{"layout": variant.layouts[0], "num_heads": 8, "num_kv_heads": 2, **fields})
+
+
+@pytest.mark.parametrize("variant", [one for one in VARIANTS if one.language != "torch"], ids=lambda one: one.name)
+def test_every_variant_is_one_launch(variant):
+    one = of(variant, seq_lens=(3000, 40))
+    config = variant.default_config(one.problem())
+    problem = one.problem(config)
+    assert len(variant.kernels(config, problem)) == len(variant.launches(config, problem, one.inputs(problem))) == 1
+
+
+# Of the block that combines 64 partitions, rounds of loads that do not wait for each other, one after the other; those
+# of a group are of all its heads. A kernel of its own, with a loop over the partitions, had 49 (CUDA) and 65 (Triton).
+ROUNDS = {CUDA: 2, CUDA_GROUPED: 8, TRITON: 2, TRITON_GROUPED: 8}
+
+
+@SPLIT
+def test_few_loads_after_one_another(variant, sim):
+    one = of(variant, num_heads=4, num_kv_heads=1, head_size=128, seq_lens=(64 * 128,))
+    warps = {"NUM_THREADS": 128} if variant.language == "cuda" else {"num_warps": 4}
+    problem, tensors, config = prepared(variant, one, **warps)
+    report = launched(variant, problem, tensors, config, sim, statistics=True)
+    assert one.check(tensors.out).ok
+    assert report.grid[2] == 64
+    (atomic,) = (line for line in report.lines if "atom." in line.text)
+    after = [line for line in report.lines if line.ptx_line > atomic.ptx_line]
+    assert dependent_chain(after, warps=4 * report.grid[0]).global_loads == ROUNDS[variant]
+
+
+@SPLIT
+@pytest.mark.parametrize("length", [1, 100, 128])
+def test_one_partition_leaves_nothing_behind(variant, length, sim):
+    """The answer is written at once: no partial results, no counter, no room for them."""
+    one = of(variant, seq_lens=(length, 0, 1), sinks=True)
+    problem, tensors, config = prepared(variant, one)
+    assert [tensor.numel() for tensor in tensors.workspace.arguments] == [0, 0, 0]
+    report = launched(variant, problem, tensors, config, sim, statistics=True, checks=True)
+    assert one.check(tensors.out).ok
+    assert not report.findings
+    assert report.unique_bytes_written == tensors.out.nbytes
+    assert not any(line.executions for line in report.lines if "atom." in line.text)
+
+
+@SPLIT
+def test_short_sequences_of_a_batch_leave_nothing_behind(variant, sim):
+    """Also one whose window leaves one partition."""
+    one = of(variant, seq_lens=(500, 100, 128, 0, 129), sliding_window=100)
+    problem, tensors, config = prepared(variant, one)
+    out, stats, counters = tensors.workspace.arguments
+    out.fill_(torch.nan)
+    stats.fill_(torch.nan)
+    launched(variant, problem, tensors, config, sim)
+    assert one.check(tensors.out).ok
+    assert [not sums.isnan().all() for sums in out] == [False, False, False, False, True]
+    assert not counters.any()
+
+
+@SPLIT
+def test_the_order_in_which_blocks_are_done_changes_no_bit(variant, sim):
+    one = of(variant, seq_lens=(2400, 300), head_size=32)
+    results = []
+    for threads in (1, 2, 2):
+        problem, tensors, config = prepared(variant, one)
+        launched(variant, problem, tensors, config, sim, checks=threads == 1)  # checks: one block after the other
+        results.append(tensors.out.clone())
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def found_wrong(variant, one, sim):
+    """What is wrong with two launches on the same counters; empty if nothing is."""
+    problem, tensors, config = prepared(variant, one)
+    for number in (1, 2):
+        tensors.out.fill_(torch.nan)
+        try:
+            report = launched(variant, problem, tensors, config, sim, checks=True)
+        except KernelFault as fault:
+            return f"launch {number}: {fault}"
+        if report.findings:
+            return f"launch {number}: {report.findings[0]}"
+        check = one.check(tensors.out)
+        if not check.ok:
+            return f"launch {number}: {check}"
+    return "counters" if tensors.workspace.counters.any() else ""
+
+
+def runs(variant):
+    """Uneven lengths, a window, sinks; and more partitions, and heads of a group, than are asked for together."""
+    heads = 10 if "grouped" in variant.name else 2
+    return (
+        of(variant, seq_lens=(300, 1, 129, 0, 500), sliding_window=300, sinks=True),
+        of(variant, seq_lens=(34 * 128 + 5,), num_heads=heads, num_kv_heads=1, head_size=128, sinks=True),
+    )
+
+
+@SPLIT
+def test_two_launches_on_the_same_counters(variant, sim):
+    for one in runs(variant):
+        assert not found_wrong(variant, one, sim)
+
+
+# That the last one acquires what the others released shows nowhere: the machine takes every atomic that finds a value
+# for one that has seen what came before it, as does the sample on which this is built.
+HEADER, FUNCTIONS = "common/partitions.cuh", "triton_reduction.py"
+WRITTEN = "  __syncthreads();  // every thread has written, and is done with shared memory\n"
+CUDA_MUTANTS = (
+    Mutant("arrives without order", "atom.acq_rel.gpu", "atom.relaxed.gpu", header=HEADER),
+    Mutant("releases nothing", "atom.acq_rel.gpu", "atom.acquire.gpu", header=HEADER),
+    Mutant("arrives before all have written", WRITTEN, "", header=HEADER),
+    Mutant("looks before it has arrived", '"memory");\n  __syncthreads();', '"memory");', header=HEADER),
+    Mutant("counter not set back", 'inc.u32 %0, [%1], %2;"', 'add.u32 %0, [%1], 1;"', header=HEADER),
+    Mutant("set back a block late", '"r"(count - 1)', '"r"(count)', header=HEADER),
+    Mutant("one block too early", "before == count - 1", "before == count - 2", header=HEADER),
+    Mutant("one block too late", "before == count - 1", "before == count", header=HEADER),
+    Mutant("everybody is last", "return before == count - 1;", "return true;", header=HEADER),
+    Mutant("blocks counted that do not come", "last - first)) return;", "gridDim.z)) return;"),
+    Mutant("blocks before the window counted", "first = window_start / PARTITION_SIZE", "first = 0"),
+    Mutant("nothing written for no tokens", "seq_len == 0 && blockIdx.z == 0", "false"),
+    Mutant("last partition dropped", "first + warp, last, gridDim.z", "first + warp, last - 1, gridDim.z"),
+    Mutant("every warp every partition", "first + warp, last, gridDim.z", "first, last, gridDim.z"),
+    Mutant("waits for nobody at the end", "last, gridDim.z);\n  __syncthreads();", "last, gridDim.z);"),
+    Mutant("rounds overlap", "first += IN_FLIGHT * WARPS", "first += IN_FLIGHT", header=HEADER),
+    Mutant("sums not rescaled", "total[r].at[e] *= rescale;", "", header=HEADER),
+    Mutant("weights not rescaled", "sum[r] *= rescale;", "sum[r] *= 1.f;", header=HEADER),
+    Mutant("partitions on no common maximum", "row[r][j].at[e] * weight", "row[r][j].at[e]", header=HEADER),
+    Mutant("weights on no common maximum", "stat[r][j].y * weight", "stat[r][j].y", header=HEADER),
+    Mutant("each warp its own maximum", "values[w * values_apart] * rescale", "values[w * values_apart]",
+           header=HEADER),
+    Mutant("one warp's sum", "all.of_weights += weights", "all.of_weights = weights", header=HEADER),
+    Mutant("sink left out", "(of_weights + exp2f(sink - max))", "of_weights", header=HEADER),
+    Mutant("not divided", "of_values / (of_weights + exp2f(sink - max))", "of_values", header=HEADER),
+)  # fmt: skip
+ONE_HEAD = (Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),)
+GROUPED = (
+    Mutant("one counter for all heads", "counters + seq * gridDim.x + kv_head", "counters + seq"),
+    Mutant("partial results of the first head", "(long long)(at / STEPS) * num_partitions", "0LL", header=HEADER),
+    Mutant("first row for all", "at = piece + r * WARP_SIZE, part", "at = piece, part", header=HEADER),
+    Mutant("rows skipped", "piece += ROWS * WARP_SIZE", "piece += 8 * ROWS * WARP_SIZE", header=HEADER),
+    Mutant("one head's sink for all", "sinks[first_head + threadIdx.x]", "sinks[first_head]"),
+)
+TRITON_MUTANTS = (
+    Mutant("arrives without order", 'sem="acq_rel"', 'sem="relaxed"', header=FUNCTIONS),
+    Mutant("releases nothing", 'sem="acq_rel"', 'sem="acquire"', header=FUNCTIONS),
+    Mutant("counter not set back", "tl.store(counter, 0)", "pass", header=FUNCTIONS),
+    Mutant("one block too early", "== count - 1", "== count - 2", header=FUNCTIONS),
+    Mutant("one block too late", "== count - 1", "== count", header=FUNCTIONS),
+    Mutant("everybody is last", "return last\n", "return count > 0\n", header=FUNCTIONS),
+    Mutant("blocks counted that do not come", ", last - first):", ", tl.num_programs(2)):"),
+    Mutant("blocks before the window counted", "seq_len - sliding_window, 0) // PARTITION_SIZE", "0, 0)",
+           header=FUNCTIONS),
+    Mutant("nothing written for no tokens", "(seq_len == 0)", "(seq_len < 0)"),
+    Mutant("last partition dropped", "valid = partition < last", "valid = partition < last - 1", header=FUNCTIONS),
+    Mutant("partitions past the end", "valid = partition < last", "valid = partition < last + 1", header=FUNCTIONS),
+    Mutant("first partitions twice", "start + tl.arange", "tl.arange", header=FUNCTIONS),
+    Mutant("sums not rescaled", "acc = acc * rescale +", "acc = acc +", header=FUNCTIONS),
+    Mutant("weights not rescaled", "total = total * rescale +", "total = total +", header=FUNCTIONS),
+    Mutant("partitions on no common maximum", "rows * weight[:, None]", "rows", header=FUNCTIONS),
+    Mutant("weights on no common maximum", "partition_sum * weight", "partition_sum", header=FUNCTIONS),
+    Mutant("sink left out", "(total + tl.exp2(sink - max_score))", "total", header=FUNCTIONS),
+    Mutant("not divided", "values / (total + tl.exp2(sink - max_score))", "values + 0 * total", header=FUNCTIONS),
+)  # fmt: skip
+TRITON_ONE_HEAD = (Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),)
+TRITON_OF_GROUPS = (
+    Mutant("one counter for all heads", "counters + seq * tl.num_programs(0) + kv_head", "counters + seq"),
+    Mutant("the first head's partitions", "place_of_head = first_place + row * tl.num_programs(2)",
+           "place_of_head = first_place + row * 0"),
+    Mutant("one head's sink for all", "sinks + kv_head * GROUP + row)", "sinks + kv_head * GROUP)"),
+)  # fmt: skip
+MUTANTS = some_of(
+    (
+        (CUDA, CUDA_MUTANTS + ONE_HEAD),
+        (CUDA_GROUPED, CUDA_MUTANTS + GROUPED),
+        (TRITON, TRITON_MUTANTS + TRITON_ONE_HEAD),
+        (TRITON_GROUPED, TRITON_MUTANTS + TRITON_OF_GROUPS),
+    )
+)
+
+
+@pytest.mark.parametrize(("variant", "mutant"), MUTANTS)
+def test_mutant_is_caught(variant, mutant, sim, tmp_path):
+    wrong = mutated(variant, mutant, tmp_path)
+    assert any(found_wrong(wrong, one, sim) for one in runs(variant)), mutant.name
