@@ -89,6 +89,8 @@ NOTES = """
 Tried by hand, with `simulated_driver(force=True)` first; they are not part of the tests.
 
 - `cuda.bindings` 13.5 works: driver calls, modules from PTX, launches, copies, streams.
+- Stream capture and graphs (`cuStreamBeginCapture`, `cuGraphInstantiate`, `cuGraphLaunch`, `cuLaunchHostFunc`) work by
+  their driver calls, which PyCUDA does not have; `tests/driver/test_graphs.py` makes them.
 - Numba-CUDA 0.30 with its own compiler (NVVM) works: `@cuda.jit`, launches with host and device arrays.
 - `cuda.core` 1.2 works: devices, streams, `Program`, kernels from PTX, buffers, `launch`.
 """
