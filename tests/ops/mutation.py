@@ -69,7 +69,7 @@ def _module(text, folder, name):
     return module
 
 
-def caught(variant, mutant, runs, judge, folder, checks=True):
+def caught(variant, mutant, runs, judge, folder, checks=True, **options):
     """Whether some run of the mutated kernel is wrong, or the machine finds something; and what else was seen."""
     if mutant.header:
         wrong = with_header(variant, mutant, folder)
@@ -77,7 +77,7 @@ def caught(variant, mutant, runs, judge, folder, checks=True):
         wrong = with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
     verdicts = []
     for one, config in runs:
-        verdicts.append(judge(wrong, config, one, checks=checks))
+        verdicts.append(judge(wrong, config, one, checks=checks, **options))
         if not verdicts[-1].ok:
             return True, ""
     return False, "\n".join(map(str, verdicts))

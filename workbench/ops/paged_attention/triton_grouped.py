@@ -29,13 +29,14 @@ from workbench.ops.paged_attention.rules import (
     balanced_partition_size,
     shared_limit,
 )
-from workbench.ops.paged_attention.triton_eight_bits import UNITS, widen
+from workbench.ops.paged_attention.triton_eight_bits import unit, widen
 from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
 from workbench.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
     SCALAR_TYPES,
     TILE_IN_REGISTERS,
     WHOLE_TILES,
+    has_e4m3,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
 from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
@@ -76,6 +77,7 @@ def paged_attention_grouped(
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
     KIND: tl.constexpr,  # kv_cache_dtype
+    HAS_E4M3: tl.constexpr,  # the architecture converts it
     UNIT: tl.constexpr,  # of the numbers that quantized elements become
     TOKEN_SCALES: tl.constexpr,
     ALIBI: tl.constexpr,
@@ -137,7 +139,7 @@ def paged_attention_grouped(
         if KIND == "auto":
             score = tl.dot(q, tl.trans(key)) * factor
         else:
-            even, odd = widen(key, KIND)
+            even, odd = widen(key, KIND, HAS_E4M3)
             score = tl.dot(q_odd, tl.trans(odd), tl.dot(q, tl.trans(even))) * factor
         if TOKEN_SCALES:
             of_key = block * k_scale_page + token % BLOCK_SIZE * k_scale_token + kv_head * k_scale_head
@@ -171,7 +173,7 @@ def paged_attention_grouped(
         if KIND == "auto":
             acc = tl.dot(weight.to(value.dtype), value, acc * rescale[:, None])
         else:
-            even, odd = widen(value, KIND)
+            even, odd = widen(value, KIND, HAS_E4M3)
             acc = tl.dot(weight.to(tl.float16), even, acc * rescale[:, None])
             acc_odd = tl.dot(weight.to(tl.float16), odd, acc_odd * rescale[:, None])
 
@@ -234,7 +236,8 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],
         "KIND": problem.kv_cache_dtype,
-        "UNIT": UNITS[problem.kv_cache_dtype],
+        "HAS_E4M3": has_e4m3(problem),
+        "UNIT": unit(problem),
         "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
