@@ -1,9 +1,9 @@
 // 8-bit elements of a cache as fp16, four of a register at a time, the first in its lowest byte. fp16 holds every e4m3,
 // e5m2 and int8 value exactly, so that the scale can wait for the sums.
 //
-//   widen              `even` receives the first and the third element, `odd` the others
-//   widen_neighbours   the first two, and the others, where that takes less (NEIGHBOURS)
-//   UNIT               what the numbers have still to be multiplied by
+//   widen      two pairs of elements that are DISTANCE apart, whichever takes less: 2 the even and the odd ones, 1
+//              neighbours
+//   UNIT       what the numbers have still to be multiplied by
 //
 // The units for integers and logic, at two clocks for a warp's instruction, have most to do in a kernel that reads a
 // byte per number: what counts here are their instructions.
@@ -12,12 +12,12 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-template <typename Cache> struct EightBits;
+template <typename Code> struct EightBits;
 
 // An e5m2 is the upper half of an fp16.
 template <> struct EightBits<__nv_fp8_e5m2> {
   static constexpr float UNIT = 1.f;
-  static constexpr bool NEIGHBOURS = false;
+  static constexpr int DISTANCE = 2;
 
   static __device__ __forceinline__ void widen(unsigned four, unsigned& even, unsigned& odd) {
     even = __byte_perm(four, 0u, 0x2404);
@@ -29,12 +29,9 @@ template <> struct EightBits<__nv_fp8_e5m2> {
 // An instruction converts two neighbours.
 template <> struct EightBits<__nv_fp8_e4m3> {
   static constexpr float UNIT = 1.f;
-  static constexpr bool NEIGHBOURS = true;
+  static constexpr int DISTANCE = 1;
 
-  static __device__ __forceinline__ void widen(unsigned four, unsigned& even, unsigned& odd) {
-    widen_neighbours(__byte_perm(four, 0u, 0x3120), even, odd);
-  }
-  static __device__ __forceinline__ void widen_neighbours(unsigned four, unsigned& first, unsigned& second) {
+  static __device__ __forceinline__ void widen(unsigned four, unsigned& first, unsigned& second) {
     asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
         "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
         : "=r"(first), "=r"(second)
@@ -46,7 +43,7 @@ template <> struct EightBits<__nv_fp8_e4m3> {
 // included. The code of NaN, all ones, is made to reach into the fp16 exponent's uppermost bit.
 template <> struct EightBits<__nv_fp8_e4m3> {
   static constexpr float UNIT = 256.f;
-  static constexpr bool NEIGHBOURS = false;
+  static constexpr int DISTANCE = 2;
 
   static __device__ __forceinline__ void widen(unsigned four, unsigned& even, unsigned& odd) {
     const unsigned size = four & 0x7f7f7f7fu, next = size + 0x01010101u;
@@ -62,7 +59,7 @@ template <> struct EightBits<__nv_fp8_e4m3> {
 // those 2^-24, else to 0.
 template <> struct EightBits<signed char> {
   static constexpr float UNIT = 16777216.f;
-  static constexpr bool NEIGHBOURS = false;
+  static constexpr int DISTANCE = 2;
 
   static __device__ __forceinline__ void widen(unsigned four, unsigned& even, unsigned& odd) {
     unsigned raised;  // left alone, ptxas makes two instructions of it, each with its constant
@@ -77,3 +74,9 @@ template <> struct EightBits<signed char> {
   static __device__ __forceinline__ __half2 halves_of(unsigned bits) { return reinterpret_cast<const __half2&>(bits); }
   static __device__ __forceinline__ unsigned bits_of(__half2 pair) { return reinterpret_cast<const unsigned&>(pair); }
 };
+
+// `even` receives the first and the third element, `odd` the others.
+template <typename Code>
+__device__ __forceinline__ void widen_even_odd(unsigned four, unsigned& even, unsigned& odd) {
+  EightBits<Code>::widen(EightBits<Code>::DISTANCE == 2 ? four : __byte_perm(four, 0u, 0x3120), even, odd);
+}

@@ -41,25 +41,18 @@ template <typename Cache> struct Operands<Cache, 1> {
   static constexpr float UNIT = EightBits<Cache>::UNIT;
 
   static __device__ __forceinline__ constexpr int key_place(int element) {
-    return EightBits<Cache>::NEIGHBOURS ? element % 4 / 2 * 8 + element / 4 * 2 + element % 2
+    return EightBits<Cache>::DISTANCE == 1 ? element % 4 / 2 * 8 + element / 4 * 2 + element % 2
                                     : element % 2 * 8 + element / 4 * 2 + element % 4 / 2;
   }
   static __device__ __forceinline__ constexpr int value_place(int element) { return element % 2 * 8 + element / 2; }
 
   static __device__ __forceinline__ void unpack_keys(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      unsigned *first = &to[i % 2][i / 2 * 2], *second = first + 1;
-      if constexpr (EightBits<Cache>::NEIGHBOURS) {
-        EightBits<Cache>::widen_neighbours(matrices[i], *first, *second);
-      } else {
-        EightBits<Cache>::widen(matrices[i], *first, *second);
-      }
-    }
+    for (int i = 0; i < 4; ++i) EightBits<Cache>::widen(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
   }
   static __device__ __forceinline__ void unpack_values(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) EightBits<Cache>::widen(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) widen_even_odd<Cache>(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
   }
 };
 #endif

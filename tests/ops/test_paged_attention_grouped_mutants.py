@@ -105,21 +105,20 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("bytes of int8 exchanged", "0u, 0x4341)", "0u, 0x4143)", header=EIGHT_BITS),
     Mutant("query as it lies", "element % 2 * 8 + element / 4 * 2 + element % 4 / 2;", "element;", header=OPERANDS),
     Mutant("sums as they lie", "return element % 2 * 8 + element / 2;", "return element;", header=OPERANDS),
-    Mutant("even for odd values", "to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
-           "to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
-    Mutant("even for odd keys", "widen(matrices[i], *first, *second)", "widen(matrices[i], *second, *first)",
-           header=OPERANDS),
+    Mutant("even for odd keys", "widen(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
+           "widen(matrices[i], to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
+    Mutant("even for odd values", "odd<Cache>(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
+           "odd<Cache>(matrices[i], to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
 )  # fmt: skip
 # Code of sm_89 and newer, where an instruction converts e4m3.
 CONVERTING_CUDA_MUTANTS = (
     Mutant("query as it lies", "element % 4 / 2 * 8 + element / 4 * 2 + element % 2", "element", header=OPERANDS),
-    Mutant("query in the order of the values", "NEIGHBOURS ? element % 4", "NEIGHBOURS && false ? element % 4",
-           header=OPERANDS),
-    Mutant("values as keys", "(__byte_perm(four, 0u, 0x3120), even", "(four, even", header=EIGHT_BITS),
+    Mutant("query in the order of the values", "DISTANCE == 1 ? element", "DISTANCE == 0 ? element", header=OPERANDS),
+    Mutant("values as keys", "== 2 ? four :", "<= 2 ? four :", header=EIGHT_BITS),
     Mutant("halves exchanged", "mov.b32 {low, high}", "mov.b32 {high, low}", header=EIGHT_BITS),
     Mutant("the other code", "cvt.rn.f16x2.e4m3x2 %1", "cvt.rn.f16x2.e5m2x2 %1", header=EIGHT_BITS),
-    Mutant("unit of the bits", "UNIT = 1.f;\n  static constexpr bool NEIGHBOURS = true;",
-           "UNIT = 256.f;\n  static constexpr bool NEIGHBOURS = true;", header=EIGHT_BITS),
+    Mutant("unit of the bits", "UNIT = 1.f;\n  static constexpr int DISTANCE = 1;",
+           "UNIT = 256.f;\n  static constexpr int DISTANCE = 1;", header=EIGHT_BITS),
 )  # fmt: skip
 FUNCTION, WIDEN = "triton_reduction.py", "triton_eight_bits.py"
 TRITON_MUTANTS = (

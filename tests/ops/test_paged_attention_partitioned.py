@@ -206,7 +206,7 @@ def test_each_rule_is_named():
         assert name in {rule.name for rule in rules}
 
 
-REDUCTION, CODES, SCALES = "common/partitions.cuh", "common/quantized.cuh", "common/cache_scales.cuh"
+REDUCTION, CODES, SCALES = "common/partitions.cuh", "common/eight_bits.cuh", "common/cache_scales.cuh"
 MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
@@ -239,8 +239,8 @@ MUTANTS = (
     Mutant("partitions of another head", "+ head) * num_part", "+ (head ^ 1)) * num_part", header=REDUCTION),
     Mutant("sink left out of the sum", "float sum = sinks ? exp2f(", "float sum = false ? exp2f(", header=REDUCTION),
     Mutant("not divided", "from_float<T>(total * inverse)", "from_float<T>(total)", header=REDUCTION),
-    Mutant("int8 unsigned", "char value) { return value; }", "char value) { return value & 255; }", header=CODES),
-    Mutant("zero point of int8", "char value) { return value; }", "char value) { return value + 1.f; }", header=CODES),
+    Mutant("int8 unsigned", "both(0xdc00)", "both(0x8000)", header=CODES),
+    Mutant("zero point of int8", "both(0x0480)", "both(0x0481)", header=CODES),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=2, nth=i) for i in range(2)),
     Mutant("weights overwritten early", "__syncwarp();  // the weights of the page before have been read", ""),
     Mutant("weights read early", "sum of the weights\n    __syncwarp();", "sum of the weights"),
