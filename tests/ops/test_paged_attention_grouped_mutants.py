@@ -215,7 +215,7 @@ def test_mutant_of_quantization_in_cuda_is_caught(mutant, judge, tmp_path):
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(CONVERTING_CUDA_MUTANTS))
+@pytest.mark.parametrize("mutant", some(CONVERTING_CUDA_MUTANTS, every=6))
 def test_mutant_of_the_conversion_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA][1:], judge, tmp_path, arch="sm_90")
     assert ok, seen

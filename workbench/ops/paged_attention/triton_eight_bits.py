@@ -63,7 +63,7 @@ _FROM_INT8 = tl.constexpr("""{
 }""")
 
 
-def unit(problem: Problem) -> float:
+def unit_of(problem: Problem) -> float:
     """What `widen`'s numbers have still to be multiplied by."""
     if problem.kv_cache_dtype == "fp8_e4m3":
         return 1.0 if has_e4m3(problem) else 2.0**8
@@ -72,7 +72,7 @@ def unit(problem: Problem) -> float:
 
 @triton.jit
 def widen(pairs, KIND: tl.constexpr, HAS_E4M3: tl.constexpr):
-    """``pairs`` int16 of a cache of the kv_cache_dtype KIND: the first and the second elements as fp16, `unit` times
+    """``pairs`` int16 of a cache of the kv_cache_dtype KIND: the first and the second elements as fp16, `unit_of` times
     too small. HAS_E4M3 as `has_e4m3` says."""
     if KIND == "fp8_e5m2":
         ASM: tl.constexpr = _FROM_E5M2

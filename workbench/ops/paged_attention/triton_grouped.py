@@ -29,7 +29,7 @@ from workbench.ops.paged_attention.rules import (
     balanced_partition_size,
     shared_limit,
 )
-from workbench.ops.paged_attention.triton_eight_bits import unit, widen
+from workbench.ops.paged_attention.triton_eight_bits import unit_of, widen
 from workbench.ops.paged_attention.triton_reduction import LOG2_E, REDUCTION
 from workbench.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
@@ -237,7 +237,7 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "PARTITION_SIZE": config["PARTITION_SIZE"],
         "KIND": problem.kv_cache_dtype,
         "HAS_E4M3": has_e4m3(problem),
-        "UNIT": unit(problem),
+        "UNIT": unit_of(problem),
         "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,
