@@ -18,6 +18,7 @@
 // Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES tiles of a warp that
 // are under way or in use, NUM_THREADS. Idea: Flash-Decoding (Dao et al., 2023) for the split, FlashInfer (Ye et al.,
 // 2025) for the packed group, FlashAttention-2 (Dao, 2023) for weights that stay in registers.
+#include "common/exponentials.cuh"
 #include "common/operands.cuh"
 #include "common/paged_tiles.cuh"
 #include "common/partitions.cuh"
@@ -50,9 +51,12 @@ constexpr int STAGE_BYTES = 2 * Tile::BYTES + 2 * SCALE_BYTES;
 constexpr int OUT_STRIDE = HEAD_STEPS * 16 + 4;        // four floats more, so that a warp's stores meet no bank twice
 constexpr int SUM_BYTES = QUERY_ROWS * OUT_STRIDE * 4;  // in the end the sums of a warp take the place of its tiles
 constexpr int WARP_BYTES = NUM_STAGES * STAGE_BYTES > SUM_BYTES ? NUM_STAGES * STAGE_BYTES : SUM_BYTES;
+// Small tiles leave room for 12 warps, at 168 registers; left alone, ptxas may take more, for nothing.
+constexpr int RESIDENT_WARPS = QUERY_TILES * HEAD_STEPS <= 8 && Tile::BYTES <= 4096 ? 12 : 8;
+constexpr int MIN_BLOCKS = RESIDENT_WARPS > NUM_WARPS ? RESIDENT_WARPS / NUM_WARPS : 1;
 constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;  // groups of copies younger than the one that is waited for
 
-extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_BLOCKS)
 paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
                         const Scalar* __restrict__ query, const Cache* __restrict__ key_cache,
                         const Cache* __restrict__ value_cache, const int* __restrict__ block_tables,
@@ -171,7 +175,7 @@ paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2*
       for (int i = 0; i < TILE_TOKENS / 16; ++i) {
         unsigned piece[4], key[STEPS][4];
         load_matrices(piece, key_tile + in_tile(i, first));
-        Elements::unpack(key, piece);
+        Elements::unpack_keys(key, piece);
 #pragma unroll
         for (int step = first; step < min(first + STEPS, HEAD_STEPS); ++step) {
           multiply_add<Operand>(score[2 * i], queries[step], key[step - first][0], key[step - first][1]);
@@ -179,16 +183,24 @@ paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2*
         }
       }
     }
+    const int first = start + lane % 4 * 2;  // the lane's first token
+    const float distance = base + first - (seq_len - 1);
 #pragma unroll
     for (int n = 0; n < TILE_TOKENS / 8; ++n) {
       const float2 key_scale = TOKEN_SCALES ? load_floats(scales + 32 * n + lane % 4 * 8) : make_float2(1.f, 1.f);
 #pragma unroll
       for (int e = 0; e < 2 * QUERY_TILES; ++e) {
-        const int token = start + 8 * n + lane % 4 * 2 + e % 2;
         score[n][e] *= factor[e / 2] * (e % 2 ? key_scale.y : key_scale.x);
-        if (soft_cap > 0.f) score[n][e] = soft_cap * LOG2_E * tanhf(score[n][e]);
-        if (alibi_slopes) score[n][e] += slope[e / 2] * (base + token - (seq_len - 1));
-        if (token < begin || token >= end) score[n][e] = -infinity();
+        if (soft_cap > 0.f) score[n][e] = soft_cap * LOG2_E * tanh_of(score[n][e]);
+        if (alibi_slopes) score[n][e] += slope[e / 2] * (distance + (8 * n + e % 2));
+      }
+    }
+    if (start < begin || start + TILE_TOKENS > end) {
+#pragma unroll
+      for (int n = 0; n < TILE_TOKENS / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2 * QUERY_TILES; ++e)
+          if (8 * n + e % 2 < begin - first || 8 * n + e % 2 >= end - first) score[n][e] = -infinity();
       }
     }
 
@@ -202,14 +214,14 @@ paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2*
       for (int n = 0; n < TILE_TOKENS / 8; ++n)
         new_max = fmaxf(new_max, fmaxf(score[n][2 * q], score[n][2 * q + 1]));
       new_max = max_over_lanes<1, 4>(new_max);
-      const float rescale = exp2f(max_score[q] - new_max);
+      const float rescale = exp2_or_zero(max_score[q] - new_max);
       max_score[q] = new_max;
       sum[q] *= rescale;
 #pragma unroll
       for (int n = 0; n < TILE_TOKENS / 8; ++n) {
 #pragma unroll
         for (int e = 2 * q; e < 2 * q + 2; ++e) {
-          score[n][e] = exp2f(score[n][e] - new_max);
+          score[n][e] = exp2_or_zero(score[n][e] - new_max);
           sum[q] += score[n][e];
           score[n][e] *= value_unit.of(n, e % 2);
         }
@@ -232,7 +244,7 @@ paged_attention_grouped(Scalar* __restrict__ output, float* partial_out, float2*
       for (int first = 0; first < HEAD_STEPS; first += STEPS) {
         unsigned piece[4], value[STEPS][4];
         load_matrices_transposed(piece, value_tile + in_tile(i, first));
-        Elements::unpack(value, piece);
+        Elements::unpack_values(value, piece);
 #pragma unroll
         for (int d = first; d < min(first + STEPS, HEAD_STEPS); ++d) {
 #pragma unroll

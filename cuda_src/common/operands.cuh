@@ -1,6 +1,5 @@
 // Elements of a cache as operands of a product on tensor cores. 16-bit elements are operands as they lie. 8-bit ones
-// are copied and loaded as if a pair of them were one 16-bit element, at half the bytes, and become fp16 in registers,
-// four at a time. fp16 holds every e4m3, e5m2 and int8 value exactly, so that the scale can wait for the sums.
+// are copied and loaded as if a pair of them were one 16-bit element, at half the bytes, and become fp16 in registers.
 //
 // A matrix load brings pairs of neighbours where a product wants neighbours along its inner dimension. Keys: that is
 // the head, whose elements may come in any order as long as the query's come in the same (`key_place`). Values: that is
@@ -23,62 +22,37 @@ template <typename Cache, int BYTES = sizeof(Cache)> struct Operands {
   static __device__ __forceinline__ constexpr int value_place(int element) { return element; }
 
   // The operands of STEPS steps out of four matrices: rows 0-7 of both halves of the columns, then rows 8-15.
-  static __device__ __forceinline__ void unpack(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
+  static __device__ __forceinline__ void unpack_keys(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) to[0][i] = matrices[i];
+  }
+  static __device__ __forceinline__ void unpack_values(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
+    unpack_keys(to, matrices);
   }
 };
 
 #ifdef QUANTIZED
-#include <cuda_fp8.h>
-
-// Four elements, the first in the lowest byte: `even` receives the first and the third as fp16, `odd` the others.
-template <typename Cache> __device__ __forceinline__ void widen(unsigned four, unsigned& even, unsigned& odd);
-
-// An e5m2 is the upper half of an fp16.
-template <> __device__ __forceinline__ void widen<__nv_fp8_e5m2>(unsigned four, unsigned& even, unsigned& odd) {
-  even = four << 8 & 0xff00ff00u;
-  odd = four & 0xff00ff00u;
-}
-
-// An e4m3 has an exponent bit less: moved down by one bit, the rest is an fp16 too small by 2^8, subnormal numbers
-// included. The code of NaN, all ones, is made to reach into the fp16 exponent's uppermost bit.
-template <> __device__ __forceinline__ void widen<__nv_fp8_e4m3>(unsigned four, unsigned& even, unsigned& odd) {
-  const unsigned size = four & 0x7f7f7f7fu, next = size + 0x01010101u;
-  const unsigned marked = size | (next & 0x80808080u);  // 0xff for NaN
-  even = (marked & 0x00ff00ffu) << 7 | (four << 8 & 0x80008000u);
-  odd = (marked & 0xff00ff00u) >> 1 | (four & 0x80008000u);
-}
-
-// 1024 + u is the fp16 of bits 0x6400 + u for a byte u; with u = value + 128 it is the value plus 1152.
-template <> __device__ __forceinline__ void widen<signed char>(unsigned four, unsigned& even, unsigned& odd) {
-  const unsigned shifted = four ^ 0x80808080u;
-  const __half2 offset = __half2half2(__ushort_as_half(0x6480));
-  const auto value = [&](unsigned bits) {
-    const __half2 pair = __hsub2(reinterpret_cast<const __half2&>(bits), offset);
-    return reinterpret_cast<const unsigned&>(pair);
-  };
-  even = value(__byte_perm(shifted, 0x64646464u, 0x4240));
-  odd = value(__byte_perm(shifted, 0x64646464u, 0x4341));
-}
-
-template <typename Cache> constexpr float UNIT_OF = 1.f;
-template <> constexpr float UNIT_OF<__nv_fp8_e4m3> = 256.f;
+#include "common/eight_bits.cuh"
 
 template <typename Cache> struct Operands<Cache, 1> {
   using Operand = __half;
   static constexpr bool FP16_ONLY = true;
   static constexpr int STEPS = 2;
-  static constexpr float UNIT = UNIT_OF<Cache>;
+  static constexpr float UNIT = EightBits<Cache>::UNIT;
 
   static __device__ __forceinline__ constexpr int key_place(int element) {
-    return element % 2 * 8 + element / 4 * 2 + element % 4 / 2;
+    return EightBits<Cache>::DISTANCE == 1 ? element % 4 / 2 * 8 + element / 4 * 2 + element % 2
+                                    : element % 2 * 8 + element / 4 * 2 + element % 4 / 2;
   }
   static __device__ __forceinline__ constexpr int value_place(int element) { return element % 2 * 8 + element / 2; }
 
-  static __device__ __forceinline__ void unpack(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
+  static __device__ __forceinline__ void unpack_keys(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) widen<Cache>(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) EightBits<Cache>::widen(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
+  }
+  static __device__ __forceinline__ void unpack_values(unsigned (&to)[STEPS][4], const unsigned (&matrices)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) widen_even_odd<Cache>(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1]);
   }
 };
 #endif

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from workbench import devices
+from workbench.devices.sim import Simulator
 from workbench.errors import KernelFault
 from workbench.ops.variant import Check
 
@@ -33,13 +34,14 @@ def sim():
 
 @pytest.fixture(scope="session")
 def judge(sim):
-    """Run a configuration on a case in the simulator: the error against its bound, and what the machine found."""
+    """Run a configuration on a case in the simulator, for its own architecture or another: the error against its bound,
+    and what the machine found."""
 
-    def run(variant, config, case, *, checks=False) -> Verdict:
-        problem = case.problem(config)
+    def run(variant, config, case, *, checks=False, arch=sim.arch) -> Verdict:
+        problem = case.problem(config, arch=arch)
         tensors = case.inputs(problem)
         try:
-            report = variant.run(config, problem, tensors, sim, checks=checks)
+            report = variant.run(config, problem, tensors, Simulator(arch=arch), checks=checks)
         except KernelFault as fault:
             return Verdict(None, (str(fault),))
         findings = tuple(map(str, report.findings)) if checks and report is not None else ()

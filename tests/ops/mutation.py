@@ -74,12 +74,12 @@ def mutated(variant, mutant, folder):
     return with_text(variant, mutant.apply(variant.source.read_text()), folder, mutant.name)
 
 
-def caught(variant, mutant, runs, judge, folder, checks=True):
+def caught(variant, mutant, runs, judge, folder, checks=True, **options):
     """Whether some run of the mutated kernel is wrong, or the machine finds something; and what else was seen."""
     wrong = mutated(variant, mutant, folder)
     verdicts = []
     for one, config in runs:
-        verdicts.append(judge(wrong, config, one, checks=checks))
+        verdicts.append(judge(wrong, config, one, checks=checks, **options))
         if not verdicts[-1].ok:
             return True, ""
     return False, "\n".join(map(str, verdicts))

@@ -14,7 +14,8 @@ from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
 
 TILES, CORES = "common/paged_tiles.cuh", "common/tensor_cores.cuh"
-OPERANDS, SCALES = "common/operands.cuh", "common/token_scales.cuh"
+EXPONENTIALS = "common/exponentials.cuh"
+OPERANDS, EIGHT_BITS, SCALES = "common/operands.cuh", "common/eight_bits.cuh", "common/token_scales.cuh"
 CUDA_MUTANTS = (
     Mutant("keys waited for too briefly", "wait_for_copies<PENDING>();", "wait_for_copies<PENDING + 1>();", count=2),
     Mutant("values waited for briefly", "wait_for_copies<PENDING>();", "wait_for_copies<PENDING + 1>();", 2, nth=1),
@@ -32,8 +33,11 @@ CUDA_MUTANTS = (
     Mutant("values outside kept", "inside ? COPY : 0", "COPY", header=TILES),
     Mutant("copy ends a token early",
            "row - begin < (unsigned)(end - begin)", "row - begin < (unsigned)(end - begin - 1)", header=TILES),
-    Mutant("mask missing", "if (token < begin || token >= end) score", "if (false) score"),
-    Mutant("mask ignores the window", "token < begin || token >= end", "token >= end"),
+    Mutant("mask missing", "if (start < begin || start + TILE_TOKENS > end) {", "if (false) {"),
+    Mutant("mask of the first tile missing", "if (start < begin || start", "if (start"),
+    Mutant("mask of the last tile missing", "start < begin || start + TILE_TOKENS > end", "start < begin"),
+    Mutant("mask ignores the window", "8 * n + e % 2 < begin - first || ", ""),
+    Mutant("mask a token late", ">= end - first", "> end - first"),
     Mutant("last token skipped", "min(seq_len - base, PARTITION_SIZE)", "min(seq_len - base - 1, PARTITION_SIZE)"),
     Mutant("window one token long", "seq_len - sliding_window, 0) - base", "seq_len - sliding_window - 1, 0) - base"),
     Mutant("table ignored", "> begin ? table[i] : 0", "> begin ? i : 0"),
@@ -53,8 +57,10 @@ CUDA_MUTANTS = (
     Mutant("weights exchanged", "score[2 * i][2 * q], score[2 * i][2 * q + 1]",
            "score[2 * i][2 * q + 1], score[2 * i][2 * q]"),
     Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
-    Mutant("cap not undone", "soft_cap * LOG2_E * tanhf", "LOG2_E * tanhf"),
-    Mutant("ALiBi from the partition", "slope[e / 2] * (base + token", "slope[e / 2] * (token"),
+    Mutant("cap not undone", "soft_cap * LOG2_E * tanh_of", "LOG2_E * tanh_of"),
+    Mutant("ALiBi from the partition", "distance = base + first", "distance = first"),
+    Mutant("ALiBi of the next token", "(distance + (8 * n + e % 2))", "(distance + (8 * n + 1 - e % 2))"),
+    Mutant("cap of another base", "2.f * 1.4426950408889634f * x", "2.f * x", header=EXPONENTIALS),
     Mutant("one slope for both tiles", "slope[e / 2]", "slope[0]"),
     Mutant("values not rescaled", "out[q][d][0] *= even,", ""),
     Mutant("rescaled as another query", "lane % 4 * 8 + 4) * shrink;", "lane % 4 * 8) * shrink;"),
@@ -86,15 +92,28 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("unit of V missing", "unit = Elements::UNIT * value", "unit = value"),
     Mutant("unit of K missing", "factor[q] *= Elements::UNIT * query", "factor[q] *= query"),
     Mutant("unit of the query missing", "return unit;\n}", "return 1.f;\n}", header=OPERANDS),
-    Mutant("e4m3 read as e5m2", "(marked & 0xff00ff00u) >> 1 |", "(marked & 0xff00ff00u) |", header=OPERANDS),
-    Mutant("sign of e4m3 lost", "<< 7 | (four << 8 & 0x80008000u);", "<< 7;", header=OPERANDS),
-    Mutant("int8 unsigned", "= four ^ 0x80808080u;", "= four;", header=OPERANDS),
-    Mutant("zero point of int8", "(0x6480)", "(0x6481)", header=OPERANDS),
-    Mutant("bytes of int8 exchanged", "0x64646464u, 0x4341)", "0x64646464u, 0x4143)", header=OPERANDS),
+    Mutant("e4m3 read as e5m2", "(marked & 0xff00ff00u) >> 1 |", "(marked & 0xff00ff00u) |", header=EIGHT_BITS),
+    Mutant("sign of e4m3 lost", "<< 7 | (four << 8 & 0x80008000u);", "<< 7;", header=EIGHT_BITS),
+    Mutant("even int8 unsigned", "0x04800480, 0x6a", "0x04000400, 0x6a", header=EIGHT_BITS),
+    Mutant("odd int8 unsigned", "both(0xdc00)", "both(0x8000)", header=EIGHT_BITS),
+    Mutant("zero point of int8", "both(0x0480)", "both(0x0481)", header=EIGHT_BITS),
+    Mutant("bytes of int8 exchanged", "0u, 0x4341)", "0u, 0x4143)", header=EIGHT_BITS),
     Mutant("query as it lies", "element % 2 * 8 + element / 4 * 2 + element % 4 / 2;", "element;", header=OPERANDS),
     Mutant("sums as they lie", "return element % 2 * 8 + element / 2;", "return element;", header=OPERANDS),
-    Mutant("even for odd", "to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
-           "to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
+    Mutant("even for odd keys", "widen(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
+           "widen(matrices[i], to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
+    Mutant("even for odd values", "odd<Cache>(matrices[i], to[i % 2][i / 2 * 2], to[i % 2][i / 2 * 2 + 1])",
+           "odd<Cache>(matrices[i], to[i % 2][i / 2 * 2 + 1], to[i % 2][i / 2 * 2])", header=OPERANDS),
+)  # fmt: skip
+# Code of sm_89 and newer, where an instruction converts e4m3.
+CONVERTING_CUDA_MUTANTS = (
+    Mutant("query as it lies", "element % 4 / 2 * 8 + element / 4 * 2 + element % 2", "element", header=OPERANDS),
+    Mutant("query in the order of the values", "DISTANCE == 1 ? element", "DISTANCE == 0 ? element", header=OPERANDS),
+    Mutant("values as keys", "== 2 ? four :", "<= 2 ? four :", header=EIGHT_BITS),
+    Mutant("halves exchanged", "mov.b32 {low, high}", "mov.b32 {high, low}", header=EIGHT_BITS),
+    Mutant("the other code", "cvt.rn.f16x2.e4m3x2 %1", "cvt.rn.f16x2.e5m2x2 %1", header=EIGHT_BITS),
+    Mutant("unit of the bits", "UNIT = 1.f;\n  static constexpr int DISTANCE = 1;",
+           "UNIT = 256.f;\n  static constexpr int DISTANCE = 1;", header=EIGHT_BITS),
 )  # fmt: skip
 WIDEN = "triton_eight_bits.py"
 TRITON_MUTANTS = (
@@ -139,9 +158,16 @@ QUANTIZED_TRITON_MUTANTS = (
     Mutant("unit of the query missing", "factor *= UNIT * unit", "factor *= UNIT * (unit * 0 + 1)"),
     Mutant("e4m3 read as e5m2", "shr.u32 odd, odd, 1;", "", header=WIDEN),
     Mutant("sign of e4m3 lost", "or.b32 $1, odd, sign;", "mov.b32 $1, odd;", header=WIDEN),
-    Mutant("int8 unsigned", "xor.b32 shifted, $2, 0x80808080;", "mov.b32 shifted, $2;", header=WIDEN),
-    Mutant("zero point of int8", "0x64806480", "0x64816481", header=WIDEN),
-    Mutant("bytes of int8 exchanged", "0x4341;\n    sub", "0x4143;\n    sub", header=WIDEN),
+    Mutant("even int8 unsigned", "0x04800480, 0x6a", "0x04000400, 0x6a", header=WIDEN),
+    Mutant("odd int8 unsigned", "0xdc00dc00", "0x80008000", header=WIDEN),
+    Mutant("zero point of int8", "offset, 0x04800480", "offset, 0x04810481", header=WIDEN),
+    Mutant("bytes of int8 exchanged", "0, 0x4341;", "0, 0x4143;", header=WIDEN),
+)  # fmt: skip
+CONVERTING_TRITON_MUTANTS = (
+    Mutant("bytes as they lie", "prmt.b32 placed, $2, 0, 0x3120;", "mov.b32 placed, $2;", header=WIDEN),
+    Mutant("halves exchanged", "mov.b32 {even, odd}, placed;", "mov.b32 {odd, even}, placed;", header=WIDEN),
+    Mutant("the other code", "cvt.rn.f16x2.e4m3x2 $1", "cvt.rn.f16x2.e5m2x2 $1", header=WIDEN),
+    Mutant("unit of the bits", "1.0 if has_e4m3(problem) else 2.0**8", "2.0**8", header=WIDEN),
 )  # fmt: skip
 
 ONE = case("small", head_size=32, layout="nhd", seq_lens=(1, 129, 300))
@@ -181,6 +207,18 @@ def test_mutant_of_quantization_in_cuda_is_caught(mutant, judge, tmp_path):
     assert ok, seen
 
 
+@pytest.mark.parametrize("mutant", some(CONVERTING_CUDA_MUTANTS, every=6))
+def test_mutant_of_the_conversion_in_cuda_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA][1:], judge, tmp_path, arch="sm_90")
+    assert ok, seen
+
+
+@pytest.mark.parametrize("mutant", some(CONVERTING_TRITON_MUTANTS))
+def test_mutant_of_the_conversion_in_triton_is_caught(mutant, judge, tmp_path):
+    ok, seen = caught(TRITON, mutant, QUANTIZED_RUNS[TRITON][1:], judge, tmp_path, arch="sm_90")
+    assert ok, seen
+
+
 @pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path)
@@ -198,6 +236,9 @@ def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
     for one, config in RUNS[variant] + QUANTIZED_RUNS[variant]:
         verdict = judge(variant, config, one, checks=True)
         assert verdict.ok, verdict
+    one, config = QUANTIZED_RUNS[variant][1]
+    verdict = judge(variant, config, one, checks=True, arch="sm_90")
+    assert verdict.ok, verdict
 
 
 def test_the_mutants_take_every_barrier_and_wait():

@@ -1,12 +1,14 @@
 """Quantized caches: every code in every kernel; in those that pack a group every scale, bytes, machine code."""
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 
 import pytest
 import torch
 from mutation import Mutant, with_header
+from sampling import long_if
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
@@ -17,7 +19,7 @@ from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.ops.paged_attention.problem import CACHE_DTYPES, Problem, Tensors
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.ops.paged_attention.triton_tiles import FP8_SUPPORT
-from workbench.toolchain.sass_counts import counts_by_ptx_line
+from workbench.toolchain.sass_counts import alu_clocks, counts_by_ptx_line, loop_counts
 
 SMALL = {CUDA: CUDA_SMALL, TRITON: TRITON_SMALL}
 BOTH = pytest.mark.parametrize("variant", SMALL, ids=lambda variant: variant.name)
@@ -26,28 +28,29 @@ ALL = {"alibi": True, "sliding_window": 150, "soft_cap": 20.0, "sinks": True}
 
 @BOTH
 @pytest.mark.parametrize(
-    ("kv_cache_dtype", "scales", "dtype", "layout", "features"),
+    ("kv_cache_dtype", "scales", "dtype", "layout", "features", "arch"),
     [
-        ("fp8_e4m3", "head", "bfloat16", "nhd", ALL),
-        ("fp8_e5m2", "token", "float16", "hnd", ALL),
+        pytest.param("fp8_e4m3", "head", "bfloat16", "nhd", ALL, "sm_80", marks=pytest.mark.long),
+        ("fp8_e4m3", "head", "bfloat16", "nhd", ALL, "sm_90"),
+        ("fp8_e5m2", "token", "float16", "hnd", ALL, "sm_80"),
     ],
 )
-def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, features, judge):
+def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, features, arch, judge):
     """The grid has every cache dtype with every kind of scale; here the machine looks for races too."""
     lengths = (1, 127, 128, 129, 300, 0)
     one = case("small", kv_cache_dtype=kv_cache_dtype, scales=scales, dtype=dtype, layout=layout, seq_lens=lengths)
-    verdict = judge(variant, SMALL[variant], dataclasses.replace(one, **features), checks=True)
+    verdict = judge(variant, SMALL[variant], dataclasses.replace(one, **features), checks=True, arch=arch)
     assert verdict.ok, verdict
 
 
-def of_two_tokens(variant, kv_cache_dtype, keys, values, query):
+def of_two_tokens(variant, kv_cache_dtype, keys, values, query, arch):
     """What a variant makes of sequences of two tokens on a page each, ``[num_seqs, 1, head_size]``.
 
     keys, values ``[num_seqs, 2, head_size]`` codes as uint8, one KV head; query ``[num_seqs, head_size]``; no scale.
     """
     num_seqs, _, head_size = keys.shape
     dtype, layout = CACHE_DTYPES[kv_cache_dtype], variant.layouts[0]
-    device = Simulator(arch="sm_89" if FP8_SUPPORT in variant.restrictions else "sm_80")
+    device = Simulator(arch=arch)
     problem = Problem(num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", layout, 16, kv_cache_dtype)
     problem = dataclasses.replace(problem, features=(kv_cache_dtype,), arch=device.arch)
     tables, lengths = torch.arange(num_seqs).int()[:, None], torch.full((num_seqs,), 2).int()
@@ -58,64 +61,72 @@ def of_two_tokens(variant, kv_cache_dtype, keys, values, query):
     return tensors.out
 
 
-def codes_as_values(variant, kv_cache_dtype):
-    """The mean of two equal values of every code, and what it should be."""
-    codes = torch.arange(256).to(torch.uint8).view(4, 1, 64).expand(4, 2, 64)
-    out = of_two_tokens(variant, kv_cache_dtype, torch.zeros_like(codes), codes, torch.zeros(4, 64).half())
+def codes_as_values(variant, kv_cache_dtype, arch="sm_80"):
+    """The mean of two equal values of every code, at an even and at an odd element, and what it should be."""
+    codes = torch.arange(256).to(torch.uint8)
+    codes = torch.cat([codes, codes.roll(1)]).view(8, 1, 64).expand(8, 2, 64)
+    out = of_two_tokens(variant, kv_cache_dtype, torch.zeros_like(codes), codes, torch.zeros(8, 64).half(), arch)
     return out.flatten(), codes[:, 0].contiguous().view(CACHE_DTYPES[kv_cache_dtype]).half().flatten()
 
 
-def codes_as_keys(variant, kv_cache_dtype):
+def codes_as_keys(variant, kv_cache_dtype, arch="sm_80"):
     """The weight of a token whose key is one element of every code beside a token of score 0, and what it should be.
 
-    The element moves through the head; the value of the one token is 1, that of the other 0.
+    The element moves through the head, so that every code is once an even and once an odd one; the value of the one
+    token is 1, that of the other 0.
     """
-    codes = torch.arange(256)
-    keys, values = torch.zeros(2, 256, 2, 32, dtype=torch.uint8)
-    keys[codes, 1, codes % 32] = codes.to(torch.uint8)
+    codes, places = torch.arange(256).repeat(2), torch.arange(512) + torch.arange(2).repeat_interleave(256)
+    keys, values = torch.zeros(2, 512, 2, 32, dtype=torch.uint8)
+    keys[torch.arange(512), 1, places % 32] = codes.to(torch.uint8)
     values[:, 1] = torch.ones(1).to(CACHE_DTYPES[kv_cache_dtype]).view(torch.uint8)
     exact = codes.to(torch.uint8).view(CACHE_DTYPES[kv_cache_dtype]).double()
     size = 2.0 ** (2 - exact[exact.isfinite()].abs().max().log2().ceil())  # scores up to 4
-    out = of_two_tokens(variant, kv_cache_dtype, keys, values, torch.full((256, 32), size).half())
+    out = of_two_tokens(variant, kv_cache_dtype, keys, values, torch.full((512, 32), size).half(), arch)
     weights = torch.softmax(torch.stack([torch.zeros_like(exact), exact * size]), 0)[1]
     return out[:, 0].double(), weights[:, None].expand(-1, 32)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [
-        pytest.param(one, id=one.name, marks=[] if one in SMALL else pytest.mark.long)
-        for one in VARIANTS
-        if one.language != "torch"
-    ],
-)
-@pytest.mark.parametrize("kv_cache_dtype", CACHE_DTYPES)
-def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype):
+def conversions():
+    """What every run takes: each way in which the kernels that pack a group convert codes."""
+    for variant, kv_cache_dtype, arch in itertools.product(VARIANTS, CACHE_DTYPES, ("sm_80", "sm_90")):
+        refused = FP8_SUPPORT in variant.restrictions and (kv_cache_dtype, arch) == ("fp8_e4m3", "sm_80")
+        if variant.language != "torch" and not refused:
+            often = variant in SMALL and (arch == "sm_80" or kv_cache_dtype == "fp8_e4m3")
+            yield long_if(not often, variant, kv_cache_dtype, arch, id=f"{variant.name}-{kv_cache_dtype}-{arch}")
+
+
+@pytest.mark.parametrize(("variant", "kv_cache_dtype", "arch"), list(conversions()))
+def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, arch):
     """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head.
 
     The kernels that pack a group convert codes in ways of their own, the others let the compilers do it.
     """
-    out, exact = codes_as_values(variant, kv_cache_dtype)
+    out, exact = codes_as_values(variant, kv_cache_dtype, arch)
     torch.testing.assert_close(out, exact, rtol=0, atol=0, equal_nan=True)
-    out, exact = codes_as_keys(variant, kv_cache_dtype)
+    out, exact = codes_as_keys(variant, kv_cache_dtype, arch)
     torch.testing.assert_close(out, exact, rtol=0, atol=5e-4, equal_nan=True)
 
 
+EIGHT_BITS = "common/eight_bits.cuh"
+
+
 @pytest.mark.parametrize(
-    ("variant", "mutant"),
+    ("variant", "kv_cache_dtype", "mutant"),
     [
-        (CUDA, Mutant("NaN finite", "size | (next & 0x80808080u);", "size;", header="common/operands.cuh")),
-        (CUDA, Mutant("another NaN", "size = four & 0x7f7f7f7fu, next", "size = four & 0x3f3f3f3fu, next",
-                      header="common/operands.cuh")),
-        (TRITON, Mutant("NaN finite", "or.b32 size, size, next;", "", header="triton_eight_bits.py")),
+        (CUDA, "fp8_e4m3", Mutant("NaN finite", "size | (next & 0x80808080u);", "size;", header=EIGHT_BITS)),
+        long_if(True, CUDA, "fp8_e4m3", Mutant("another NaN", "size = four & 0x7f7f7f7fu, next",
+                                               "size = four & 0x3f3f3f3fu, next", header=EIGHT_BITS)),
+        (TRITON, "fp8_e4m3", Mutant("NaN finite", "or.b32 size, size, next;", "", header="triton_eight_bits.py")),
+        (CUDA, "int8", Mutant("-128 as 128", "both(0x1c01)", "both(0x1c00)", header=EIGHT_BITS)),
+        long_if(True, TRITON, "int8", Mutant("-128 as 128", "0x1c011c01", "0x1c001c00", header="triton_eight_bits.py")),
     ],
-    ids=lambda value: value.name,
+    ids=lambda value: getattr(value, "name", value),
 )  # fmt: skip
-def test_a_mutant_of_the_codes_is_caught(variant, mutant, tmp_path):
+def test_a_mutant_of_the_codes_is_caught(variant, kv_cache_dtype, mutant, tmp_path):
     wrong = with_header(variant, mutant, tmp_path)
     SMALL[wrong] = SMALL[variant]
     for compute in (codes_as_values, codes_as_keys):
-        out, exact = compute(wrong, "fp8_e4m3")
+        out, exact = compute(wrong, kv_cache_dtype)
         assert not torch.allclose(out, exact.to(out.dtype), rtol=0, atol=5e-4, equal_nan=True)
 
 
@@ -216,7 +227,10 @@ def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, ti
 
 
 @BOTH
-@pytest.mark.parametrize(("arch", "kv_cache_dtype"), [("sm_80", "fp8_e4m3"), ("sm_80", "int8"), ("sm_90", "fp8_e4m3")])
+@pytest.mark.parametrize(
+    ("arch", "kv_cache_dtype"),
+    [("sm_80", "fp8_e4m3"), long_if(True, "sm_80", "int8"), ("sm_90", "int8"), ("sm_90", "fp8_e4m3")],
+)
 def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
     """Nor copy less than 16 bytes of K or V, convert one element at a time, or take values transposed byte by byte."""
     one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")
@@ -233,6 +247,19 @@ def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
     widths = {name for name in counts if name.startswith("LDGSTS")}
     assert widths <= {"LDGSTS.128", "LDGSTS.32"}
     assert "LDGSTS.128" in widths
+
+
+@BOTH
+@pytest.mark.parametrize(("kv_cache_dtype", "clocks"), [("fp8_e4m3", 900), ("int8", 800)])
+def test_codes_cost_few_clocks_of_the_units_for_integers(variant, kv_cache_dtype, clocks):
+    """In the loop over tiles, for each 8 KiB of K and V that a warp reads; an instruction of sm_90 converts e4m3."""
+    one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")
+    problem = one.problem(arch="sm_90")
+    config = variant.default_config(problem)
+    counts = loop_counts(variant.compile(config, problem, "sm_90"), "HMMA")
+    codes = 2 * config["TILE_TOKENS"] * problem.head_size // config.get("num_warps", 1)  # a tile is a warp's in CUDA
+    assert alu_clocks(counts) * 8192 / codes < clocks
+    assert (counts["F2FP"] >= codes / 32 / 2) == (kv_cache_dtype == "fp8_e4m3")
 
 
 @BOTH

@@ -63,6 +63,10 @@ QUANTIZED_CUDA_MUTANTS = (
     Mutant("sign of e4m3 lost", "& 0x87f00000", "& 0x07f00000", header=QUANTIZED),
     Mutant("e4m3 twice as large", "0x1p120f", "0x1p121f", header=QUANTIZED),
     Mutant("wrong half of e5m2", "value.__x << 8", "value.__x", header=QUANTIZED),
+    Mutant("codes of the neighbour's weight", "(3 - DISTANCE) + DISTANCE]", "(3 - DISTANCE) + 1]", header=QUANTIZED),
+    Mutant("unit missing", "sum *= EightBits<Code>::UNIT;", "", header=QUANTIZED),
+    Mutant("the first four codes again", "(codes.at)[i / 4]", "(codes.at)[0]", header=QUANTIZED),
+    Mutant("int8 unsigned", "both(0xdc00)", "both(0x8000)", header="common/eight_bits.cuh"),
 )
 
 TRITON_MUTANTS = (
@@ -129,8 +133,8 @@ INT8, E4M3, E5M2 = (dataclasses.replace(ONE, kv_cache_dtype=name) for name in ("
 E5M2 = dataclasses.replace(E5M2, scales="token", dtype="bfloat16")
 QUANTIZED_CUDA_RUNS = (
     (INT8, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
-    (E5M2, {"BLOCK_SIZE": 32, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 4, "V_VEC_SIZE": 4, "NUM_THREADS": 64}),
-    (E4M3, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
+    (E5M2, {"BLOCK_SIZE": 32, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 4, "V_VEC_SIZE": 2, "NUM_THREADS": 64}),
+    (E4M3, {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 2, "V_VEC_SIZE": 8, "NUM_THREADS": 64}),
 )
 QUANTIZED_TRITON_RUNS = (
     (INT8, {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "num_warps": 2, "num_stages": 1}),

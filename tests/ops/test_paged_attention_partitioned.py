@@ -208,7 +208,7 @@ def test_each_rule_is_named():
         assert name in {rule.name for rule in rules}
 
 
-CODES, SCALES = "common/quantized.cuh", "common/cache_scales.cuh"
+CODES, SCALES = "common/eight_bits.cuh", "common/cache_scales.cuh"
 MUTANTS = (
     Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
     Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
@@ -233,8 +233,8 @@ MUTANTS = (
     Mutant("lanes of a token not added", "sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score)", "score"),
     Mutant("table ignored", "const long long block = table[page];", "const long long block = page;"),
     Mutant("every warp every page", "page = begin / BLOCK_SIZE + warp;", "page = begin / BLOCK_SIZE;"),
-    Mutant("int8 unsigned", "char value) { return value; }", "char value) { return value & 255; }", header=CODES),
-    Mutant("zero point of int8", "char value) { return value; }", "char value) { return value + 1.f; }", header=CODES),
+    Mutant("int8 unsigned", "both(0xdc00)", "both(0x8000)", header=CODES),
+    Mutant("zero point of int8", "both(0x0480)", "both(0x0481)", header=CODES),
     *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=3, nth=i) for i in range(3)),
     Mutant("weights overwritten early", "__syncwarp();  // the weights of the page before have been read", ""),
     Mutant("weights read early", "sum of the weights\n    __syncwarp();", "sum of the weights"),

@@ -1,4 +1,4 @@
-"""Static counts of machine code: which instructions ptxas made, and of which line of the PTX.
+"""Static counts of machine code: which instructions ptxas made, of which line of the PTX, and in which loop.
 
 ``ptxas -lineinfo`` keeps two tables in a cubin: the source line of each instruction, which for Triton does not say
 where an inlined function was called, and its line in the PTX (``.nv_debug_line_sass``), whose own locations are
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from workbench.errors import ArgumentError
 from workbench.toolchain import sass
 
 if TYPE_CHECKING:
@@ -20,7 +22,16 @@ _PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:\s+(.*?))?\s*;")
 _LABEL = re.compile(r"^(\.L\w+):")
 _WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}
+_TARGET = re.compile(r"\((\.L\w+)\)")
 _SIZED = ("LDG", "LDS", "LDL", "LD", "STG", "STS", "STL", "ST", "LDGSTS")
+
+ALU = frozenset({
+    "BMSK", "F2FP", "FMNMX", "FSEL", "FSET", "FSETP", "I2FP", "I2I", "I2IP", "IABS", "IADD", "IADD3", "IMNMX",
+    "ISETP", "LEA", "LOP", "LOP3", "MOV", "P2R", "PLOP3", "PRMT", "PSETP", "R2P", "SEL", "SGXT", "SHF", "SHL",
+    "SHR", "VIADD", "VIMNMX",
+})  # fmt: skip
+"""What the units for integers execute: sums, shifts, logic, bytes, comparisons and choices of any type, conversions of
+packed numbers (the ALU of Nsight Compute's pipelines); not IMAD, and not what a warp does once (UIADD3)."""
 
 
 def class_of(mnemonic: str) -> str:
@@ -64,3 +75,43 @@ def count(text: str) -> dict[int, Counter[str]]:
                 counts.setdefault(line, Counter())[class_of(match[1])] += 1
         label = ""
     return counts
+
+
+def loop_counts(kernel: CompiledKernel, of: str) -> Counter[str]:
+    """Static instructions by class of the loop around a kernel's work: of the loops with the most instructions of the
+    class ``of``, such as "HMMA", the shortest.
+
+    A loop is what lies between a branch back and its target, parts that a run may skip included. Raises ArgumentError
+    where no loop has such an instruction, MissingToolError where there is no disassembler, or no machine code.
+    """
+    found = [loop for loop in loops(kernel.sass) if loop[of]]
+    if not found:
+        allowed = f"a class of instructions in a loop of {kernel.label}"
+        raise ArgumentError("of", repr(of), allowed, "kernel.sass shows its machine code.")
+    return min(found, key=lambda loop: (-loop[of], loop.total()))
+
+
+def loops(text: str) -> list[Counter[str]]:
+    """The instructions by class of every loop in what nvdisasm prints for one kernel."""
+    labels: dict[str, int] = {}
+    code: list[str] = []
+    found = []
+    for row in text.splitlines():
+        if match := _LABEL.match(row):
+            labels[match[1]] = len(code)
+        elif match := _INSTRUCTION.match(row):
+            code.append(class_of(match[1]))
+            target = _TARGET.search(match[2] or "")
+            first = labels.get(target[1]) if target and code[-1] == "BRA" else None
+            if first is not None and first < len(code) - 1:  # a branch to itself is padding
+                found.append(Counter(code[first:]))
+    return found
+
+
+def alu_clocks(counts: Mapping[str, int]) -> int:
+    """The clocks for which instructions of one warp keep its scheduler's `ALU` busy: two each.
+
+    The CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions": 64 results per clock and
+    multiprocessor from compute capability 8.0 to 9.0, 16 for each of its four schedulers.
+    """
+    return 2 * sum(number for name, number in counts.items() if name in ALU)

@@ -30,7 +30,7 @@ from workbench.ops.paged_attention.rules import (
     partition_blocks,
     shared_limit,
 )
-from workbench.ops.paged_attention.triton_eight_bits import UNITS, widen
+from workbench.ops.paged_attention.triton_eight_bits import unit_of, widen
 from workbench.ops.paged_attention.triton_reduction import (
     LOG2_E,
     average,
@@ -44,6 +44,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     SCALAR_TYPES,
     TILE_IN_REGISTERS,
     WHOLE_TILES,
+    has_e4m3,
 )
 from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
 from workbench.ops.variant import Config, Footprint, Launch, Restriction, TritonVariant
@@ -87,6 +88,7 @@ def paged_attention_grouped(
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
     KIND: tl.constexpr,  # kv_cache_dtype
+    HAS_E4M3: tl.constexpr,  # the architecture converts it
     UNIT: tl.constexpr,  # of the numbers that quantized elements become
     TOKEN_SCALES: tl.constexpr,
     ALIBI: tl.constexpr,
@@ -161,7 +163,7 @@ def paged_attention_grouped(
         if KIND == "auto":
             score = tl.dot(q, tl.trans(key)) * factor
         else:
-            even, odd = widen(key, KIND)
+            even, odd = widen(key, KIND, HAS_E4M3)
             score = tl.dot(q_odd, tl.trans(odd), tl.dot(q, tl.trans(even))) * factor
         if TOKEN_SCALES:
             of_key = block * k_scale_page + token % BLOCK_SIZE * k_scale_token + kv_head * k_scale_head
@@ -195,7 +197,7 @@ def paged_attention_grouped(
         if KIND == "auto":
             acc = tl.dot(weight.to(value.dtype), value, acc * rescale[:, None])
         else:
-            even, odd = widen(value, KIND)
+            even, odd = widen(value, KIND, HAS_E4M3)
             acc = tl.dot(weight.to(tl.float16), even, acc * rescale[:, None])
             acc_odd = tl.dot(weight.to(tl.float16), odd, acc_odd * rescale[:, None])
 
@@ -283,7 +285,8 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
         "TILE_TOKENS": config["TILE_TOKENS"],
         "PARTITION_SIZE": config["PARTITION_SIZE"],
         "KIND": problem.kv_cache_dtype,
-        "UNIT": UNITS[problem.kv_cache_dtype],
+        "HAS_E4M3": has_e4m3(problem),
+        "UNIT": unit_of(problem),
         "TOKEN_SCALES": "token_scales" in problem.features,
         "ALIBI": "alibi" in problem.features,
         "WINDOW": "sliding_window" in problem.features,

@@ -68,8 +68,14 @@ TILE_IN_SHARED_MEMORY = Restriction(
     lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
 )
 
+
+def has_e4m3(problem: Problem) -> bool:
+    """Whether the problem's architecture converts e4m3: sm_89 and newer."""
+    return int(problem.arch.removeprefix("sm_").rstrip("af")) >= 89
+
+
 FP8_SUPPORT = Restriction(
     "fp8_e4m3",
     "arch is sm_89 or newer: Triton has no fp8_e4m3 before",
-    lambda c, p: p.kv_cache_dtype != "fp8_e4m3" or int(p.arch.removeprefix("sm_").rstrip("a")) >= 89,
+    lambda c, p: p.kv_cache_dtype != "fp8_e4m3" or has_e4m3(p),
 )
