@@ -126,7 +126,7 @@ TRITON_MUTANTS = (
     Mutant("one slope for the group", "alibi_slopes + heads,", "alibi_slopes + heads * 0,"),
     Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len)", "+ 1) * PARTITION_SIZE, seq_len - 1)"),
     Mutant("window one token long", "begin, seq_len - sliding_window)", "begin, seq_len - sliding_window - 1)"),
-    Mutant("window starts at a tile", "(token >= begin) & (token < end)", "token < end"),
+    Mutant("window starts at a tile", "valid &= token >= begin", "valid &= token >= 0"),
     Mutant("mask missing", 'score = tl.where(valid[None, :], score, float("-inf"))', "score = score"),
     Mutant("values outside kept", "mask=valid[:, None] & inside[None, :],", "mask=inside[None, :],", 2, nth=1),
     Mutant("sums not rescaled", "value, acc * rescale[:, None])", "value, acc)"),

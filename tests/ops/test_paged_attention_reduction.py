@@ -192,7 +192,6 @@ TRITON_MUTANTS = (
     Mutant("blocks counted that do not come", ", last - first):", ", tl.num_programs(2)):"),
     Mutant("blocks before the window counted", "seq_len - sliding_window, 0) // PARTITION_SIZE", "0, 0)",
            header=FUNCTIONS),
-    Mutant("nothing written for no tokens", "(seq_len == 0)", "(seq_len < 0)"),
     Mutant("last partition dropped", "valid = partition < last", "valid = partition < last - 1", header=FUNCTIONS),
     Mutant("partitions past the end", "valid = partition < last", "valid = partition < last + 1", header=FUNCTIONS),
     Mutant("first partitions twice", "start + tl.arange", "tl.arange", header=FUNCTIONS),
@@ -203,11 +202,17 @@ TRITON_MUTANTS = (
     Mutant("sink left out", "(total + tl.exp2(sink - max_score))", "total", header=FUNCTIONS),
     Mutant("not divided", "values / (total + tl.exp2(sink - max_score))", "values + 0 * total", header=FUNCTIONS),
 )  # fmt: skip
-TRITON_ONE_HEAD = (Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),)
+TRITON_ONE_HEAD = (
+    Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),
+    Mutant("nothing written for no tokens", "(seq_len == 0)", "(seq_len < 0)"),
+)
 TRITON_OF_GROUPS = (
     Mutant("one counter for all heads", "counters + seq * tl.num_programs(0) + kv_head", "counters + seq"),
     Mutant("the first head's partitions", "place_of_head = first_place + row * tl.num_programs(2)",
            "place_of_head = first_place + row * 0"),
+    Mutant("nothing written for no tokens", "& (seq_len + partition > 0)", ""),
+    Mutant("no tokens divided by none", "tl.where(seq_len > 0, average(1.0, total, max_score, sink), 0.0)",
+           "average(1.0, total, max_score, sink)"),
     Mutant("one head's sink for all", "sinks + kv_head * GROUP + row)", "sinks + kv_head * GROUP)"),
 )  # fmt: skip
 MUTANTS = some_of(

@@ -109,10 +109,7 @@ def paged_attention_grouped(
     heads = kv_head * GROUP + rows
     elements = tl.arange(0, HEAD_PADDED)
     out_row = out + (seq.to(tl.int64) * num_heads + kv_head * GROUP) * HEAD_SIZE  # the first of the group
-    if begin >= end:
-        none = tl.zeros([ROWS, HEAD_PADDED], dtype=out.dtype.element_ty)
-        asked = (rows < GROUP)[:, None] & (elements < HEAD_SIZE)[None, :] & (seq_len == 0) & (partition == 0)
-        tl.store(out_row + rows[:, None] * HEAD_SIZE + elements[None, :], none, mask=asked)
+    if (begin >= end) & (seq_len + partition > 0):  # the first program of a sequence of no tokens gives zeros
         return
     PAIR: tl.constexpr = 1 if KIND == "auto" else 2  # elements per column of a tile
     columns = tl.arange(0, HEAD_PADDED // PAIR)
@@ -133,12 +130,6 @@ def paged_attention_grouped(
         if not TOKEN_SCALES:
             factor *= tl.load(k_scale + kv_head * k_scale_head)
         factor *= UNIT * unit
-    sink = tl.full([ROWS], float("-inf"), dtype=tl.float32)
-    if SINKS:
-        sink = tl.load(sinks + heads, mask=rows < GROUP, other=0.0) * LOG2_E
-    scale_of_values = 1.0
-    if KIND != "auto" and not TOKEN_SCALES:
-        scale_of_values = tl.load(v_scale + kv_head * v_scale_head)
     if ALIBI:
         slope = tl.load(alibi_slopes + heads, mask=rows < GROUP, other=0.0) * LOG2_E
 
@@ -150,7 +141,9 @@ def paged_attention_grouped(
     acc_odd = acc
     for start in tl.range(begin // TILE_TOKENS * TILE_TOKENS, end, TILE_TOKENS, num_stages=NUM_STAGES):
         token = start + tokens
-        valid = (token >= begin) & (token < end)
+        valid = token < end
+        if WINDOW:  # else a partition begins where a tile does
+            valid &= token >= begin
         block = tl.load(table + token // BLOCK_SIZE, mask=valid, other=0).to(tl.int64)
         slot = kv_head * KV_HEAD + token % BLOCK_SIZE * KV_TOKEN
 
@@ -203,13 +196,19 @@ def paged_attention_grouped(
 
     # 5. With one partition that is the answer; else leave the sums, and under which maximum they were taken, for the
     #    program that is done last.
+    scale_of_values = 1.0
+    if KIND != "auto" and not TOKEN_SCALES:
+        scale_of_values = tl.load(v_scale + kv_head * v_scale_head)
     unit_of_sums = (UNIT * value_unit if TOKEN_SCALES else UNIT) * scale_of_values
     acc *= unit_of_sums
     acc_odd *= unit_of_sums
     first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
-    if last - first == 1:
+    if last - first <= 1:
+        sink = tl.full([ROWS], float("-inf"), dtype=tl.float32)
+        if SINKS:
+            sink = tl.load(sinks + heads, mask=rows < GROUP, other=0.0) * LOG2_E
         in_out = out_row + rows[:, None] * HEAD_SIZE + columns[None, :] * PAIR
-        per_value = average(1.0, total, max_score, sink)[:, None]
+        per_value = tl.where(seq_len > 0, average(1.0, total, max_score, sink), 0.0)[:, None]
         tl.store(in_out, (acc * per_value).to(out.dtype.element_ty), mask=in_group)
         if KIND != "auto":
             tl.store(in_out + 1, (acc_odd * per_value).to(out.dtype.element_ty), mask=in_group)
