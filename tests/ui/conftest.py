@@ -1,11 +1,14 @@
 """What the tests of plots have in common."""
 
-import os
+import contextlib
 import sys
 
 import pytest
 
-os.environ["MPLBACKEND"] = "Agg"  # matplotlib itself may be missing: then its modules are skipped
+with contextlib.suppress(ModuleNotFoundError):  # then what needs it is skipped
+    import matplotlib
+
+    matplotlib.use("agg")  # here alone: a notebook's kernel has its own
 
 
 @pytest.fixture(autouse=True)
