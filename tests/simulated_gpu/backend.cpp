@@ -21,6 +21,7 @@ int cuGetErrorString(int, const char**);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuCtxPushCurrent_v2(void*);
 int cuCtxPopCurrent_v2(void**);
+int cuCtxSetCurrent(void*);
 int cuMemAlloc_v2(std::uint64_t*, std::size_t);
 int cuMemFree_v2(std::uint64_t);
 int cuMemHostAlloc(void**, std::size_t, unsigned);
@@ -59,6 +60,11 @@ void* primary_context(int device) {
   std::lock_guard lock(mutex);
   if (!contexts[device]) check(cuDevicePrimaryCtxRetain(&contexts[device], device), "cuDevicePrimaryCtxRetain");
   return contexts[device];
+}
+
+// As the CUDA runtime does it: a device that becomes the current one makes its primary context current in the thread.
+void make_current(DeviceIndex device) {
+  if (cuCtxSetCurrent(primary_context(device)) == 0) current_device = device;
 }
 
 struct InContext {
@@ -188,10 +194,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void setDevice(Device device) const override {
     if (!device.has_index()) return;
     TORCH_CHECK(device.index() < device_count, "CUDA error: invalid device ordinal");
-    current_device = device.index();
+    make_current(device.index());
   }
   void uncheckedSetDevice(Device device) const noexcept override {
-    if (device.has_index()) current_device = device.index();
+    if (device.has_index() && device.index() != current_device) make_current(device.index());
   }
   c10::Stream getStream(Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream getDefaultStream(Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
@@ -526,7 +532,7 @@ EXPORT void gpu_start(int devices) {
   c10::SetAllocator(c10::kCUDA, &allocator, 100);
 }
 EXPORT int gpu_device() { return current_device; }
-EXPORT void gpu_set_device(int device) { current_device = static_cast<DeviceIndex>(device); }
+EXPORT void gpu_set_device(int device) { make_current(static_cast<DeviceIndex>(device)); }
 EXPORT void* gpu_stream(int device) { return current_streams[device]; }
 EXPORT void gpu_set_stream(int device, void* stream) { current_streams[device] = stream; }
 EXPORT void gpu_push_context(int device) { cuCtxPushCurrent_v2(primary_context(device)); }

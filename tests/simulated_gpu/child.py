@@ -13,7 +13,7 @@ import pytest
 
 
 class Reporter:
-    """Writes every report of a test as a line."""
+    """Writes every report of a test as a line; ends the process after a test that left the device in error."""
 
     def __init__(self, out):
         self._out = out
@@ -24,8 +24,25 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._write(data)
+        if report.when == "teardown" and _in_error():
+            self._write({"ended": "the device is in error, as for the rest of a process on a GPU"})
+            os._exit(0)
+
+    def _write(self, data: dict) -> None:
         self._out.write(json.dumps(data) + "\n")
         self._out.flush()
+
+
+def _in_error() -> bool:
+    import torch
+
+    try:
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
 
 
 def main() -> None:

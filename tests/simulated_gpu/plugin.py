@@ -96,6 +96,10 @@ class SimulatedGpu:
             if received is None:
                 self._asked.clear()  # whatever it had still to do
                 return [self._died(item)]
+            if "ended" in received:
+                self._child.process.wait()
+                self._ask(item)
+                continue
             self._reports[received["nodeid"]].append(received)
         hook, config = item.ihook, item.config
         return [
@@ -108,7 +112,11 @@ class SimulatedGpu:
         nodes = [one.nodeid for one in items[items.index(item) :] if one.get_closest_marker("skip") is None]
         if self._child is None or self._child.process.poll() is not None:
             self._child = Child()
-        self._child.ask(nodes, str(item.config.rootpath))
+        try:
+            self._child.ask(nodes, str(item.config.rootpath))
+        except BrokenPipeError:  # it has just ended
+            self._child.process.wait()
+            self._ask(item)
         self._asked.update(nodes)
 
     def _died(self, item: pytest.Item) -> pytest.TestReport:
