@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sampling import long_if
 
 from workbench.cli import main
 from workbench.errors import DeviceUnavailableError
@@ -22,14 +23,16 @@ def workbench(fresh_home):
     return lambda *arguments: CliRunner().invoke(main, arguments)
 
 
-def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(workbench, fresh_home):
+@pytest.mark.parametrize("only", [("cuda_thread_group", "triton_online_softmax"), long_if(True, (), id="all")])
+def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(workbench, fresh_home, only):
     command = shlex.split(re.search(r"^python -m pip .*&& workbench (tune .*)$", README, re.MULTILINE)[1])
+    command += [word for name in only for word in ("--variant", name)]
     first = workbench(*command)
     assert first.exit_code == 0, first.output
     with Store(fresh_home / "tuning.sqlite") as store:
         rows = store.trials()
     by_language = {language: [t for t in rows if t.language == language] for language in ("cuda", "triton")}
-    assert all(len(trials) >= 12 for trials in by_language.values())
+    assert all(len(trials) >= (8 if only else 12) for trials in by_language.values())
     assert all(trial.outcome for trial in rows)
     assert "winner: " in first.output
 

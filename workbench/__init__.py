@@ -23,6 +23,12 @@ _LAZY = {
     "load_cuda": "workbench.loading",
     "check_kernel": "workbench.checking",
     "simulated_driver": "workbench.driver",
+    "op": "workbench.ops.own",
+    "step": "workbench.ops.own",
+    "randn": "workbench.ops.own",
+    "rand": "workbench.ops.own",
+    "randint": "workbench.ops.own",
+    "full": "workbench.ops.own",
 }
 
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
@@ -35,6 +41,12 @@ if TYPE_CHECKING:
     from workbench.loading import load_cuda as load_cuda
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
+    from workbench.ops.own import full as full
+    from workbench.ops.own import op as op
+    from workbench.ops.own import rand as rand
+    from workbench.ops.own import randint as randint
+    from workbench.ops.own import randn as randn
+    from workbench.ops.own import step as step
     from workbench.tracing import trace as trace
     from workbench.tracing import trace_kernel as trace_kernel
     from workbench.tuning import tune as tune

@@ -23,14 +23,18 @@ def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Se
     values = []
     for index, (expected, value) in enumerate(zip(declared, args, strict=True)):
         where = f"{kernel.label}(): argument {index} {kernel.parameters[index].name!r}"
-        if expected is None:
-            values.append(value)
-        elif expected.pointer:
-            _check_array(where, expected, value, device)
-            values.append(value)
-        else:
-            values.append(_half(where, expected, value))
+        values.append(declared_value(where, expected, value, device))
     return values
+
+
+def declared_value(where: str, expected: CType | None, value: Any, device: str = "sim") -> Any:
+    """One argument, for a parameter of a declared type; ``where`` names it in an ArgumentError."""
+    if expected is None:
+        return value
+    if expected.pointer:
+        _check_array(where, expected, value, device)
+        return value
+    return _half(where, expected, value)
 
 
 def dtype_name(array: Any) -> str:

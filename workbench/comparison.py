@@ -16,6 +16,7 @@ from workbench import devices, ops
 from workbench.device_models import DeviceModel, device_model, placed
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
+from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Variant
 from workbench.tuning.arguments import listed
 from workbench.tuning.measure import evaluate
@@ -128,7 +129,7 @@ class Comparison:
 
 
 def compare(
-    op: str,
+    op: str | Op,
     case: str | Case | None = None,
     variants: str | Variant | Sequence[str | Variant] | None = None,
     device: str = "auto",
@@ -139,7 +140,7 @@ def compare(
     """Run several variants of an op on the same inputs and put what is known of each side by side.
 
     Args:
-        op: its name, e.g. ``"paged_attention"``.
+        op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case; default: the op's quick one.
         variants: name or value, or several; default: every variant that reads the case's dtype, layout and features.
         device: "auto", "sim" or "cuda".
@@ -172,7 +173,7 @@ def compare(
             config = variant.default_config(placed(case.problem(arch=where.arch), where, model))
         trials.append(evaluate(variant, config, case, where, model=model))
         least.append(case.minimum_bytes(case.problem(config, arch=where.arch)))
-    return Comparison(op, case.label, where.name, tuple(trials), tuple(least))
+    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
 
 
 # -- the facts, in the order of the table -----------------------------------------------------------------------------

@@ -196,6 +196,11 @@ def load_cuda(
     return Module(read_source(source_or_path), target, settings, checks, trace)
 
 
+def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
+    """The source of a module and what it was compiled with: arch, macros, options, include_dirs, compiler."""
+    return module._source, dict(module._settings)
+
+
 def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel, list[object]]:
     """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and the arguments of its launch.
 

@@ -42,11 +42,14 @@ class Variable:
         return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
 
     def set(self, value: Any) -> None:
-        """Write ``value``: numbers, a list, a NumPy array or a CPU tensor of the variable's shape (a single number
-        fills it), or bytes of its size.
+        """Write ``value``: numbers, a list, a NumPy array or a tensor of the variable's shape (a single number fills
+        it), or bytes of its size. A CUDA tensor of the variable's own dtype is copied on the device, in the order of
+        torch's current stream, also while that is captured.
 
         Raises ArgumentError for another shape or a dtype that would lose something.
         """
+        if getattr(value, "is_cuda", False) and self._owner.copy(self, value):
+            return
         self._owner.write(self.name, self._bytes(value))
 
     def _bytes(self, value: Any) -> bytes:
@@ -118,6 +121,17 @@ class Variables(Mapping[str, Variable]):
         symbol = self._symbols[name][0]
         for kernel in self._holders(symbol):
             self._device.write_variable(kernel, symbol, content)
+
+    def copy(self, variable: Variable, value: Any) -> bool:
+        """Copy a CUDA tensor into a variable without the host, if the two are alike and the device can."""
+        dtype = str(value.dtype).removeprefix("torch.")
+        alike = dtype == str(variable.dtype) and tuple(value.shape) == variable.shape and value.is_contiguous()
+        if not alike or not hasattr(self._device, "copy_variable"):
+            return False
+        symbol = self._symbols[variable.name][0]
+        for kernel in self._holders(symbol):
+            self._device.copy_variable(kernel, symbol, value)
+        return True
 
     def _holders(self, symbol: str) -> list[CompiledKernel]:
         return [kernel for kernel in self._carriers if any(symbol == row[0] for row in _variables_of(kernel))]

@@ -9,6 +9,7 @@ from typing import Any
 from workbench import ops
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError
+from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Variant
 from workbench.toolchain import CompiledKernel
 from workbench.traced import Trace, TracedLine, lines_of
@@ -17,7 +18,7 @@ __all__ = ["Trace", "TracedLine", "lines_of", "trace", "trace_kernel", "trace_of
 
 
 def trace(
-    op: str,
+    op: str | Op,
     case: str | Case | None = None,
     *,
     variant: str | Variant,
@@ -28,7 +29,7 @@ def trace(
     """Run one variant of an op in the PTX machine and attribute what it did to its source lines.
 
     Args:
-        op: its name.
+        op: its name, or the op.
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.

@@ -108,7 +108,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=40,
+    max_examples=15,
     stateful_step_count=50,
     deadline=None,
     derandomize=True,

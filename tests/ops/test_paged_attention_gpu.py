@@ -1,6 +1,7 @@
 """The same checks on a GPU: every variant, the op's own choice, CUDA graphs, indices checked on request."""
 
 import dataclasses
+import os
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from workbench.ops import paged_attention
 from workbench.ops.paged_attention import CASES, VARIANTS, case
 
 pytestmark = pytest.mark.gpu
+SIMULATED = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))
 KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
 
 
@@ -83,7 +85,8 @@ def test_captured_in_a_cuda_graph(variant):
 def test_launches_share_counters(name):
     """One after the other, more and fewer sequences, on two streams at once, and in a graph beside them."""
     variant = next(one for one in KERNELS if one.name == name)
-    many, few = (fitted(variant, case("llama-3-8b", context=3000, num_seqs=num)) for num in (40, 2))
+    context, most, rounds = (600, 6, 2) if SIMULATED else (3000, 40, 20)
+    many, few = (fitted(variant, case("llama-3-8b", context=context, num_seqs=num)) for num in (most, 2))
     given = {one: arguments(one) | {"layout": one.layout, "variant": name} for one in (few, many)}
     for one in (few, many, few, many):
         assert one.check(paged_attention(**given[one])).ok
@@ -93,7 +96,7 @@ def test_launches_share_counters(name):
     streams = [torch.cuda.Stream() for _ in range(2)]
     torch.cuda.synchronize()
     outs = []
-    for _ in range(20):
+    for _ in range(rounds):
         for stream, one in zip(streams, (few, many), strict=True):
             with torch.cuda.stream(stream):
                 outs.append((one, paged_attention(**given[one])))

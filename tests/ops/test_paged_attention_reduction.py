@@ -134,6 +134,7 @@ def runs(variant):
     return (
         of(variant, seq_lens=(300, 1, 129, 0, 500), sliding_window=300, sinks=True),
         of(variant, seq_lens=(34 * 128 + 5,), num_heads=heads, num_kv_heads=1, head_size=128, sinks=True),
+        of(variant, seq_lens=(0, 5)),
     )
 
 

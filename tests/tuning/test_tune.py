@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy
@@ -16,7 +17,7 @@ from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
-from workbench.tuning.measure import poison
+from workbench.tuning.measure import renew
 from workbench.tuning.search import budget_of
 
 
@@ -90,8 +91,6 @@ def test_what_fits_no_multiprocessor_is_a_launch_error_although_the_simulator_wo
 
 
 def _too_big():
-    from types import SimpleNamespace
-
     from workbench.toolchain.occupancy import occupancy
 
     figures = {"registers": 32, "spill_bytes": 0, "stack_bytes": 0, "static_shared_bytes": 10**6, "key": "0"}
@@ -141,9 +140,9 @@ def test_outputs_are_poisoned_and_inputs_renewed_after_a_failure():
     assert tensors.out.isnan().all()
     inputs.forget()
     assert inputs.of(problem) is not tensors
-    whole = torch.zeros(3, dtype=torch.int32)
-    poison(whole)
-    assert (whole == 2**31 - 1).all()
+    whole = SimpleNamespace(out=torch.zeros(3, dtype=torch.int32))
+    renew(whole)
+    assert (whole.out == 2**31 - 1).all()
 
 
 # -- reuse ------------------------------------------------------------------------------------------------------

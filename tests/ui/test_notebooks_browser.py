@@ -1,5 +1,7 @@
 """The notebooks as a reader meets them: JupyterLab in a real browser, every cell run from top to bottom.
 
+In every run those with the most widgets; the others with ``-m long`` (nbval runs all of them anyway).
+
 ``WORKBENCH_SCREENSHOTS=FOLDER`` keeps a picture of each, to be looked at.
 """
 
@@ -12,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, wait_for_kernel
+from sampling import long_if
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+IN_EVERY_RUN = ("05_inside_the_kernel", "09_autotuning")
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
 
@@ -61,7 +65,7 @@ def browser(lab):
         yield page, requests
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", [long_if(path.stem not in IN_EVERY_RUN, path, id=path.stem) for path in NOTEBOOKS])
 def test_every_cell_runs(browser, notebook):
     page, requests = browser
     failures = []

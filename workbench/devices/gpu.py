@@ -307,6 +307,13 @@ class Gpu:
         with self._variable(kernel, symbol) as (place, _):
             self._driver.memcpy_htod(place, content)
 
+    def copy_variable(self, kernel: CompiledKernel, symbol: str, tensor: Any) -> None:
+        """Copy a contiguous CUDA tensor of its size into a device variable, in the order of torch's current stream."""
+        index = self._index_of(tensor)
+        with self._lock, self._context(index), self._driver_errors(kernel), self._stream(index) as stream:
+            place, size = self._module(kernel, index).get_global(symbol)
+            self._driver.memcpy_dtod_async(place, tensor.data_ptr(), size, stream)
+
     def reset_variables(self, kernel: CompiledKernel) -> None:
         """Give every variable of the kernel's program its initial value: the next launch loads it anew."""
         with self._lock:

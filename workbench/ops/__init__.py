@@ -6,10 +6,11 @@ with ``from workbench.ops.paged_attention import ...``.
 
 from __future__ import annotations
 
+import importlib.metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from workbench.errors import UnknownNameError
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
 from workbench.ops.copy_blocks import OP as COPY_BLOCKS
@@ -18,6 +19,7 @@ from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
 from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
+from workbench.ops.tuned import forget
 from workbench.ops.variant import Case, Config, Variant
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ __all__ = [
     "gather_cache",
     "get",
     "paged_attention",
+    "register",
     "reshape_and_cache",
     "swap_blocks",
     "variant",
@@ -63,29 +66,54 @@ __all__ = [
 ]
 
 
-def get(op: str) -> Op:
-    """The op of that name.
+_OWN: dict[str, Op] = {}
+"""Those that this process has declared with `wb.op`, by name; the latest of a name."""
+
+ENTRY_POINTS = "workbench.ops"
+"""The group of entry points by which an installed package offers its ops, ``softmax = "my_package.ops:softmax"``."""
+
+
+def get(op: str | Op) -> Op:
+    """The op of that name: of the workbench, of this process, or of an installed package; an op itself as it is.
 
     Raises:
         UnknownNameError: there is none; lists the ones there are.
     """
-    if op not in OPS:
-        raise UnknownNameError("op", repr(op), ", ".join(OPS), "An op is a folder in workbench/ops.")
-    return OPS[op]
+    if isinstance(op, Op):
+        return op
+    found = OPS.get(op) or _OWN.get(op) if isinstance(op, str) else None
+    if found is None:
+        offered = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+        if op not in offered:
+            remedy = "One of your own is declared with @workbench.op; from a terminal it is FILE.py:NAME."
+            raise UnknownNameError("op", repr(op), ", ".join([*OPS, *_OWN, *offered]), remedy)
+        found = offered[op].load()
+    return found
 
 
-def variants(op: str) -> tuple[Variant, ...]:
+def register(op: Op) -> Op:
+    """Make an op known by its name, in place of an older one. ArgumentError for that of a built-in op."""
+    if op.name in OPS:
+        raise ArgumentError(
+            "name", repr(op.name), "a name that no built-in op has", 'Choose another: @wb.op(name="...").'
+        )
+    _OWN[op.name] = op
+    forget()
+    return op
+
+
+def variants(op: str | Op) -> tuple[Variant, ...]:
     """Every implementation of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
     return get(op).variants
 
 
-def variant(op: str, name: str) -> Variant:
+def variant(op: str | Op, name: str) -> Variant:
     """The implementation of that name; `UnknownNameError` lists the ones there are."""
     return get(op).variant(name)
 
 
 def compile(
-    op: str,
+    op: str | Op,
     *,
     variant: str | Variant,
     config: Config | None = None,
@@ -95,7 +123,7 @@ def compile(
     """Compile one variant of an op, without running it.
 
     Args:
-        op: its name.
+        op: its name, or the op.
         variant: name or value of a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
         case: name or value of the case to compile for; default: the op's quick one.

@@ -39,7 +39,7 @@ def choose(
     if variant in ("auto", "tuned"):
         if config is not None:
             raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
-        found = None if variant == "auto" and device == "sim" else lookup(op.name, None, problem, device)
+        found = None if variant == "auto" and device == "sim" else lookup(op, None, problem, device)
         if found is not None:
             return op.variant(found.variant), dict(found.config)
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
@@ -54,7 +54,7 @@ def choose(
     if lacking:
         raise ArgumentError("variant", f"{variant!r}, which lacks {lacking}", able, "Name one of them as variant=.")
     if config is None:
-        found = lookup(op.name, variant, problem, device)
+        found = lookup(op, variant, problem, device)
         config = chosen.default_config(problem) if found is None else found.config
     chosen.check(config, problem)
     return chosen, dict(config)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from workbench.errors import UnknownNameError
 from workbench.ops.values import Case
 from workbench.ops.variant import Variant
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Op:
     """One operation: its variants in teaching order, its cases (the first is the quick one), and what users call."""
 
     name: str
     variants: tuple[Variant, ...]
-    cases: Mapping[str, Case] = field(hash=False)
+    cases: Mapping[str, Case]
     function: Callable
 
     def variant(self, name: str | Variant) -> Variant:

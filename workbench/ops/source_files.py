@@ -31,9 +31,9 @@ def stamp(path: Path) -> int:
         return hash(read(path))
 
 
-def digest(files: Iterable[Path]) -> str:
-    """Hex digest of the names and contents of some files."""
-    total = hashlib.sha256()
+def digest(files: Iterable[Path], stated: str = "") -> str:
+    """Hex digest of the names and contents of some files, and of what was declared beside them."""
+    total = hashlib.sha256(stated.encode())
     for name, content in sorted((path.name.encode(), read(path).encode()) for path in files):
         total.update(b"%d %s %d\n%s" % (len(name), name, len(content), content))
     return total.hexdigest()[:32]

@@ -17,8 +17,8 @@ from workbench.ops.values import Config, Launch
 class CudaStep:
     """One more kernel of a variant's .cu file, compiled with the variant's macros."""
 
-    kernel: str
-    """The name of the ``extern "C"`` kernel, or a C++ name expression."""
+    kernel: str | Callable[[Config, Any], str]
+    """The name of the ``extern "C"`` kernel, or a C++ name expression, which may depend on (config, problem)."""
     resources: Callable[[Config, Any], tuple[int, int]]
     """(config, problem) -> (threads per block, dynamic shared memory in bytes)."""
     launcher: Callable[[Config, Any, Any], Launch]

@@ -17,7 +17,6 @@ predicted for the GPU in the table's name.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -388,12 +387,7 @@ def _source_hash(tables: _Tables, variant: Variant) -> str:
     return tables.hashes[variant]
 
 
-@functools.cache
-def _op_named(name: str) -> Op:
+def _op(op: str | Op) -> Op:
     from workbench import ops
 
-    return ops.get(name)
-
-
-def _op(op: str | Op) -> Op:
-    return _op_named(op) if isinstance(op, str) else op
+    return ops.get(op)

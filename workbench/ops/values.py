@@ -55,14 +55,19 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed."""
+    """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed.
+
+    ``place`` says which element that is, where the op knows.
+    """
 
     max_error: float
     bound: float
     ok: bool
+    place: str = ""
 
     def __str__(self) -> str:
-        return f"{'ok' if self.ok else 'WRONG'}: error {self.max_error:.2e}, bound {self.bound:.2e}"
+        text = f"{'ok' if self.ok else 'WRONG'}: error {self.max_error:.2e}, bound {self.bound:.2e}"
+        return f"{text}: {self.place}" if self.place else text
 
 
 class Case(Protocol):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from workbench.ops.compiled_code import CompiledCode
 from workbench.ops.source_files import called_files, digest, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
+from workbench.toolchain.source import Source
 
 __all__ = [
     "Case",
@@ -43,6 +44,11 @@ __all__ = [
     "TritonVariant",
     "Variant",
 ]
+
+
+def values_of(tensors: Any) -> Iterable[object]:
+    """Every tensor and number of a run."""
+    return tensors.values() if hasattr(tensors, "values") else vars(tensors).values()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -186,8 +192,9 @@ class Variant:
 
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
         """
-        with device.current(vars(tensors).values()):
+        with device.current(values_of(tensors)):
             kernels = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
+            self.prepare(kernels, config, problem, tensors, device)
             reports = [
                 device.launch(
                     kernel,
@@ -204,6 +211,9 @@ class Variant:
         from workbench.ptx.joined import joined
 
         return joined(reports)
+
+    def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
+        """What a launch finds on the device beside its arguments: variables of the module. Most have none."""
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """What the machine code depends on beside its source: equal keys, equal code."""
@@ -260,8 +270,8 @@ class TorchVariant(Variant):
 class CudaVariant(Variant):
     """A kernel in a .cu file; a configuration reaches it as macros named as in the search space."""
 
-    kernel: str
-    """The name of the ``extern "C"`` kernel, or a C++ name expression."""
+    kernel: str | Callable[[Config, Any], str]
+    """The name of the ``extern "C"`` kernel, or a C++ name expression, which may depend on (config, problem)."""
     macros: Callable[[Config, Any], Mapping[str, str | int | float]]
     """(config, problem) -> preprocessor macros."""
     resources: Callable[[Config, Any], tuple[int, int]]
@@ -270,6 +280,12 @@ class CudaVariant(Variant):
     """(config, problem, tensors) -> Launch."""
     then: tuple[CudaStep, ...] = ()
     """Kernels of the same file that run after it."""
+    text: Source | None = None
+    """The source, where ``source`` is no file of its own: a string, or a cell of a notebook."""
+    options: Sequence[str] = ()
+    """For the compiler."""
+    include_dirs: Sequence[Path] = ()
+    """Folders of headers beside the source's own and those of the workbench."""
 
     language = "cuda"
 
@@ -279,29 +295,37 @@ class CudaVariant(Variant):
 
         self.check(config, problem)
         steps = (self, *self.then)
+        names = [step.kernel(config, problem) if callable(step.kernel) else step.kernel for step in steps]
         module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
-            self.source,
-            kernels=[step.kernel for step in steps],
+            self.text or self.source,
+            kernels=names,
             arch=arch,
             macros=self.macros(config, problem),
-            include_dirs=(cuda_sources(),),
+            options=self.options,
+            include_dirs=(*self.include_dirs, cuda_sources()),
             machine_code=machine_code,
         )
         compiled = []
-        for step in steps:
+        for step, name in zip(steps, names, strict=True):
             block, shared_bytes = step.resources(config, problem)
             launch = module.for_launch(threads_per_block=block, dynamic_shared_bytes=shared_bytes)
-            compiled.append(launch[step.kernel])
+            compiled.append(launch[name])
         return tuple(compiled)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """The macros and the block sizes."""
-        blocks = (step.resources(config, problem)[0] for step in (self, *self.then))
-        return (*sorted(self.macros(config, problem).items()), *blocks)
+        """The macros, the names of templates and the block sizes."""
+        steps = (self, *self.then)
+        names = (step.kernel(config, problem) for step in steps if callable(step.kernel))
+        blocks = (step.resources(config, problem) for step in steps)
+        return (*sorted(self.macros(config, problem).items()), *names, *blocks)
 
     @property
     def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
         return (self.launcher, *(step.launcher for step in self.then))
+
+
+TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
+"""What Triton compiles with where a configuration does not say."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -347,7 +371,7 @@ class TritonVariant(Variant):
             signature=self.signature,
             constexprs=self.constexprs,
             launcher=self.launcher,
-            options=lambda config, problem: {name: config[name] for name in ("num_warps", "num_stages")},
+            options=lambda config, problem: {name: config.get(name, usual) for name, usual in TRITON_OPTIONS.items()},
         )
         return (first, *self.then)
 
@@ -371,7 +395,7 @@ class TritonVariant(Variant):
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
         if device.name == "cuda":
-            with device.current(vars(tensors).values()):
+            with device.current(values_of(tensors)):
                 return self.jit(config, problem, tensors)
         return super().run(config, problem, tensors, device, **launch_options)
 
@@ -379,6 +403,7 @@ class TritonVariant(Variant):
         """Run through Triton's own launcher: the JIT on a GPU, or the interpreter under ``TRITON_INTERPRET=1``."""
         self.check(config, problem)
         for step, launch in zip(self._steps, self.launches(config, problem, tensors), strict=True):
-            step.function[launch.grid](
-                *launch.arguments, **step.constexprs(config, problem), **step.options(config, problem)
-            )
+            constexprs = dict(step.constexprs(config, problem))
+            names = (name for name in step.function.arg_names if name not in constexprs)
+            arguments = dict(zip(names, launch.arguments, strict=True)) | constexprs
+            step.function[launch.grid](**arguments, **step.options(config, problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import linecache
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,13 @@ class Source:
     name: str
     label: str
     folder: Path | None
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """In another process a cell has no text, and text of the home of the first one no file: keep it as theirs."""
+        vars(self).update(state)
+        if not Path(self.name).is_file():
+            lines = self.text.splitlines(keepends=True)
+            linecache.cache.setdefault(self.name, (len(self.text), None, lines, self.name))
 
 
 def read_source(source: str | Path | Source) -> Source:
@@ -68,6 +76,12 @@ def _kept(text: str) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)  # another process may be reading it
     return path
+
+
+def included_files(source: Source, include_dirs: Iterable[str | Path]) -> tuple[Path, ...]:
+    """The headers that a source reaches through ``#include`` in its own folder and in these."""
+    closure = include_closure(source, [Path(folder) for folder in include_dirs], (), {})
+    return tuple(Path(name) for name in closure.digests if not name.startswith("absent: "))
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,9 @@ def op_of(op: str | Op) -> Op:
     """The op, which may be named."""
     from workbench import ops
 
-    if isinstance(op, str):
-        return ops.get(op)
-    if not isinstance(op, Op):
+    if not isinstance(op, str | Op):
         raise ArgumentError("op", type(op).__name__, f"a name ({', '.join(ops.OPS)}) or an Op", "Name one of these.")
-    return op
+    return ops.get(op)
 
 
 def cases_of(op: Op, cases: object) -> tuple:

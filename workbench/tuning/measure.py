@@ -91,7 +91,7 @@ class Inputs:
                 self._made.popitem(last=False)
         self._made.move_to_end(problem)
         tensors = self._made[problem]
-        poison(tensors.out)
+        renew(tensors)
         return tensors
 
     def forget(self) -> None:
@@ -131,11 +131,18 @@ def available_bytes(where: str) -> float:
     return math.inf
 
 
-def poison(out) -> None:
-    """Fill an output with NaN (or the largest integer), so that what a kernel does not write is noticed."""
+def renew(tensors) -> None:
+    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
+
+    Tensors that know more, such as what a run writes in place, do it themselves.
+    """
     import torch
 
-    out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).max)
+    if hasattr(tensors, "renew"):
+        tensors.renew()
+    else:
+        out = tensors.out
+        out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).max)
 
 
 @dataclass(frozen=True)
@@ -280,6 +287,7 @@ def _checked(trial: Trial, case, tensors) -> Trial:
 
         forget()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
+    message += f": {check.place}" if message and check.place else ""
     return replace(
         trial,
         outcome="ok" if check.ok else "wrong_result",
@@ -291,11 +299,14 @@ def _checked(trial: Trial, case, tensors) -> Trial:
 
 def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
-    poison(tensors.out)
+    renew(tensors)
     before = clock.look(prepared)
     samples = take_samples(clock, prepared)
     after = clock.look(prepared)
     # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
+    if getattr(tensors, "in_place", ()):  # each run went on from what the one before had left
+        renew(tensors)
+        variant.run(config, problem, tensors, device)
     trial = _checked(trial, case, tensors)
     if not trial.ok:
         return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")

@@ -1,0 +1,122 @@
+"""Named inputs of an own op with a known answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.contract import Contract
+from workbench.ops.own.inputs import Input, check_given, make, recorded
+from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.values import Check, Config
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Inputs described, the sizes that they name, and the seed that draws them."""
+
+    contract: Contract
+    name: str
+    given: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, value in self.given.items():
+            check_given(name, value)
+        missing = [name for name in self.contract.parameters if name not in self.given]
+        if missing:
+            what = f"nothing for {', '.join(missing)}"
+            remedy = f"case({self.name!r}, ..., {missing[0]}=wb.randn(...))"
+            raise ArgumentError(f"case {self.name!r}", what, ", ".join(self.contract.parameters), remedy)
+
+    def __reduce__(self):
+        return Case, (self.contract, self.name, dict(self.given), dict(self.sizes), self.seed)
+
+    @property
+    def label(self) -> str:
+        """The name with its tensors: ``wide x float16[256, 8192]``."""
+        tensors = [f"{name} {value}" for name, value in self._types if isinstance(value, TensorType)]
+        return " ".join([self.name, ", ".join(tensors)]).strip()
+
+    def override(self, **changes) -> Self:
+        """The case with another ``name`` or ``seed``, other sizes or other inputs."""
+        kept = {name: changes.pop(name) for name in ("name", "seed") if name in changes}
+        unknown = [name for name in changes if name not in self.sizes and name not in self.given]
+        if unknown:
+            known = ", ".join(["name", "seed", *self.sizes, *self.given])
+            raise ArgumentError("override", unknown[0], known, "Name one of these.")
+        sizes = {name: changes.get(name, size) for name, size in self.sizes.items()}
+        given = {name: changes.get(name, value) for name, value in self.given.items()}
+        return replace(self, sizes=sizes, given=given, **kept)
+
+    @functools.cached_property
+    def _types(self) -> tuple[tuple[str, Any], ...]:
+        types = []
+        for name, value in self.given.items():
+            if isinstance(value, Input):
+                value = value.type(self.sizes)
+            elif callable(value):
+                value = TensorType.of(make(value, name, self.sizes, self.seed))
+            types.append((name, value))
+        return tuple(sorted(types, key=lambda item: self.contract.parameters.index(item[0])))
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+        """The problem to solve; no configuration changes it."""
+        return Problem(self.contract.name, self._types, self.contract.output_types(self._types), arch)
+
+    def arguments(self) -> dict[str, Any]:
+        """The op's arguments on the CPU, the same values each time."""
+        return {name: make(self.given[name], name, self.sizes, self.seed) for name in self.contract.parameters}
+
+    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+        """Fresh tensors of a run."""
+        moved = {
+            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            for name, value in self.arguments().items()
+        }
+        outputs = {name: kind.empty(device) for name, kind in problem.outputs}
+        tensors = Tensors(moved, outputs, self.contract.in_place)
+        tensors.renew()
+        return tensors
+
+    @functools.cached_property
+    def _answer(self) -> dict[str, torch.Tensor]:
+        return self.contract.answer(self.arguments())
+
+    def reference(self) -> dict[str, torch.Tensor]:
+        """What the reference gives in float64, by the names of the outputs."""
+        return self._answer
+
+    def check(self, out: Mapping[str, torch.Tensor]) -> Check:
+        """The verdict on ``tensors.out``."""
+        return self.contract.check(out, self._answer)
+
+    def minimum_bytes(self, problem: Problem) -> int:
+        """Bytes that must cross memory once: inputs read and outputs written, unless the op says otherwise."""
+        if self.contract.minimum_bytes is not None:
+            return int(self.contract.minimum_bytes(**dict(problem.arguments)))
+        read = sum(kind.nbytes for _, kind in problem.arguments if isinstance(kind, TensorType))
+        written = sum(kind.nbytes for _, kind in problem.outputs)
+        in_place = sum(kind.nbytes for name, kind in problem.arguments if name in self.contract.in_place)
+        return read + written + in_place
+
+    def to_dict(self) -> dict:
+        """What distinguishes it, as plain values: a result holds for the same inputs and the same reference."""
+        return {
+            "op": self.contract.name,
+            "name": self.name,
+            "seed": self.seed,
+            "sizes": dict(self.sizes),
+            "inputs": {name: recorded(value) for name, value in self.given.items()},
+            "reference": self.contract.stated,
+        }
+
+    def __repr__(self) -> str:
+        return f"<case {self.label} of {self.contract.name}>"

@@ -1,0 +1,179 @@
+"""What an own op computes: its reference, the names of its arguments and outputs, and how exact a result must be."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.identity import stated
+from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.values import Check
+
+TOLERANCE: Mapping[str, float] = {
+    "float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26
+}  # fmt: skip
+"""For each dtype of an output: the largest error, relative to an element and to the output's root mean square, that is
+counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """The reference and what a variant owes it.
+
+    Attributes:
+        name: the op's.
+        function: the reference in plain torch; with float64 arguments it gives the known answer.
+        outputs: names of what it returns; None for ``out``, or ``out0``, ``out1``, ...
+        in_place: arguments that it writes.
+        tolerance: a number for every output, or by dtype; over `TOLERANCE`.
+        minimum_bytes: a function of the arguments; None: inputs read once, outputs written once.
+    """
+
+    name: str
+    function: Callable
+    outputs: tuple[str, ...] | None
+    in_place: tuple[str, ...]
+    tolerance: float | Mapping[str, float] | None
+    minimum_bytes: Callable | None
+    _types: dict = field(default_factory=dict, init=False, repr=False)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the arguments, in order."""
+        return tuple(inspect.signature(self.function).parameters)
+
+    @functools.cached_property
+    def stated(self) -> str:
+        """What decides whether a result is right, as text."""
+        return stated((self.function, self.outputs, self.in_place, self.tolerance))
+
+    def __reduce__(self):
+        fields = (self.name, self.function, self.outputs, self.in_place, self.tolerance, self.minimum_bytes)
+        return Contract, fields
+
+    # -- outputs ------------------------------------------------------------------------------------------------
+
+    def output_types(self, arguments: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, TensorType], ...]:
+        """Name and type of each output, for the arguments' types; torch finds it without computing.
+
+        Raises ArgumentError for a reference that returns no tensor, or whose shapes depend on values.
+        """
+        if arguments not in self._types:
+            self._types[arguments] = self._find_types(dict(arguments))
+        return self._types[arguments]
+
+    def _find_types(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, TensorType], ...]:
+        given = {n: v.empty("meta") if isinstance(v, TensorType) else v for n, v in arguments.items()}
+        try:
+            returned = self._returned(self.function(**given))
+        except ArgumentError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            allowed = "plain torch whose shapes follow from those of its arguments"
+            got = ", ".join(f"{name}: {value}" for name, value in arguments.items())
+            raise ArgumentError(f"reference of {self.name}", f"{what} (for {got})", allowed, "Correct it.") from error
+        return tuple(
+            (name, TensorType.contiguous(str(one.dtype).removeprefix("torch."), tuple(one.shape)))
+            for name, one in zip(self._names(len(returned)), returned, strict=True)
+        )
+
+    def _returned(self, value: Any) -> tuple[torch.Tensor, ...]:
+        if value is None and self.in_place:
+            return ()
+        several = tuple(value) if isinstance(value, tuple | list) else (value,)
+        if not several or not all(isinstance(one, torch.Tensor) for one in several):
+            got = "nothing" if value is None else type(value).__name__
+            remedy = 'Return the result; or name what it writes, @wb.op(in_place=("x",)).'
+            raise ArgumentError(f"reference of {self.name}", f"returns {got}", "a tensor or a tuple of tensors", remedy)
+        return several
+
+    def _names(self, count: int) -> tuple[str, ...]:
+        if self.outputs is not None:
+            if len(self.outputs) != count:
+                what = f"{len(self.outputs)} names, {', '.join(self.outputs)}"
+                remedy = f"The reference returns {count}."
+                raise ArgumentError(f"outputs of {self.name}", what, f"{count} names", remedy)
+            return self.outputs
+        return ("out",) if count == 1 else tuple(f"out{index}" for index in range(count))
+
+    # -- the answer ---------------------------------------------------------------------------------------------
+
+    def answer(self, arguments: Mapping[str, Any], *, exact: bool = True) -> dict[str, torch.Tensor]:
+        """What the reference gives, by name: its outputs, then the arguments that it writes. ``exact``: in float64."""
+        given = {name: _wide(value) if exact else _copied(value) for name, value in arguments.items()}
+        returned = self._returned(self.function(**given))
+        found = dict(zip(self._names(len(returned)), returned, strict=True))
+        return {name: one.detach() for name, one in (found | {name: given[name] for name in self.in_place}).items()}
+
+    def check(self, found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> Check:
+        """Judge outputs by name; the verdict is that of the worst one, and says where it is worst.
+
+        An element may be wrong by its tolerance times its own size and the root mean square of the output. Where the
+        reference has NaN or infinity, so must the output.
+        """
+        checks = [self._check_one(name, found[name], wanted) for name, wanted in expected.items()]
+        return max(checks, key=lambda check: (not check.ok, check.max_error / check.bound if check.bound else 0.0))
+
+    def tolerance_of(self, dtype: str) -> float:
+        """The relative error that is allowed in an output of a dtype."""
+        if isinstance(self.tolerance, Mapping):
+            return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
+        return TOLERANCE.get(dtype, 0.0) if self.tolerance is None else self.tolerance
+
+    def _check_one(self, name: str, got: torch.Tensor, wanted: torch.Tensor) -> Check:
+        if tuple(got.shape) != tuple(wanted.shape):
+            raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
+        dtype = str(got.dtype).removeprefix("torch.")
+        got, wanted = got.detach().cpu().double(), wanted.double()
+        finite = wanted.isfinite()
+        size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
+        bound = self.tolerance_of(dtype) * (wanted.abs().nan_to_num(0.0, 0.0, 0.0) + size)
+        error = (got - wanted).abs()
+        same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
+        error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
+        if error.numel() == 0:
+            return Check(0.0, 0.0, True)
+        worst = int(torch.where(error <= bound, error / bound.clamp_min(1e-300), math.inf + error).argmax())
+        wrong = error.flatten() > bound.flatten()
+        if bool(wrong.any()):  # the largest error among the wrong ones
+            worst = int(torch.where(wrong, error.flatten(), -1.0).argmax())
+        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(worst), wanted.shape))
+        values = f"{name}[{place}] is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
+        count = int(wrong.sum())
+        where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
+        return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where)
+
+
+def _wide(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    return value.to(torch.float64) if value.is_floating_point() else value.clone()
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def check_reference(function: Any, in_place: Sequence[str]) -> None:
+    """Raise ArgumentError for what cannot be a reference."""
+    if not inspect.isfunction(function):
+        remedy = "Decorate the function itself: @wb.op above def."
+        raise ArgumentError("wb.op", type(function).__name__, "a Python function", remedy)
+    parameters = inspect.signature(function).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            remedy = "Name each of them: kernels take so many and no more."
+            raise ArgumentError(f"reference {function.__name__}", f"*{parameter.name}", "named arguments", remedy)
+    for name in in_place:
+        if name not in parameters:
+            remedy = "Name what the reference writes."
+            raise ArgumentError("in_place", repr(name), ", ".join(parameters), remedy)

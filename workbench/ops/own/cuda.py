@@ -1,0 +1,319 @@
+"""A variant of an own op in CUDA C++, from text, a file, or a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.argument_types import declared_value
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.home import cuda_sources
+from workbench.module_variables import Variables
+from workbench.ops.own.contract import Contract
+from workbench.ops.own.expressions import Expression
+from workbench.ops.own.identity import stated
+from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.source_files import digest
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Launch
+from workbench.ops.variant import CudaVariant
+from workbench.toolchain.c_types import c_type
+from workbench.toolchain.source import Declaration, Source, declared_kernels, included_files, read_source
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnCuda(CudaVariant):
+    """A `CudaVariant` that was declared by expressions."""
+
+    declared: Declared
+    stated: str
+    constants: Mapping[str, Expression]
+    _held: dict[tuple, Variables] = field(default_factory=dict, init=False, repr=False)
+    _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def unit(self) -> Source:
+        """The translation unit; a file as it is now."""
+        return self.text or read_source(self.source)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The source and every header of one's own that it includes."""
+        return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))
+
+    @property
+    def source_hash(self) -> str:
+        """Hex digest of the source, its headers and the declaration."""
+        return digest(self.files, self.stated)
+
+    def default_config(self, problem: Problem) -> dict:
+        """The declared default, else the first legal configuration."""
+        return self.declared.default_of(self, problem)
+
+    def prepare(self, kernels: tuple, config: Config, problem: Problem, tensors: Tensors, device: Any) -> None:
+        """Write the constants."""
+        if self.constants:
+            names, variables = self.declared.names(config, problem), self._variables(kernels, config, problem, device)
+            for name, expression in self.constants.items():
+                if name not in variables:
+                    known = ", ".join(variables) or "none"
+                    remedy = "The kernel has these in constant or device memory, and uses them."
+                    raise UnknownNameError("constants", repr(name), known, remedy)
+                value = argument_value(expression, names, tensors, ())
+                if value is not self._written.get(name):  # a tensor of this run, or other numbers than last time
+                    variables[name].set(value)
+                self._written[name] = None if hasattr(value, "data_ptr") else value
+
+    def _variables(self, kernels: tuple, config: Config, problem: Problem, device: Any) -> Variables:
+        """Those of the kernels; held, because on the simulator they live no longer than that."""
+        key = (device.name, *(kernel.key for kernel in kernels))
+        if key not in self._held:
+            self._held.clear()
+            self._written.clear()
+            self._held[key] = Variables(device, self.unit.text, self.macros(config, problem))
+            for kernel in kernels:
+                self._held[key].add(kernel)
+        return self._held[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One kernel of several that run in a row, in the order of the declaration; see `Op.cuda` and `Op.triton`."""
+
+    kernel: Any
+    grid: Any
+    block: Any = None
+    args: Any = None
+    shared_bytes: Any = 0
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def step(kernel, *, grid, block=None, args=None, shared_bytes=0, constexprs=None, **options) -> Step:
+    """A further kernel of a variant: a name in the same CUDA source, or a ``@triton.jit`` function.
+
+    ``options`` of Triton's are ``num_warps`` and ``num_stages``; the rest is as in the variant's own declaration.
+    """
+    return Step(kernel, grid, block, args, shared_bytes, constexprs or {}, options)
+
+
+def cuda_variant(
+    contract: Contract,
+    source: Any,
+    *,
+    kernel: str | None,
+    name: str | None,
+    tune: Mapping[str, Sequence],
+    where: Sequence,
+    sizes: Any,
+    grid: Any,
+    block: Any,
+    args: Any,
+    shared_bytes: Any,
+    macros: Mapping[str, Any],
+    constants: Mapping[str, Any],
+    workspace: Mapping[str, Any],
+    then: Sequence[Step],
+    default: Mapping[str, Any] | None,
+    options: Sequence[str],
+    include_dirs: Sequence[str | Path],
+    idea: str,
+) -> OwnCuda:
+    """The variant; see `Op.cuda` for what it is declared by."""
+    unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs)
+    macros = {**given_macros, **macros}
+    steps = (Step(kernel, grid, block, args, shared_bytes), *then)
+    for index, one in enumerate(steps):
+        if one.block is None:
+            remedy = 'block="NUM_THREADS"'
+            raise ArgumentError(
+                "block" if index == 0 else f"then[{index - 1}].block", None, "threads per block", remedy
+            )
+    plain = {name: value for name, value in macros.items() if not isinstance(value, str) or not value.isidentifier()}
+    known = declared_kernels(unit.text, plain)
+    if kernel is None:
+        kernel = _only_kernel(unit, known)
+        steps = (Step(kernel, grid, block, args, shared_bytes), *then)
+    name = name or _base(kernel)
+    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
+    parts = [_Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
+    macro_expressions = {key: _macro(key, value) for key, value in macros.items()}
+    constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
+    read = set().union(*(part.names for part in parts))
+    for expression in (*macro_expressions.values(), *constant_expressions.values()):
+        read |= set(expression.names)
+    headers = "\n".join(
+        path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))
+    )
+    check_used(f"{contract.name}/{name}", declared.space, unit.text + headers, read, ())
+
+    def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
+        names = declared.names(config, problem)
+        found = {key: _macro_value(config[key]) for key in declared.space}
+        return found | {key: _macro_value(one(names)) for key, one in macro_expressions.items()}
+
+    first, *rest = (part.cuda_step(declared, macros_of) for part in parts)
+    statement = stated(
+        (
+            [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps],
+            dict(macros),
+            dict(constants),
+            tuple(options),
+        )
+    )
+    return OwnCuda(
+        op=contract.name,
+        name=name,
+        idea=idea or f"{contract.name} in CUDA C++",
+        space=declared.space,
+        restrictions=declared.restrictions(),
+        layouts=("any",),
+        dtypes=AnyDtype(),
+        source=Path(unit.name),
+        text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
+        defaults=lambda problem: {},
+        workspace=declared.make_workspace if declared.workspace else None,
+        kernel=first.kernel,
+        macros=macros_of,
+        resources=first.resources,
+        launcher=first.launcher,
+        then=tuple(rest),
+        options=tuple(options),
+        include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
+        declared=declared,
+        stated=declared.stated + statement,
+        constants=constant_expressions,
+    )
+
+
+class AnyDtype(tuple):
+    """Every dtype: an own op's kernels are told by their tensors."""
+
+    def __contains__(self, dtype: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One kernel of the variant, with its launch as expressions."""
+
+    kernel: str
+    declaration: Declaration
+    grid: Shape
+    block: Shape
+    arguments: tuple[tuple[str, Expression], ...]
+    shared_bytes: Expression
+
+    @classmethod
+    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> _Part:
+        declaration = known.get(_base(one.kernel))
+        if declaration is None:
+            listed = ", ".join(known) or "none"
+            raise UnknownNameError(f"{prefix}kernel", repr(one.kernel), listed, f"{unit.label} defines these.")
+        return cls(
+            one.kernel,
+            declaration,
+            Shape.of(f"{prefix}grid", one.grid),
+            Shape.of(f"{prefix}block", one.block),
+            arguments_for(one.kernel, declaration.parameters, one.args, f"{prefix}args"),
+            Expression.of(f"{prefix}shared_bytes", one.shared_bytes),
+        )
+
+    @property
+    def names(self) -> set[str]:
+        read = {name for _, expression in self.arguments for name in expression.names}
+        return read | self.grid.names | self.block.names | set(self.shared_bytes.names)
+
+    def cuda_step(self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]]) -> CudaStep:
+        """The step, whose launch is computed from the declaration."""
+
+        def resources(config: Config, problem: Problem) -> tuple[int, int]:
+            names = declared.names(config, problem)
+            threads = 1
+            for size in self.block(names):
+                threads *= size
+            return threads, int(self.shared_bytes(names))
+
+        def launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+            names = declared.names(config, problem)
+            values = []
+            for index, (parameter, expression) in enumerate(self.arguments):
+                value = argument_value(expression, names, tensors, declared.workspace)
+                types = self.declaration.types
+                kind = c_type(types[index], macros(config, problem)) if types else None
+                values.append(declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, value))
+            return Launch(
+                grid=self.grid(names),
+                block=self.block(names),
+                arguments=tuple(values),
+                shared_bytes=int(self.shared_bytes(names)),
+            )
+
+        template = "<" in self.kernel
+        kernel = (
+            (lambda config, problem: _instance(self.kernel, declared.names(config, problem)))
+            if template
+            else self.kernel
+        )
+        return CudaStep(kernel=kernel, resources=resources, launcher=launch)
+
+
+def _instance(kernel: str, names: Mapping[str, Any]) -> str:
+    """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
+    base, _, inside = kernel.partition("<")
+    arguments = []
+    for text in _split(inside.rpartition(">")[0]):
+        try:
+            arguments.append(_macro_value(Expression.of("kernel", text)(names)))
+        except ArgumentError:
+            arguments.append(text.strip())
+    return f"{base}<{', '.join(map(str, arguments))}>"
+
+
+def _split(text: str) -> list[str]:
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character in "<([") - (character in ">)]")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return pieces
+
+
+def _base(kernel: str) -> str:
+    return kernel.split("<")[0].split("::")[-1].strip()
+
+
+def _macro(name: str, value: Any) -> Expression:
+    return Expression.of(f"macros[{name!r}]", value)
+
+
+def _macro_value(value: Any) -> str | int | float:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _only_kernel(unit: Source, known: Mapping[str, Declaration]) -> str:
+    if len(known) != 1:
+        what = f"{len(known)} kernels in {unit.label}" + (f": {', '.join(known)}" if known else "")
+        raise ArgumentError("kernel", what, "one kernel", "Name it: kernel=..." if known else "Declare it __global__.")
+    return next(iter(known))
+
+
+def _source_of(source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence) -> tuple:
+    """The translation unit of text, a path, or a module or kernel of ``load_cuda``, with what that was loaded with."""
+    from workbench.loading import Kernel, Module, loaded_from
+
+    if isinstance(source, Kernel):
+        kernel, source = kernel or source.__name__, source.module
+    if isinstance(source, Module):
+        unit, settings = loaded_from(source)
+        folders = (*settings["include_dirs"], *include_dirs)
+        return unit, kernel, settings["macros"], (*settings["options"], *options), folders
+    if not isinstance(source, str | Path | Source):
+        allowed = "CUDA C++ text, the path of a .cu file, or a %%cuda cell's module"
+        raise ArgumentError("source", type(source).__name__, allowed, "Pass one of these.")
+    return read_source(source), kernel, {}, tuple(options), tuple(include_dirs)

@@ -1,0 +1,148 @@
+"""What a declaration says about a launch: numbers, expressions as text, and functions of named values.
+
+``"cdiv(cols, BLOCK)"``, ``lambda cols, BLOCK: -(-cols // BLOCK)`` and ``4`` are three ways to say a grid. The names are
+the tunables, the named sizes, the op's arguments (described, see `TensorType`) and its outputs; beside them expressions
+have the functions of `FUNCTIONS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.identity import stated
+
+_CPP_NAMES = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
+_CPP_NAMES |= {"float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2", "uint8": "unsigned char"}
+_CPP_NAMES |= {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
+
+
+def _ctype(value: Any) -> str:
+    dtype = getattr(value, "dtype", value)
+    return _CPP_NAMES[str(dtype)]
+
+
+def _cdiv(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _next_power_of_2(number: int) -> int:
+    return 1 << max(int(number) - 1, 0).bit_length()
+
+
+FUNCTIONS: Mapping[str, Callable] = {
+    "abs": abs, "bool": bool, "ceil": math.ceil, "cdiv": _cdiv, "ctype": _ctype, "float": float, "int": int,
+    "len": len, "log2": math.log2, "max": max, "min": min, "next_power_of_2": _next_power_of_2, "prod": math.prod,
+    "round": round, "sqrt": math.sqrt, "sum": sum,
+}  # fmt: skip
+"""What an expression may call; ``ctype(x)`` is the C++ name of a tensor's elements, ``cdiv`` divides rounding up."""
+
+_NODES = (
+    ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Attribute,
+    ast.Subscript, ast.Slice, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.expr_context, ast.boolop, ast.operator,
+    ast.unaryop, ast.cmpop,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A number, an expression or a function, and the names that it reads."""
+
+    where: str
+    """The argument of the declaration, for messages: ``"where[0]"``."""
+    given: Any
+    names: tuple[str, ...]
+    _compute: Callable[[Mapping[str, Any]], Any]
+
+    @classmethod
+    def of(cls, where: str, given: Any) -> Expression:
+        """Understand what was given. Raises ArgumentError for text that is no expression, and for other things."""
+        if isinstance(given, Expression):
+            return given
+        if isinstance(given, str):
+            return cls(where, given, *_parsed(where, given))
+        if callable(given):
+            parameters = tuple(inspect.signature(given).parameters)
+            return cls(where, given, parameters, lambda names: given(**{name: names[name] for name in parameters}))
+        if given is None or isinstance(given, bool | int | float):
+            return cls(where, given, (), lambda names: given)
+        remedy = 'Write it as text, such as "cdiv(cols, BLOCK)", or as a function of the names.'
+        raise ArgumentError(where, repr(given), "a number, an expression or a function", remedy)
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is one name and nothing else: the argument or output of that name is passed as such."""
+        return isinstance(self.given, str) and self.names == (self.given.strip(),)
+
+    @property
+    def text(self) -> str:
+        """What was written, of a function its source."""
+        return self.given if isinstance(self.given, str) else stated(self.given)
+
+    def check_names(self, known: Iterable[str]) -> None:
+        """Raise ArgumentError for a name that nothing has."""
+        known = list(known)
+        for name in self.names:
+            if name not in known:
+                raise ArgumentError(
+                    self.where, f"{self.text!r}, which names {name!r}", ", ".join(known), "Correct the name."
+                )
+
+    def __call__(self, names: Mapping[str, Any]) -> Any:
+        """The value. Raises ArgumentError, with the expression, for what cannot be computed."""
+        try:
+            return self._compute(names)
+        except KeyError as error:
+            missing = error.args[0] if error.args else "?"
+            known = ", ".join(names) if isinstance(names, Names) else "the names of the declaration"
+            raise ArgumentError(
+                self.where, f"{self.text!r}, which names {missing!r}", known, "Correct the name."
+            ) from error
+        except ArgumentError:
+            raise
+        except Exception as error:
+            what = f"{self.text!r}: {type(error).__name__}: {error}"
+            raise ArgumentError(self.where, what, "an expression that has a value", "Correct it.") from error
+
+
+def _parsed(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError as error:
+        raise ArgumentError(where, repr(text), f"a Python expression ({error.msg})", "Correct it.") from error
+    for node in ast.walk(tree):
+        private = isinstance(node, ast.Attribute) and node.attr.startswith("_")
+        if private or not isinstance(node, _NODES):
+            what = f"{text!r}, which has {type(node).__name__}"
+            raise ArgumentError(where, what, "arithmetic, comparisons, attributes and calls", "Write a function.")
+    code = compile(tree, f"<{where}>", "eval")
+    found = dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    names = tuple(name for name in found if name not in FUNCTIONS)
+    surroundings = {"__builtins__": {}, **FUNCTIONS}
+    return names, lambda values: eval(code, surroundings, {name: values[name] for name in names})
+
+
+class Names(Mapping[str, Any]):
+    """The values of all names of one launch: tunables before sizes before arguments and outputs.
+
+    A tunable is read from the configuration only when it is asked for: a space finds out that way which ones a rule
+    looks at.
+    """
+
+    def __init__(self, config: Mapping[str, Any], tunables: Iterable[str], fixed: Mapping[str, Any]):
+        self._config, self._tunables, self._fixed = config, tuple(tunables), fixed
+
+    def __getitem__(self, name: str) -> Any:
+        return self._config[name] if name in self._tunables else self._fixed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tunables
+        yield from (name for name in self._fixed if name not in self._tunables)
+
+    def __len__(self) -> int:
+        return len({*self._tunables, *self._fixed})

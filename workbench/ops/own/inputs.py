@@ -1,0 +1,133 @@
+"""Inputs of a case, described: which tensor a seed makes, the same on every machine.
+
+``wb.randn(64, "cols", dtype="float16")``: a size is a number, the name of one of the case's sizes, or an expression of
+them. What none of these can make (a permutation, a table of pages) comes from a function of the case's sizes and
+``generator``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.expressions import Expression
+from workbench.ops.own.identity import stated
+from workbench.ops.own.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor of a case: how its elements are drawn, its shape, its dtype."""
+
+    kind: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    bounds: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        for index, size in enumerate(self.shape):
+            if not isinstance(size, int | str) or isinstance(size, bool) or (isinstance(size, int) and size < 0):
+                remedy = f'wb.{self.kind}(64, "cols") has 64 rows of as many elements as the case\'s size cols.'
+                raise ArgumentError(f"{self.kind}() shape[{index}]", repr(size), "a number or a size's name", remedy)
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
+            allowed = "float16, bfloat16, float32, float64, float8_e4m3fn, int8 to int64, uint8, bool"
+            raise ArgumentError(f"{self.kind}() dtype", repr(self.dtype), allowed, "Name one of torch's dtypes.")
+
+    def type(self, sizes: Mapping[str, int]) -> TensorType:
+        """dtype and shape, before it is made."""
+        shape = tuple(Expression.of(f"{self.kind}() shape", size)(sizes) for size in self.shape)
+        return TensorType.contiguous(self.dtype, shape)
+
+    def make(self, sizes: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
+        """A new tensor on the CPU."""
+        shape, dtype = self.type(sizes).shape, getattr(torch, self.dtype)
+        if self.kind == "full":
+            return torch.full(shape, self.bounds[0], dtype=torch.float64).to(dtype)
+        if self.kind == "randint":
+            low, high = map(int, self.bounds)
+            return torch.randint(low, high, shape, generator=generator).to(dtype)
+        if self.kind == "rand":
+            low, high = self.bounds
+            return (torch.rand(shape, generator=generator, dtype=torch.float32) * (high - low) + low).to(dtype)
+        mean, deviation = self.bounds
+        return (torch.randn(shape, generator=generator, dtype=torch.float32) * deviation + mean).to(dtype)
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store."""
+        return {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype, "bounds": list(self.bounds)}
+
+    def __repr__(self) -> str:
+        bounds = "".join(f", {bound:g}" for bound in self.bounds)
+        return f"{self.kind}({', '.join(map(str, self.shape))}{bounds}, dtype={self.dtype!r})"
+
+
+def _name_of(dtype: str | torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def randn(*shape: int | str, dtype: str | torch.dtype = "float32", mean: float = 0.0, std: float = 1.0) -> Input:
+    """Normally distributed elements, drawn in float32 and rounded to ``dtype``."""
+    return Input("randn", shape, _name_of(dtype), (mean, std))
+
+
+def rand(*shape: int | str, dtype: str | torch.dtype = "float32", low: float = 0.0, high: float = 1.0) -> Input:
+    """Elements spread evenly over ``low`` to ``high``, drawn in float32 and rounded to ``dtype``."""
+    return Input("rand", shape, _name_of(dtype), (low, high))
+
+
+def randint(low: int, high: int, *shape: int | str, dtype: str | torch.dtype = "int32") -> Input:
+    """Whole numbers from ``low`` to ``high - 1``."""
+    return Input("randint", shape, _name_of(dtype), (low, high))
+
+
+def full(value: float, *shape: int | str, dtype: str | torch.dtype = "float32") -> Input:
+    """The same number everywhere."""
+    return Input("full", shape, _name_of(dtype), (value,))
+
+
+def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
+    """The value of one input of a case: a tensor drawn with a seed of its own, what a function made, or a number."""
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1 & 0x7FFFFFFF))
+    if isinstance(given, Input):
+        return given.make(sizes, generator)
+    if callable(given):
+        return _from_function(given, name, {**sizes, "generator": generator})
+    return given
+
+
+def _from_function(function: Callable, name: str, known: Mapping[str, Any]) -> Any:
+    wanted = inspect.signature(function).parameters
+    for parameter in wanted:
+        if parameter not in known:
+            remedy = "A function that makes an input takes these, by name."
+            raise ArgumentError(f"input {name!r}", f"a function of {parameter!r}", ", ".join(known), remedy)
+    made = function(**{parameter: known[parameter] for parameter in wanted})
+    if not isinstance(made, torch.Tensor) or made.device.type != "cpu":
+        where = f" on {made.device}" if isinstance(made, torch.Tensor) else ""
+        remedy = "Return a tensor; it is copied to the device."
+        raise ArgumentError(f"input {name!r}", f"{type(made).__name__}{where}", "a tensor on the CPU", remedy)
+    return made
+
+
+def check_given(name: str, given: Any) -> None:
+    """Raise ArgumentError for what cannot be an input of a case."""
+    if isinstance(given, torch.Tensor):
+        remedy = "Describe it, as wb.randn(...), or pass a function that makes it, lambda: tensor."
+        raise ArgumentError(f"input {name!r}", "a tensor", "a description", remedy)
+    plain = given is None or isinstance(given, bool | int | float | str)
+    if not plain and not isinstance(given, Input) and not callable(given):
+        allowed = "wb.randn, wb.rand, wb.randint, wb.full, a function, or a number"
+        raise ArgumentError(f"input {name!r}", type(given).__name__, allowed, "Describe it.")
+
+
+def recorded(given: Any) -> Any:
+    """An input as plain values, for a store."""
+    if isinstance(given, Input):
+        return given.to_dict()
+    return stated(given) if callable(given) else given

@@ -1,0 +1,232 @@
+"""What the variants of both languages declare alike: tunables, rules, sizes, grid, arguments, workspace."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError, ConfigurationError
+from workbench.ops.own.contract import Contract
+from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
+from workbench.ops.own.identity import stated
+from workbench.ops.own.inputs import Input
+from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.values import Config, Restriction
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """Tunables, rules and sizes of one variant.
+
+    ``space`` has the values of each tunable; ``sizes`` is a function of some of the op's arguments that gives named
+    numbers; ``rules`` are what a legal configuration keeps.
+    """
+
+    contract: Contract
+    variant: str
+    space: Mapping[str, tuple]
+    rules: tuple[Expression, ...]
+    sizes: Callable | None
+    default: Mapping[str, Any] | None
+    workspace: Mapping[str, Input]
+
+    @classmethod
+    def of(cls, contract, variant, tune, where, sizes, default, workspace) -> Declared:
+        """Understand a declaration. Raises ArgumentError naming the argument."""
+        if not isinstance(tune, Mapping):
+            remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
+            raise ArgumentError("tune", type(tune).__name__, "a mapping from tunables to their values", remedy)
+        space = {}
+        for name, values in tune.items():
+            if not isinstance(name, str) or not name.isidentifier() or name in FUNCTIONS or name in contract.parameters:
+                remedy = "A tunable is a name that neither an argument nor a function of expressions has."
+                raise ArgumentError("tune", repr(name), "a name of its own", remedy)
+            values = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+            if not values or len(set(values)) < len(values):
+                raise ArgumentError(f"tune[{name!r}]", values, "one or more different values", "Correct it.")
+            space[name] = values
+        given = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+        rules = tuple(Expression.of(f"where[{index}]", rule) for index, rule in enumerate(given))
+        if sizes is not None and not callable(sizes):
+            remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
+            raise ArgumentError("sizes", type(sizes).__name__, "a function of the op's arguments", remedy)
+        for name in inspect.signature(sizes).parameters if sizes is not None else ():
+            if name not in contract.parameters:
+                remedy = "The function is called with the op's arguments, by name."
+                raise ArgumentError("sizes", f"a function of {name!r}", ", ".join(contract.parameters), remedy)
+        for name in default or {}:
+            if name not in space:
+                raise ArgumentError("default", repr(name), ", ".join(space) or "no tunable", "Name a tunable.")
+        for name, part in (workspace or {}).items():
+            if not isinstance(part, Input):
+                remedy = 'workspace={"partial": wb.full(0, "blocks")}'
+                raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
+        return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
+
+    @functools.cached_property
+    def _fixed(self) -> Callable[[Problem], Mapping[str, Any]]:
+        @functools.lru_cache(maxsize=256)
+        def fixed(problem: Problem) -> Mapping[str, Any]:
+            known = problem.known
+            if self.sizes is None:
+                return known
+            wanted = inspect.signature(self.sizes).parameters
+            try:
+                named = self.sizes(**{name: known[name] for name in wanted})
+            except Exception as error:
+                got = ", ".join(f"{name} {known[name]}" for name in wanted)
+                what = f"{type(error).__name__}: {error}, for {got}"
+                raise ArgumentError("sizes", what, "a function that gives named numbers", "Correct it.") from error
+            if not isinstance(named, Mapping):
+                remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
+                raise ArgumentError("sizes", f"returns {type(named).__name__}", "a mapping of names", remedy)
+            return {**known, **named}
+
+        return fixed
+
+    def names(self, config: Config, problem: Problem) -> Names:
+        """What expressions may name for a launch."""
+        return Names(config, self.space, self._fixed(problem))
+
+    def known(self, problem: Problem) -> list[str]:
+        """The names, sorted as they were declared."""
+        return [*self.space, *(name for name in self._fixed(problem) if name not in self.space)]
+
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """The rules, as spaces and messages want them."""
+        return tuple(
+            Restriction(
+                f"where[{index}]", rule.text, lambda config, problem, rule=rule: self._keeps(rule, config, problem)
+            )
+            for index, rule in enumerate(self.rules)
+        )
+
+    def _keeps(self, rule: Expression, config: Config, problem: Problem) -> bool:
+        names = self.names(config, problem)
+        if rule.names == ("config",) and "config" not in names:
+            return bool(rule({"config": config}))
+        return bool(rule(names))
+
+    def default_of(self, variant: Any, problem: Problem) -> dict:
+        """The untuned configuration: the declared one, else the first legal one of the space."""
+        if self.default is not None:
+            config = {name: self.default.get(name, values[0]) for name, values in self.space.items()}
+            return config
+        found = next((config for config in variant.all_configurations() if not variant.broken(config, problem)), None)
+        if found is None:
+            rules = "; ".join(rule.text for rule in self.rules)
+            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
+            remedy = "Widen tune=, or loosen where=."
+            raise ConfigurationError(f"config of {variant}", f"none is legal for {got}", rules, remedy)
+        return found
+
+    def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
+        """Fresh tensors for what the kernels leave for each other."""
+        names = self.names(config, problem)
+        device = next((one.device for one in tensors.values() if isinstance(one, torch.Tensor)), "cpu")
+        made = {}
+        for name, part in self.workspace.items():
+            kind = part.type(names)
+            made[name] = torch.full(kind.shape, part.bounds[0] if part.kind == "full" else 0.0, device=device).to(
+                getattr(torch, kind.dtype)
+            )
+        return SimpleNamespace(**made)
+
+    @property
+    def stated(self) -> str:
+        """Everything that was declared, as text."""
+        parts = (self.space, [rule.text for rule in self.rules], self.sizes, self.default)
+        return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}))
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """Grid, block or another size of up to three dimensions."""
+
+    where: str
+    parts: tuple[Expression, ...]
+
+    @classmethod
+    def of(cls, where: str, given: Any) -> Shape:
+        """One expression, or up to three."""
+        several = list(given) if isinstance(given, tuple | list) else [given]
+        if not 1 <= len(several) <= 3:
+            raise ArgumentError(where, several, "one to three numbers or expressions", "Kernels have three dimensions.")
+        names = [where] if len(several) == 1 else [f"{where}[{index}]" for index in range(len(several))]
+        return cls(where, tuple(Expression.of(name, one) for name, one in zip(names, several, strict=True)))
+
+    def __call__(self, names: Mapping[str, Any]) -> tuple[int, ...]:
+        found: list[Any] = []
+        for part in self.parts:
+            value = part(names)
+            found += value if isinstance(value, tuple | list) else [value]
+        for value in found:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                what = f"{value!r} of {', '.join(part.text for part in self.parts)}"
+                raise ArgumentError(self.where, what, "whole numbers", "Use // or cdiv().")
+        return tuple(found)
+
+    @property
+    def text(self) -> str:
+        """What was written."""
+        return ", ".join(part.text for part in self.parts)
+
+    @property
+    def names(self) -> set[str]:
+        """What it reads."""
+        return {name for part in self.parts for name in part.names}
+
+
+def arguments_for(
+    kernel: str, parameters: Sequence[str], given: Any, where: str = "args"
+) -> tuple[tuple[str, Expression], ...]:
+    """(parameter, expression) in the kernel's order: by position, by name, or each the name of its own parameter.
+
+    Raises ArgumentError naming the parameter that has none, or the argument that has no parameter.
+    """
+    listed = ", ".join(parameters)
+    if given is None:
+        given = tuple(parameters)
+    if isinstance(given, Mapping):
+        for name in given:
+            if name not in parameters:
+                raise ArgumentError(f"{where}[{name!r}]", f"a parameter {name!r}", listed, f"{kernel} has these.")
+        given = tuple(given.get(name, name) for name in parameters)
+    if isinstance(given, str):
+        given = (given,)
+    if len(given) != len(parameters):
+        if len(given) < len(parameters):
+            what = f"{len(given)} arguments; {parameters[len(given)]!r} has none"
+        else:
+            what = f"{len(given)} arguments; {given[len(parameters)]!r} is one too many"
+        raise ArgumentError(where, what, f"{len(parameters)}: {listed}", f"{kernel} takes these, in this order.")
+    return tuple((name, Expression.of(f"{where}[{name!r}]", one)) for name, one in zip(parameters, given, strict=True))
+
+
+def argument_value(expression: Expression, names: Names, tensors: Tensors, workspace: Iterable[str]) -> Any:
+    """What a launch passes: a tensor where a name stands for one, else the expression's value."""
+    if expression.is_name and expression.names[0] in workspace:
+        return tensors.by_name(expression.names[0])
+    value = expression(names)
+    if isinstance(value, TensorType):
+        if not expression.is_name:
+            raise ArgumentError(expression.where, repr(expression.text), "a tensor's name or a number", "Correct it.")
+        return tensors.by_name(expression.names[0])
+    return value
+
+
+def check_used(variant: str, space: Mapping[str, tuple], text: str, read: Iterable[str], always: Sequence[str]) -> None:
+    """Raise ArgumentError for a tunable that nothing uses: neither the source nor an expression."""
+    words, read = set(re.findall(r"\w+", text)), set(read)
+    for name in space:
+        if name not in words and name not in read and name not in always:
+            remedy = f"Nothing of {variant} reads it: every value would give the same kernel. Correct its name."
+            raise ArgumentError("tune", repr(name), "tunables that the kernel or its launch uses", remedy)

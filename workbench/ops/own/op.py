@@ -1,0 +1,364 @@
+"""``@wb.op``: a reference in plain torch becomes an op, with cases and kernels of one's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops import tuned
+from workbench.ops.op import Op
+from workbench.ops.own.case import Case
+from workbench.ops.own.contract import Contract, check_reference
+from workbench.ops.own.cuda import AnyDtype, Step, cuda_variant
+from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.torch_op import TorchOp
+from workbench.ops.own.triton import triton_variant
+from workbench.ops.source_files import digest, written_in
+from workbench.ops.variant import TorchVariant, Variant
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnTorch(TorchVariant):
+    """The reference, or another function of plain torch, as a variant."""
+
+    function: Callable
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file or cell of the function."""
+        return tuple(written_in([self.function]))
+
+    @property
+    def source_hash(self) -> str:
+        """Hex digest of it."""
+        return digest(self.files)
+
+
+class OwnOp(Op):
+    """An operation of one's own: called like its reference, and everything that the built-in ops are.
+
+    ``op(x)`` runs the tuned kernel on a GPU, plain torch on CPU tensors; ``op(x, variant="...")`` a variant by name, on
+    CPU tensors in the PTX machine.
+    """
+
+    def __init__(self, contract: Contract, backward: Callable | None):
+        self.contract = contract
+        torch_variant = _torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
+        super().__init__(contract.name, (torch_variant,), {}, self.__call__)
+        self._torch_op = TorchOp(self, contract, backward)
+        self.__doc__ = contract.function.__doc__ or self.__doc__
+        self.__name__ = contract.name
+
+    # -- declaring ----------------------------------------------------------------------------------------------
+
+    def case(self, name: str | Case | None, *, seed: int | None = None, **given) -> Case:
+        """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
+
+        Args:
+            name: its name; None for the first one.
+            seed: of the random numbers.
+            given: for each argument of the op `wb.randn`, `wb.rand`, `wb.randint`, `wb.full`, a function of the sizes
+                and ``generator``, or a plain number; any other name is a size that these may name. A size of several
+                values, ``cols=(1024, 8192)``, declares a case for each, ``"wide cols=1024"``; returns the first.
+        """
+        if isinstance(name, Case) or name is None or not set(self.contract.parameters) <= set(given):
+            changes = given if seed is None else given | {"seed": seed}
+            if isinstance(name, str) and name not in self.cases and changes:
+                missing = ", ".join(one for one in self.contract.parameters if one not in given)
+                remedy = f"A new case has all arguments; those that are declared: {', '.join(self.cases) or 'none'}."
+                raise ArgumentError(f"case {name!r}", f"nothing for {missing}", "every argument of the op", remedy)
+            return super().case(name, **changes)
+        inputs = {one: given[one] for one in self.contract.parameters}
+        sizes = {one: value for one, value in given.items() if one not in inputs}
+        made = [
+            Case(self.contract, " ".join([name, *label]), inputs, chosen, seed or 0) for chosen, label in _each(sizes)
+        ]
+        for one in made:
+            problem = one.problem()  # what does not fit is told now
+            self._torch_op.library_op(dict(problem.arguments), len(problem.outputs))
+        self.cases = {**self.cases, **{one.name: one for one in made}}
+        return made[0]
+
+    def cuda(
+        self,
+        source: Any,
+        *,
+        grid: Any,
+        block: Any,
+        kernel: str | None = None,
+        args: Any = None,
+        tune: Mapping[str, Sequence] = _NOTHING,
+        where: Sequence = (),
+        sizes: Callable | None = None,
+        shared_bytes: Any = 0,
+        macros: Mapping[str, Any] = _NOTHING,
+        constants: Mapping[str, Any] = _NOTHING,
+        workspace: Mapping[str, Any] = _NOTHING,
+        then: Sequence[Step] = (),
+        default: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+        include_dirs: Sequence[str | Path] = (),
+        name: str | None = None,
+        idea: str = "",
+    ) -> Variant:
+        """Declare a variant in CUDA C++.
+
+        Numbers may be expressions, such as ``"cdiv(rows, 4)"``, or functions of names. Names are the tunables, the
+        ``sizes``, the op's arguments (``x.shape[0]``, ``x.stride(0)``) and its outputs.
+
+        Args:
+            source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell.
+            grid, block: one to three numbers.
+            kernel: its name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be left
+                out where the source has one kernel.
+            args: for each parameter of the kernel, in its order or by its name, an argument of the op, an output
+                (``"out"``), a part of the workspace, or a number; left out, each parameter stands for its own name.
+            tune: tunables with their values; each is a macro of the source.
+            where: rules that a configuration must keep.
+            sizes: a function of arguments of the op that gives named numbers.
+            shared_bytes: dynamic shared memory per block.
+            macros: further macros.
+            constants: values of ``__constant__`` and ``__device__`` variables: numbers, or arguments of the op.
+            workspace: tensors that its kernels leave something for each other in.
+            then: further kernels of the source, see `wb.step`.
+            default: the untuned configuration; else the first legal one.
+            options: of the compiler; include_dirs: folders of headers.
+            name: the variant's, by default the kernel's; idea: one line on what distinguishes it.
+
+        Returns:
+            the variant. One of the same name is replaced.
+
+        Raises:
+            ArgumentError, UnknownNameError: names the argument; nothing is declared then.
+        """
+        made = cuda_variant(
+            self.contract,
+            source,
+            kernel=kernel,
+            name=name,
+            tune=tune,
+            where=where,
+            sizes=sizes,
+            grid=grid,
+            block=block,
+            args=args,
+            shared_bytes=shared_bytes,
+            macros=macros,
+            constants=constants,
+            workspace=workspace,
+            then=then,
+            default=default,
+            options=options,
+            include_dirs=include_dirs,
+            idea=idea,
+        )
+        return self._add(made)
+
+    def triton(
+        self,
+        function: Any,
+        *,
+        grid: Any,
+        args: Any = None,
+        tune: Mapping[str, Sequence] = _NOTHING,
+        where: Sequence = (),
+        sizes: Callable | None = None,
+        constexprs: Mapping[str, Any] = _NOTHING,
+        workspace: Mapping[str, Any] = _NOTHING,
+        then: Sequence[Step] = (),
+        default: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        idea: str = "",
+    ) -> Variant:
+        """Declare a variant in Triton.
+
+        ``function`` is a ``@triton.jit`` function; one with ``@triton.autotune`` brings its configurations. ``args``
+        are those of its run-time parameters, ``constexprs`` of the others: a tunable, size or number of the
+        parameter's own name, unless something else is given here. ``tune`` may have ``num_warps`` and ``num_stages``.
+        The rest is as in `cuda`.
+        """
+        made = triton_variant(
+            self.contract,
+            function,
+            name=name,
+            tune=tune,
+            where=where,
+            sizes=sizes,
+            grid=grid,
+            args=args,
+            constexprs=constexprs,
+            workspace=workspace,
+            then=then,
+            default=default,
+            idea=idea,
+        )
+        return self._add(made)
+
+    def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
+        """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
+        label = name or getattr(function, "__name__", "torch_function")
+        return self._add(_torch_variant(self.contract, function, label, idea or "plain torch"))
+
+    def _add(self, variant: Variant) -> Variant:
+        if variant.name == "torch":
+            remedy = "Name it something else: name=..."
+            raise ArgumentError("name", "'torch'", "a name that the reference does not have", remedy)
+        self._check(variant)
+        kept = [one for one in self.variants if one.name != variant.name]
+        self.variants = (*kept, variant)
+        tuned.forget()
+        return variant
+
+    def _check(self, variant: Variant) -> None:
+        """What the first case shows to be wrong with a declaration: unknown names, no legal configuration."""
+        if self.cases and variant.language != "torch":
+            problem = self.quick_case.problem()
+            config = variant.default_config(problem)
+            variant.broken(config, problem)
+            variant.launches(config, problem, self.quick_case.inputs(problem))
+            variant.code_key(config, problem)
+
+    # -- using --------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs) -> Any:
+        """What the reference returns, computed by a variant.
+
+        Args:
+            args, kwargs: the reference's own.
+            variant: "auto" (torch on the CPU, the tuned kernel on a GPU), "tuned", or a name.
+            config: the configuration to use instead of the tuned or default one; needs a named variant.
+        """
+        bound = inspect.signature(self.contract.function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        devices = {name: value.device for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+        if len(set(devices.values())) > 1:
+            name, device = next(iter(devices.items()))
+            other = next(key for key in devices if devices[key] != device)
+            raise ArgumentError(other, f"device {devices[other]}", f"{device}, that of {name}", "Move it with .to().")
+        return self._torch_op(arguments, variant, config)
+
+    def library_op(self, *args, **kwargs) -> Any:
+        """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
+        name and a configuration as JSON, or None, behind them."""
+        bound = inspect.signature(self.contract.function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self._torch_op.library_op(dict(bound.arguments))
+
+    @property
+    def quick_case(self) -> Case:
+        """The first case."""
+        if not self.cases:
+            remedy = f'{self.name}.case("small", {self.contract.parameters[0]}=wb.randn(64, 64))'
+            raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
+        return super().quick_case
+
+    def restore_case(self, record: Mapping) -> Case:
+        """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
+        found = self.cases.get(record.get("name"))
+        if found is None or found.to_dict() != dict(record):
+            listed = ", ".join(self.cases) or "none"
+            remedy = "It was declared otherwise then: inputs, sizes, seed and reference must be the same."
+            raise UnknownNameError("case", repr(record.get("name")), listed, remedy)
+        return found
+
+    def __repr__(self) -> str:
+        variants = ", ".join(one.name for one in self.variants)
+        arguments, cases = ", ".join(self.contract.parameters), ", ".join(self.cases) or "none"
+        return f"<op {self.name}({arguments}): {variants}; cases {cases}>"
+
+
+def op(
+    function: Callable | None = None,
+    *,
+    name: str | None = None,
+    outputs: Sequence[str] | None = None,
+    in_place: Sequence[str] = (),
+    tolerance: float | Mapping[str, float] | None = None,
+    minimum_bytes: Callable | None = None,
+    backward: Callable | None = None,
+) -> Any:
+    """Make an op of a reference: a function in plain torch, which says what every variant has to compute.
+
+    With float64 arguments the reference gives the answer that kernels are judged by, with those of a case the result's
+    shape and dtype.
+
+    Args:
+        function: the reference; decorate it.
+        name: by default the function's.
+        outputs: names of what it returns; default ``out``, of several ``out0``, ``out1``.
+        in_place: arguments that it writes, as torch's own functions in place do.
+        tolerance: the relative error that counts as rounding, a number or by dtype; default
+            `workbench.ops.own.contract.TOLERANCE`.
+        minimum_bytes: a function of the arguments, what must cross memory once; default inputs and outputs.
+        backward: (gradient of each output, each output, **arguments) -> gradients of the tensor arguments.
+
+    Raises:
+        ArgumentError: what cannot be a reference, or the name of a built-in op.
+    """
+    if function is None:
+        return lambda given: op(
+            given,
+            name=name,
+            outputs=outputs,
+            in_place=in_place,
+            tolerance=tolerance,
+            minimum_bytes=minimum_bytes,
+            backward=backward,
+        )
+    from workbench import ops
+
+    written = (in_place,) if isinstance(in_place, str) else tuple(in_place)
+    check_reference(function, written)
+    named = None if outputs is None else tuple(outputs)
+    contract = Contract(name or function.__name__, function, named, written, tolerance, minimum_bytes)
+    return ops.register(OwnOp(contract, backward))
+
+
+def _torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
+    def compute(problem: Problem, tensors: Tensors) -> None:
+        returned = function(**tensors.arguments)
+        several = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)
+        for out, one in zip(tensors.outputs.values(), several, strict=True):
+            out.copy_(one)
+
+    source = inspect.getsourcefile(inspect.unwrap(function)) if callable(function) else None
+    return OwnTorch(
+        op=contract.name,
+        name=name,
+        idea=idea,
+        space={},
+        restrictions=(),
+        layouts=("any",),
+        dtypes=AnyDtype(),
+        source=Path(source or "<unknown>"),
+        defaults=lambda problem: {},
+        compute=compute,
+        function=function,
+    )
+
+
+def _each(sizes: Mapping[str, Any]) -> list[tuple[dict[str, int], list[str]]]:
+    """Every combination of sizes of several values, with what distinguishes it."""
+    found: list[tuple[dict[str, int], list[str]]] = [({}, [])]
+    for name, value in sizes.items():
+        several = isinstance(value, tuple | list)
+        for one in value if several else [value]:
+            if isinstance(one, bool) or not isinstance(one, int) or one < 0:
+                remedy = "What is no argument of the op is a size of its inputs."
+                raise ArgumentError(f"case size {name!r}", repr(one), "a whole number, or several", remedy)
+        found = [
+            (chosen | {name: one}, [*label, *([f"{name}={one}"] if several else [])])
+            for chosen, label in found
+            for one in (value if several else [value])
+        ]
+    return found

@@ -1,0 +1,245 @@
+"""A variant of an own op in Triton: a ``@triton.jit`` function, with an autotuner or without."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.contract import Contract
+from workbench.ops.own.cuda import AnyDtype, Step
+from workbench.ops.own.expressions import Expression
+from workbench.ops.own.identity import stated
+from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.source_files import called_files, digest
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import Config, Launch
+from workbench.ops.variant import TRITON_OPTIONS, TritonVariant
+
+_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1"}
+_TYPES |= {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "uint8": "u8", "uint16": "u16", "uint32": "u32"}
+_TYPES |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}
+_SPECIALISED = 16
+"""Triton compiles for pointers and numbers that are multiples of so much."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnTriton(TritonVariant):
+    """A `TritonVariant` that was declared by expressions."""
+
+    declared: Declared
+    stated: str
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files and cells of its functions and of all that they call."""
+        return tuple(sorted({path for one in self._steps for path in called_files(one.function)}))
+
+    @property
+    def source_hash(self) -> str:
+        """Hex digest of the functions' files and the declaration."""
+        return digest(self.files, self.stated)
+
+    def default_config(self, problem: Problem) -> dict:
+        """The declared default, else the autotuner's first or the first legal configuration."""
+        return self.declared.default_of(self, problem)
+
+
+def triton_variant(
+    contract: Contract,
+    function: Any,
+    *,
+    name: str | None,
+    tune: Mapping[str, Sequence],
+    where: Sequence,
+    sizes: Any,
+    grid: Any,
+    args: Any,
+    constexprs: Mapping[str, Any],
+    workspace: Mapping[str, Any],
+    then: Sequence[Step],
+    default: Mapping[str, Any] | None,
+    idea: str,
+) -> OwnTriton:
+    """The variant; see `Op.triton` for what it is declared by."""
+    function, tune, default, configs = _without_autotuner(function, tune, default)
+    name = name or function.__name__
+    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
+    if configs:
+        rule = Expression.of(
+            "where", lambda config: any(all(config[k] == v for k, v in one.items()) for one in configs)
+        )
+        declared = Declared.of(contract, name, tune, [*_listed(where), rule], sizes, default, workspace)
+    steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
+    parts = [_Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
+    read = {name for part in parts for name in part.names}
+    check_used(f"{contract.name}/{name}", declared.space, "", read, tuple(TRITON_OPTIONS))
+    first, *rest = (part.triton_step(declared, main=index == 0) for index, part in enumerate(parts))
+    statement = stated([(one.grid, one.args, dict(one.constexprs), dict(one.options)) for one in steps])
+    return OwnTriton(
+        op=contract.name,
+        name=name,
+        idea=idea or f"{contract.name} in Triton",
+        space=declared.space,
+        restrictions=declared.restrictions(),
+        layouts=("any",),
+        dtypes=AnyDtype(),
+        defaults=lambda problem: {},
+        workspace=declared.make_workspace if declared.workspace else None,
+        function=first.function,
+        signature=first.signature,
+        constexprs=first.constexprs,
+        launcher=first.launcher,
+        then=tuple(rest),
+        declared=declared,
+        stated=declared.stated + statement,
+    )
+
+
+def _listed(where: Any) -> list:
+    return list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+
+
+def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any, Mapping, Any, list[dict]]:
+    """The function under ``@triton.autotune``, whose configurations become the space."""
+    configs = []
+    while not inspect.isfunction(getattr(function, "fn", None)):
+        if getattr(function, "fn", None) is None:
+            remedy = "Decorate it with @triton.jit."
+            raise ArgumentError("function", type(function).__name__, "a @triton.jit function", remedy)
+        if hasattr(function, "configs"):
+            configs = [
+                {**one.kwargs, "num_warps": one.num_warps or 4, "num_stages": one.num_stages or 3}
+                for one in function.configs
+            ]
+        elif hasattr(function, "values"):
+            what = "a function with @triton.heuristics"
+            remedy = 'Pass what they compute as constexprs={"EVEN": "cols % BLOCK == 0"}, and the function under them.'
+            raise ArgumentError("function", what, "a @triton.jit function, with or without @triton.autotune", remedy)
+        function = function.fn
+    if not configs:
+        return function, tune, default, []
+    if tune:
+        remedy = "Its configurations are the space."
+        raise ArgumentError("tune", dict(tune), "nothing beside @triton.autotune", remedy)
+    space = {name: tuple(dict.fromkeys(one[name] for one in configs)) for name in configs[0]}
+    return function, space, default or configs[0], configs
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One function of the variant, with its launch as expressions."""
+
+    function: Any
+    grid: Shape
+    arguments: tuple[tuple[str, Expression], ...]
+    constexprs: Mapping[str, Expression]
+    options: Mapping[str, Expression]
+
+    @classmethod
+    def of(cls, declared: Declared, one: Step, prefix: str) -> _Part:
+        function = one.kernel
+        names = list(function.arg_names)
+        constants = [parameter.name for parameter in function.params if parameter.is_constexpr]
+        for key in one.constexprs:
+            if key not in names:
+                listed = ", ".join(constants) or "none"
+                raise ArgumentError(f"{prefix}constexprs[{key!r}]", f"a parameter {key!r}", listed, "Correct the name.")
+        for key in one.options:
+            if key not in TRITON_OPTIONS:
+                raise ArgumentError(f"{prefix}{key}", "an option", ", ".join(TRITON_OPTIONS), "Leave it out.")
+        constants = [key for key in names if key in constants or key in one.constexprs]
+        fixed = {}
+        for parameter in function.params:
+            key = parameter.name
+            if key not in constants:
+                continue
+            if key in one.constexprs:
+                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", one.constexprs[key])
+            elif parameter.has_default and key not in declared.space:
+                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", parameter.default)
+            else:
+                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", key)
+        runtime = [key for key in names if key not in constants]
+        arguments = arguments_for(function.__name__, runtime, one.args, f"{prefix}args")
+        options = {key: Expression.of(f"{prefix}{key}", value) for key, value in one.options.items()}
+        return cls(function, Shape.of(f"{prefix}grid", one.grid), arguments, fixed, options)
+
+    @property
+    def names(self) -> set[str]:
+        expressions = [one for _, one in self.arguments] + [*self.constexprs.values(), *self.options.values()]
+        return {name for one in expressions for name in one.names} | self.grid.names
+
+    def triton_step(self, declared: Declared, *, main: bool) -> TritonStep:
+        """The step, whose launch is computed from the declaration."""
+
+        def signature(problem: Problem) -> dict[str, str]:
+            ones = self._ones(declared, problem)
+            return {name: self._type(name, one, declared, problem) for name, one in self.arguments if name not in ones}
+
+        def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+            names = declared.names(config, problem)
+            ones = dict.fromkeys(self._ones(declared, problem), 1)
+            return ones | {name: one(names) for name, one in self.constexprs.items()}
+
+        def options(config: Config, problem: Problem) -> dict[str, int]:
+            names = declared.names(config, problem)
+            usual = {name: config.get(name, value) if main else value for name, value in TRITON_OPTIONS.items()}
+            return usual | {name: one(names) for name, one in self.options.items()}
+
+        def launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
+            names, ones = declared.names(config, problem), self._ones(declared, problem)
+            return Launch(
+                grid=(*self.grid(names), 1, 1)[:3],
+                block=(32 * options(config, problem)["num_warps"],),
+                arguments=tuple(
+                    argument_value(one, names, tensors, declared.workspace)
+                    for name, one in self.arguments
+                    if name not in ones
+                ),
+            )
+
+        return TritonStep(
+            function=self.function, signature=signature, constexprs=constexprs, launcher=launch, options=options
+        )
+
+    def _ones(self, declared: Declared, problem: Problem) -> set[str]:
+        """The arguments that are 1: Triton's JIT compiles them in, which is how it knows that a stride is one."""
+        names = declared.names({}, problem)
+        plain = (
+            (name, one)
+            for name, one in self.arguments
+            if not set(one.names) & {*declared.space, *declared.workspace} and name not in self._unspecialised
+        )
+        return {name for name, one in plain if type(value := one(names)) is int and value == 1}
+
+    @property
+    def _unspecialised(self) -> set[str]:
+        return {parameter.name for parameter in self.function.params if parameter.do_not_specialize}
+
+    def _type(self, parameter: str, expression: Expression, declared: Declared, problem: Problem) -> str:
+        """Triton's type of an argument, with what its JIT would find out about the value."""
+        if expression.is_name and expression.names[0] in declared.workspace:
+            return f"*{_TYPES[declared.workspace[expression.names[0]].dtype]}"
+        if set(expression.names) & set(declared.space):
+            return "i32"  # known for each configuration only: compiled for any value
+        value = expression(declared.names({}, problem))
+        if isinstance(value, TensorType):
+            if value.dtype not in _TYPES:
+                raise ArgumentError(expression.where, value.dtype, ", ".join(_TYPES), "Triton has no such type.")
+            return f"*{_TYPES[value.dtype]}" + ("" if value.aligned else ":1")
+        if isinstance(value, bool):
+            return "i1"
+        if isinstance(value, float):
+            return "fp32"
+        if isinstance(value, int):
+            kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+            promised = value % _SPECIALISED == 0 and parameter not in self._unspecialised
+            return f"{kind}:{_SPECIALISED}" if promised else kind
+        allowed = "a tensor, a number or a bool"
+        raise ArgumentError(expression.where, type(value).__name__, allowed, f"{parameter} cannot be that.")
