@@ -71,6 +71,10 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
+    def __reduce__(self):  # without what `_fixed` keeps, which no other process takes
+        fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
+        return Declared, fields
+
     @functools.cached_property
     def _fixed(self) -> Callable[[Problem], Mapping[str, Any]]:
         @functools.lru_cache(maxsize=256)
