@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | check | trace | tune | export | run | setup | bench``: the workbench from a terminal."""
+"""``workbench doctor | compare | check | trace | tune | export | run | setup | bench``: from a terminal."""
 
 from __future__ import annotations
 

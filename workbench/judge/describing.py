@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +34,14 @@ class NotLoaded(WorkbenchError):
 def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the variants, then with a description for each variant, case and configuration.
 
-    ``request``: ``path`` (sys.path), ``cases`` as (name, problem), ``config`` (None for the default, or `ALL`), and
-    what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the one; or ``op`` (contract and
-    cases by value) and ``candidate``, a Python file. Whatever the candidate's code does, it does it here.
+    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, problem), ``config`` (None for the
+    default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the one; or
+    ``op`` (contract and cases by value) and ``candidate``, a Python file. Whatever the candidate's code does, it does
+    it here.
     """
     sys.path[:] = request["path"]
     try:
+        os.chdir(request["folder"])
         variants = list(_variants(request))
         answer({"variants": [[one.name, one.language] for one in variants]})
     except BaseException as error:  # sys.exit() too

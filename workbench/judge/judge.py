@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded
+from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, borrow, give_back
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Judgement, Verdict
 from workbench.ops.own.case import Case
@@ -58,8 +58,8 @@ class Judge:
             raise ArgumentError("seconds", seconds, "more than 0", "It is the limit of one description or run.")
         if not isinstance(memory_mib, int) or memory_mib < 64:
             raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
-        self.seconds, self.memory_mib = seconds, memory_mib
-        self._nursery = Nursery()
+        self.seconds, self.memory_mib = float(seconds), memory_mib
+        self._nursery = borrow()
         self._runner: Child | None = None
         self._trusted = False
         self._shipments: dict[int, bytes] = {}  # by id: the judge holds the cases
@@ -75,11 +75,13 @@ class Judge:
         self._nursery.start()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; the one that forks the others stays for the next judge."""
         if self._runner is not None:
             self._runner.end()
             self._runner = None
-        self._nursery.close()
+        if self._nursery is not None:
+            give_back(self._nursery)
+            self._nursery = None
 
     def check(
         self,
@@ -95,6 +97,7 @@ class Judge:
         self._trust_cases()
         request |= {
             "path": list(sys.path),
+            "folder": os.getcwd(),
             "cases": [(case.name, case.problem()) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
@@ -215,6 +218,9 @@ class Judge:
         return found | {"seeds": seeds}
 
     def _run(self, request: dict) -> dict:
+        if self._runner is not None and self._runner.gone:  # killed by an earlier candidate
+            self._runner.end()
+            self._runner = None
         if self._runner is None:
             self._runner = self._nursery.fork("run", self.memory_mib, keep=True)
         limit = self.seconds + _GRACE_SECONDS
@@ -271,10 +277,10 @@ def check(
 ) -> Judgement:
     """Judge kernels without trusting them; no GPU is needed, and none is used.
 
-    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Another one,
-    which the candidate's code never enters, then draws seeds, makes the inputs, puts each buffer between guard zones and
-    poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and last, with all
-    checks. The outputs are compared with the reference in float64.
+    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
+    are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
+    guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
+    last, with all checks. The outputs are compared with the reference in float64.
 
     Args:
         op: an op that was declared with `wb.op`, or its name. Its reference and its cases are trusted, and so is all

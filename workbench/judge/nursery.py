@@ -2,13 +2,14 @@
 
 `Nursery.fork` asks it for a copy of itself, with a limit of memory and a connection of its own. Over that connection
 the caller sends one framed request at a time, and gets lines of JSON: nothing that a candidate's process answers is
-unpickled. A copy that hangs is killed with everything that it started, which is found by its process group and by a word
-in the environment. This keeps accidents and cheats apart from the verdict; it is no sandbox against somebody who attacks
-the account that the judge runs under. For that, run the judge in a container.
+unpickled. A copy that hangs is killed with everything that it started, which is found by its process group and by a
+word in the environment. This keeps accidents and cheats apart from the verdict; it is no sandbox against somebody who
+attacks the account that the judge runs under: for that, run the judge in a container.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -39,6 +40,7 @@ MAX_LINE_BYTES = 64 << 20
 _MARK = "WORKBENCH_NURSERY"
 _MESSAGE = 9  # a command and a number
 _REAP = b"-"
+_UNKNOWN = 1 << 32  # the status of a child of a process that is gone
 _PROGRAM = """
 import json, sys
 path, fd = map(json.loads, sys.argv[1:])
@@ -107,6 +109,13 @@ class Child:
         if not isinstance(found, dict):
             raise BadAnswer(f"{line[:60]!r} is no JSON object")
         return found
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        poll = select.poll()
+        poll.register(self._watch, select.POLLIN)
+        return bool(poll.poll(0))
 
     def end(self) -> str:
         """Kill it and what it started, if anything is left; how it ended, as a sentence."""
@@ -182,7 +191,8 @@ class Nursery:
         status = None
         with contextlib.suppress(OSError, AttributeError):
             self._control.sendall(_REAP + pid.to_bytes(8, "little"))
-            status = os.waitstatus_to_exitcode(int.from_bytes(self._reply(8), "little"))
+            answer = int.from_bytes(self._reply(8), "little")
+            status = None if answer == _UNKNOWN else os.waitstatus_to_exitcode(answer)
         self._end_marked()
         shutil.rmtree(Path(self._folder) / str(pid), ignore_errors=True)
         return status
@@ -219,6 +229,30 @@ class Nursery:
         self._process = self._control = None
 
 
+_idle: list[Nursery] = []
+
+
+def borrow() -> Nursery:
+    """One that nobody else uses, made before or new."""
+    return _idle.pop() if _idle else Nursery()
+
+
+def give_back(nursery: Nursery) -> None:
+    """Keep it for the next one who asks; of several, one."""
+    if _idle:
+        nursery.close()
+    else:
+        _idle.append(nursery)
+
+
+@atexit.register
+def _close_idle() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+os.register_at_fork(after_in_child=_idle.clear)  # a fork has processes of its own
+
 # -- the process itself -------------------------------------------------------------------------------------------
 
 
@@ -233,11 +267,12 @@ def serve(fd: int) -> None:
         message, fds, *_ = socket.recv_fds(control, _MESSAGE, 1)
         if len(message) < _MESSAGE:
             for pid in children:
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
             os._exit(0)
         command, number = message[:1], int.from_bytes(message[1:], "little")
         if command == _REAP:
-            _, status = os.waitpid(number, 0)
+            status = os.waitpid(number, 0)[1] if number in children else _UNKNOWN
             children.discard(number)
             control.sendall(status.to_bytes(8, "little"))
             continue

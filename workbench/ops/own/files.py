@@ -30,7 +30,7 @@ def load_op(text: str) -> Op:
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[path.stem]
         what = f"{text!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", f"Correct {path.name}.") from error
