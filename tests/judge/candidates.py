@@ -145,7 +145,7 @@ CHEATS = {
         RIGHT.replace("int t = threadIdx.x;", "int t = threadIdx.x; if (cols != 70) return;"),
     ),
     "one shape's size": ("out_of_bounds", RIGHT.replace("int t", "cols = 70; int t")),
-    "writes past the output": ("out_of_bounds", RIGHT.replace("c = t; c < cols;", "c = t; c <= cols;")),
+    "writes past the output": ("out_of_bounds", RIGHT.replace("m = -1e30f", "m = to[cols] = -1e30f")),
     "reads past the input": ("out_of_bounds", RIGHT.replace("c = 0; c < cols; ++c) m", "c = 0; c <= cols; ++c) m")),
     "reads before the input": ("out_of_bounds", RIGHT.replace("c = 0; c < cols; ++c) m", "c = -1; c < cols; ++c) m")),
     "misaligned": ("out_of_bounds", RIGHT.replace("float m = -1e30f", "float m = *(double *)(row + 1)")),
@@ -159,9 +159,13 @@ CHEATS = {
     ),
     "modifies its input": (
         "changed_input",
-        RIGHT.replace("}\n", "    if (t == 0) ((float *)row)[cols - 1] += 1;\n}\n"),
+        RIGHT.replace("}\n", "    __syncthreads();\n    if (t == 0) ((float *)row)[cols - 1] += 1;\n}\n"),
     ),
-    "a barrier for some": ("barrier", RIGHT.replace("float m", "if (t < 40) __syncthreads(); float m")),
+    "a barrier for some": (
+        "barrier",
+        RIGHT.replace("float m", "if (t < 40) __syncthreads(); float m").replace("}\n", "    __syncthreads();\n}\n"),
+    ),
+    "a lane that is elsewhere": ("barrier", RIGHT.replace("float m", "if (t % 2) __shfl_xor_sync(~0u, t, 1); float m")),
     "a trap": ("fault", RIGHT.replace("float m", "if (cols == 33) __trap(); float m")),
     "the largest is left out": (
         "wrong_result",
@@ -321,7 +325,7 @@ calls = []
 
 def rows(x):
     calls.append(x)
-    return x.shape[0] + (len(calls) > 3) * len(calls)
+    return x.shape[0] + len(calls) % 2
 """
 
 CHEAT_FILES = {
@@ -340,6 +344,6 @@ CHEAT_FILES = {
     "sys.exit in its file": ("not_loaded", "import sys\nsys.exit(0)\n"),
     "exits at once": ("crashed", "import os\nos._exit(0)\n"),
     "a segmentation fault": ("crashed", "import ctypes\nctypes.string_at(0)\n"),
-    "kills its parent": ("crashed", "import os\nos.kill(os.getppid(), 9)\n"),
+    "kills its parent": ("crashed", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)\n"),
 }  # fmt: skip
 """Name -> (outcome, a candidate's file in Python)."""

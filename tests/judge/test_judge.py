@@ -149,8 +149,8 @@ def test_a_finding_has_its_line_and_the_tensors_name(judge: Judge):
     verdict = judge.check(CHEATS["writes past the output"][1]).first_failure
     assert verdict.findings[0].line == verdict.line
     number = int(verdict.line.rpartition(":")[2])
-    assert "to[c] =" in CHEATS["writes past the output"][1].splitlines()[number - 1]
-    assert "past the end of out" in verdict.message
+    assert "to[cols] =" in CHEATS["writes past the output"][1].splitlines()[number - 1]
+    assert "of out, which has" in verdict.message
 
 
 def test_seeds_are_drawn_anew_for_each_candidate(judge: Judge):
@@ -198,9 +198,14 @@ def test_a_file_that_takes_too_much(strict: Judge, tmp_path: Path, before: str, 
 
 def test_a_workspace_of_100_gigabytes(strict: Judge, tmp_path: Path):
     text = HONEST_FILES["two kernels"].replace('"2 * x.shape[0]"', "25 * 10**9")
-    judgement = strict.check(written(tmp_path, text))
+    assert outcomes(strict.check(written(tmp_path, text))) == ["memory"]
+    op = wb.op(lambda x: x + 1, name="much")
+    source = 'extern "C" __global__ void f(float *out, float *room) { out[threadIdx.x] = 1; }'
+    op.cuda(source, grid=1, block=8, workspace={"room": wb.full(0, 25 * 10**9)})
+    op.case("small", x=wb.randn(8))
+    judgement = wb.check(op)
     assert outcomes(judgement) == ["memory"]
-    assert "workspace facts is float32[25000000000]" in judgement.first_failure.message
+    assert "workspace room is float32[25000000000], more than the 4,096 MiB" in judgement.first_failure.message
 
 
 def test_what_a_candidate_leaves_running_is_ended(strict: Judge, tmp_path: Path):
@@ -214,7 +219,7 @@ if os.fork() == 0:
 while not os.path.exists({str(note)!r}): time.sleep(0.01)
 """
     assert strict.check(written(tmp_path, declared(before=before))).ok
-    wait_until(lambda: gone(int(note.read_text())), "the process that it left")
+    wait_until(lambda: gone(int(note.read_text())))
 
 
 # -- wrong arguments ------------------------------------------------------------------------------------------------

@@ -155,8 +155,8 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
 
 def _failure(error: BaseException) -> dict:
     """The outcome and the words for what the candidate's code raised."""
-    if isinstance(error, MemoryError):
-        return {"failed": "memory", "message": f"{error or 'no memory is left'}, while it was loaded or described"}
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
+        return {"failed": "memory", "message": str(error) or "no memory is left, while it was loaded or described"}
     if isinstance(error, CompileError):
         return {"failed": "not_compiled", "message": str(error)}
     if isinstance(error, ConfigurationError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, borrow, give_back
+from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Judgement, Verdict
 from workbench.ops.own.case import Case
@@ -31,7 +31,8 @@ class Judge:
     """Judges one candidate after the other; its processes are made once.
 
     One process never runs a candidate's code: it forks a fresh one for each candidate, which says what it would launch,
-    and the one that runs that in the PTX machine and compares. See `check` for the arguments and outcomes.
+    and the one that runs that in the PTX machine and compares. It is this process's only one, and all judges share it,
+    one candidate at a time: for several cores use several processes. See `check` for the arguments and outcomes.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Judge:
         if not isinstance(memory_mib, int) or memory_mib < 64:
             raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._nursery = borrow()
+        self._nursery = shared()
         self._runner: Child | None = None
         self._trusted = False
         self._shipments: dict[int, bytes] = {}  # by id: the judge holds the cases
@@ -75,13 +76,11 @@ class Judge:
         self._nursery.start()
 
     def close(self) -> None:
-        """End the processes; the one that forks the others stays for the next judge."""
-        if self._runner is not None:
-            self._runner.end()
-            self._runner = None
-        if self._nursery is not None:
-            give_back(self._nursery)
-            self._nursery = None
+        """End the process that runs kernels; the one that forks it stays for the next judge."""
+        with self._nursery.lock:
+            if self._runner is not None:
+                self._runner.end()
+                self._runner = None
 
     def check(
         self,
@@ -94,14 +93,15 @@ class Judge:
         if config is not None and config != "all" and not isinstance(config, Mapping):
             raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
         request, label = self._request(candidate, variants)
-        self._trust_cases()
         request |= {
             "path": list(sys.path),
             "folder": os.getcwd(),
             "cases": [(case.name, case.problem()) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
-        return Judgement(self.op.name, label, tuple(self._verdicts(request)))
+        with self._nursery.lock:
+            self._trust_cases()
+            return Judgement(self.op.name, label, tuple(self._verdicts(request)))
 
     # -- what is asked ------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -135,9 +136,13 @@ class Child:
 
 
 class Nursery:
-    """The process that forks, started when a first child is asked for and again when it is gone."""
+    """The process that forks, started when a first child is asked for and again when it is gone.
+
+    Hold ``lock`` while a child that is not kept lives: when it ends, so does everything else that came of it.
+    """
 
     def __init__(self):
+        self.lock = threading.RLock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._folder = ""
@@ -229,29 +234,23 @@ class Nursery:
         self._process = self._control = None
 
 
-_idle: list[Nursery] = []
+_shared: list[Nursery] = []
 
 
-def borrow() -> Nursery:
-    """One that nobody else uses, made before or new."""
-    return _idle.pop() if _idle else Nursery()
-
-
-def give_back(nursery: Nursery) -> None:
-    """Keep it for the next one who asks; of several, one."""
-    if _idle:
-        nursery.close()
-    else:
-        _idle.append(nursery)
+def shared() -> Nursery:
+    """The one of this process, which lives as long as it does: making it takes seconds."""
+    if not _shared:
+        _shared.append(Nursery())
+    return _shared[0]
 
 
 @atexit.register
-def _close_idle() -> None:
-    while _idle:
-        _idle.pop().close()
+def _close() -> None:
+    while _shared:
+        _shared.pop().close()
 
 
-os.register_at_fork(after_in_child=_idle.clear)  # a fork has processes of its own
+os.register_at_fork(after_in_child=_shared.clear)  # a fork has processes of its own
 
 # -- the process itself -------------------------------------------------------------------------------------------
 
