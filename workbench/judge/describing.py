@@ -71,6 +71,8 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
             yield variant.with_source(request["source"]) if request.get("source") is not None else variant
         return
     contract, cases = by_value.loads(request["op"])
+    for _, problem in request["cases"]:
+        contract.remember(problem.arguments, problem.outputs)
     op = OwnOp(contract, None)
     op.cases = dict(cases)
     path = Path(request["candidate"])

@@ -211,7 +211,7 @@ class Judge:
     def _outcome(self, case: Case, description: dict) -> dict:
         """The trusted process's word on a description; the seeds are drawn now."""
         seeds = _drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request = {"case": self._shipped(case), "seeds": seeds, "description": description}
+        request = {"case": self._shipped(case), "problem": case.problem(), "seeds": seeds, "description": description}
         found = self._run(request | {"seconds": self.seconds, "memory": self.memory_mib << 20})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")

@@ -44,8 +44,8 @@ class Failed(Exception):
 def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
-    ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with ``seconds`` and ``memory``
-    in bytes; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
+    ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with the case's ``problem``,
+    ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
     """
     sys.path[:] = request["path"]
     try:
@@ -82,7 +82,7 @@ def _same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) ->
 def _judge(cases: Sequence[Any], request: Mapping[str, Any]) -> dict:
     deadline = time.monotonic() + request["seconds"]
     description = _valid(Description.of, request["description"])
-    problem = cases[0].problem()
+    problem = request["problem"]
     _check_names(description, problem)
     room = request["memory"]
     for part in description.workspace:
