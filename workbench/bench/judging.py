@@ -1,4 +1,4 @@
-"""How many candidates for a softmax the judge judges in an hour: different sources, so that nothing was compiled before.
+"""How many candidates for a softmax the judge judges in an hour: each has a source that was never compiled before.
 
 Run as a program it judges its share on one core and prints seconds and verdicts as JSON.
 """

@@ -192,13 +192,14 @@ class Nursery:
 
     def reap(self, pid: int) -> int | None:
         """The return code of a child that was killed or has ended; what it left behind is ended and removed."""
+        kept, status = pid in self._kept, None
         self._kept.discard(pid)
-        status = None
         with contextlib.suppress(OSError, AttributeError):
             self._control.sendall(_REAP + pid.to_bytes(8, "little"))
             answer = int.from_bytes(self._reply(8), "little")
             status = None if answer == _UNKNOWN else os.waitstatus_to_exitcode(answer)
-        self._end_marked()
+        if status is not None and not kept:  # one that is kept has started nothing
+            self._end_marked()
         shutil.rmtree(Path(self._folder) / str(pid), ignore_errors=True)
         return status
 

@@ -45,7 +45,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with the case's ``problem``,
-    ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
+    ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
+    as ``fixed``.
     """
     sys.path[:] = request["path"]
     try:
