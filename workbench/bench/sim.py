@@ -84,12 +84,15 @@ class SimBenchmark:
         return "\n".join(lines)
 
 
-def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> SimBenchmark:
+def run(
+    context: int = 512, *, peers: bool = True, repeats: int = _REPEATS, candidates: int = _CANDIDATES
+) -> SimBenchmark:
     """Time fp16 paged attention, 4 sequences x 8 heads x 128, each of ``context`` tokens in pages of 16.
 
     Args:
         context: cached tokens per sequence.
         peers: also run Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
+        candidates: for a softmax, that each of two judges judges; none: leave that row out.
         repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
 
     Raises:
@@ -111,7 +114,7 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
     rows += _front_end(repeats)
     rows += _simulated_driver()
     rows += _launch_overhead()
-    rows.append(_judging())
+    rows += [_judging(candidates)] if candidates else []
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
@@ -199,11 +202,11 @@ def _launch_overhead() -> list[Row]:
     return rows
 
 
-def _judging() -> Row:
+def _judging(candidates: int) -> Row:
     """What one candidate for a softmax costs, with a judge on each of two cores; the ratio is to what is wanted."""
     module = "workbench.bench.judging"
     with ThreadPoolExecutor(_JUDGES) as pool:
-        shares = [(str(1000 * index), str(_CANDIDATES)) for index in range(_JUDGES)]
+        shares = [(str(1000 * index), str(candidates)) for index in range(_JUDGES)]
         found = list(pool.map(lambda share: _subprocess(module, *share), shares))
     if any(one["right"] != one["count"] for one in found):
         raise WrongResultError(f"the judge was wrong about a softmax: {found}")
