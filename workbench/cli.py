@@ -93,11 +93,19 @@ def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, me
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
     """
+    from workbench.errors import ArgumentError
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
+    try:
+        found = load_op(op)
+    except WorkbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
+        what = f"{op!r}: {type(error).__name__}: {error}"
+        raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(
-        load_op(op),
+        found,
         candidate,
         variants=list(variants) or None,
         cases=list(cases) or None,

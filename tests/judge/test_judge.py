@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jsonschema
 import pytest
 from candidates import CHEAT_FILES, CHEATS, HONEST, HONEST_FILES, RIGHT, declared
 from click.testing import CliRunner, Result
@@ -51,8 +50,16 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+def valid(text: str) -> dict:
+    """The JSON that was printed, which the schema allows."""
+    jsonschema = pytest.importorskip("jsonschema", reason='python -m pip install -e ".[test]"')
+    found = json.loads(text)
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
 def outcomes(judgement: Judgement) -> list[str]:
-    jsonschema.validate(json.loads(judgement.to_json()), SCHEMA)
+    valid(judgement.to_json())
     return [verdict.outcome for verdict in judgement]
 
 
@@ -325,8 +332,7 @@ def test_an_op_in_words_and_a_candidate_as_json(workbench, tmp_path: Path):
     path = tmp_path / "candidate.cu"
     path.write_text(RIGHT)
     done = workbench(OP, "--candidate", path, "--json", "--seed", 5, "--seed", 6)
-    found = json.loads(done.output)
-    jsonschema.validate(found, json.loads(SCHEMA_FILE.read_text()))
+    found = valid(done.output)
     assert (done.exit_code, found["outcome"], found["candidate"]) == (0, "ok", str(path))
     assert [one["seeds"] for one in found["verdicts"]] == [[5, 6], [5, 6]]
 
@@ -337,8 +343,7 @@ def test_the_status_says_what_failed(workbench, tmp_path: Path, name: str):
     path = tmp_path / "candidate.cu"
     path.write_text(source)
     done = workbench(OP, "--candidate", path, "--case", "first", "--seeds", 1, "--json")
-    found = json.loads(done.output)
-    jsonschema.validate(found, json.loads(SCHEMA_FILE.read_text()))
+    found = valid(done.output)
     assert found["outcome"] == outcome
     assert done.exit_code == found["exit_status"] == OUTCOMES[outcome][0]
 
@@ -346,7 +351,7 @@ def test_the_status_says_what_failed(workbench, tmp_path: Path, name: str):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.py:f",), "There is no /"),
+        (("nowhere.py:f",), "no file /"),
         ((f"{OP}s",), "row_softmax, shift_in_place, counted"),
         (("softmax_of_nobody",), "FILE.py:NAME"),
         ((OP, "--case", "large"), "first, odd"),
@@ -372,3 +377,17 @@ def test_a_file_that_raises_has_status_2(workbench, tmp_path: Path):
 def test_the_help_lists_every_outcome(workbench):
     text = workbench("--help").output
     assert all(f"{status:>4}  {name}: " in text for name, (status, _) in OUTCOMES.items())
+
+
+@pytest.mark.parametrize("change", [{"outcome": "fine"}, {"verdicts": [{}]}, {"more": 1}, {"exit_status": None}])
+def test_the_schema_refuses_what_is_no_judgement(change: dict):
+    jsonschema = pytest.importorskip("jsonschema", reason='python -m pip install -e ".[test]"')
+    found = valid(Judgement("op", "").to_json())
+    with pytest.raises(jsonschema.ValidationError):
+        valid(json.dumps(found | change))
+
+
+def test_a_judgement_without_verdicts_is_not_ok():
+    nothing = Judgement("op", "")
+    assert (nothing.ok, nothing.outcome) == (False, "no_kernel")
+    assert nothing.exit_status == OUTCOMES["no_kernel"][0]

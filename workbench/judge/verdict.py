@@ -102,9 +102,14 @@ class Judgement:
 
     @property
     def exit_status(self) -> int:
-        """What ``workbench check`` returns: the first failure's status, or 0."""
+        """What ``workbench check`` returns: that of `outcome`."""
+        return exit_status(self.outcome)
+
+    @property
+    def outcome(self) -> str:
+        """The first failure's, or ``"ok"``; nothing judged is nothing passed."""
         failure = self.first_failure
-        return 0 if failure is None else exit_status(failure.outcome)
+        return failure.outcome if failure is not None else OK if self.verdicts else "no_kernel"
 
     def __bool__(self) -> bool:
         return self.ok
@@ -117,13 +122,12 @@ class Judgement:
 
     def to_dict(self) -> dict:
         """Plain values."""
-        failure = self.first_failure
         return {
             "schema": SCHEMA,
             "op": self.op,
             "candidate": self.candidate,
             "ok": self.ok,
-            "outcome": OK if failure is None else failure.outcome,
+            "outcome": self.outcome,
             "exit_status": self.exit_status,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
