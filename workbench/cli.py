@@ -24,7 +24,11 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="kernel-workbench")
 def main() -> None:
-    """Develop GPU kernels, with or without a GPU."""
+    """Develop GPU kernels, with or without a GPU.
+
+    An OP is one of the workbench (paged_attention, ...), of an installed package, or one of your own in a file:
+    my_ops.py:row_softmax.
+    """
 
 
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
@@ -58,8 +62,9 @@ def doctor(as_json: bool) -> None:
 def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
+    from workbench.ops.own.files import load_op
 
-    comparison = run(op, case, variants=variants or None, device=device)
+    comparison = run(load_op(op), case, variants=variants or None, device=device)
     click.echo(str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
@@ -71,9 +76,10 @@ def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -
 @click.option("--variant", required=True, help="The variant to look into.")
 def trace(op: str, case: str | None, variant: str) -> None:
     """What one variant of OP does to memory, source line by source line."""
+    from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    click.echo(str(run(op, case, variant=variant)))
+    click.echo(str(run(load_op(op), case, variant=variant)))
 
 
 @main.command()
@@ -108,6 +114,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
 
     from rich.console import Console
 
+    from workbench.ops.own.files import load_op
     from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
     from workbench.tuning.sweep import check_path, sweep_of
@@ -116,7 +123,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         check_path(save)
     with closing(ProgressBar()) as bar:
         result = run(
-            op,
+            load_op(op),
             list(cases) or None,
             variants=list(variants) or None,
             device=device,

@@ -1,0 +1,1 @@
+"""The ops of these tests live in modules beside them."""

@@ -1,0 +1,58 @@
+"""Own ops from a terminal: ``my_ops.py:row_softmax``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from workbench import ops
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.op import Op
+
+
+def load_op(text: str) -> Op:
+    """The op of ``FILE.py:NAME``, or of a name that the workbench or an installed package has.
+
+    The file is run like a script's modules: its folder comes first on the import path, where worker processes find it
+    too. Raises ArgumentError for a file or name that does not exist, and for what is no op.
+    """
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        if text.endswith(".py"):
+            remedy = f"Name the op behind it: {text}:my_op"
+            raise ArgumentError("op", repr(text), "FILE.py:NAME", remedy)
+        return ops.get(text)
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise ArgumentError("op", f"{text!r}: no file {file}", "FILE.py:NAME of a file that exists", "Check the path.")
+    module = _module(file)
+    found = getattr(module, name, None)
+    if isinstance(found, Op):
+        return found
+    own = ", ".join(key for key, value in vars(module).items() if isinstance(value, Op)) or "none"
+    got = f"{text!r}: {name} is " + ("not there" if found is None else f"a {type(found).__name__}")
+    raise UnknownNameError("op", got, own, f"{file.name} has these ops; decorate a reference with @workbench.op.")
+
+
+def _module(file: Path) -> ModuleType:
+    """The file as the module of its own name, so that another process can import what is pickled by name."""
+    known = sys.modules.get(file.stem)
+    if known is not None:
+        if getattr(known, "__file__", None) and Path(known.__file__).resolve() == file:
+            return known
+        what = f"{file.name}: a module {file.stem!r} is loaded already"
+        raise ArgumentError("op", what, "a file of a name of its own", "Rename it.")
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[file.stem]
+        raise
+    return module
