@@ -1,1 +1,0 @@
-"""The ops of these tests live in modules beside them."""
