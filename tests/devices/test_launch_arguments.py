@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
     values = arguments.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    buffer = arguments.pack(every.parameters, values, [0xABCDE, *[None] * 8])
+    buffer = arguments.pack(every, values, [0xABCDE, *[None] * 8])
     # The layout of C: each value at a multiple of its own alignment.
     assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
         7
@@ -116,8 +117,8 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):
     values = arguments.check_arguments(every, _replaced(0, None))
-    assert arguments.pack(every.parameters, values, [None] * 9)[:8] == bytes(8)
-    assert arguments.pack(every.parameters[2:3], [-1], [None]) == b"\xff\xff"
+    assert arguments.pack(every, values, [None] * 9)[:8] == bytes(8)
+    assert arguments.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
 
 
 # ---- dimensions and shared memory ------------------------------------------------------------------------------------
