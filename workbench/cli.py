@@ -32,6 +32,7 @@ def main() -> None:
 
 
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 _device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
@@ -39,19 +40,13 @@ _replay_option = click.option(
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def doctor(as_json: bool) -> None:
     """What this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
 
     report = examine()
-    if as_json:
-        import dataclasses
-        import json
-
-        click.echo(json.dumps([dataclasses.asdict(check) for check in report.checks], indent=2))
-    else:
-        click.echo(str(report))
+    click.echo(report.to_json() if as_json else str(report))
 
 
 @main.command()
@@ -59,13 +54,14 @@ def doctor(as_json: bool) -> None:
 @_case_option
 @_device_option
 @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
-def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -> None:
+@_json_option
+def compare(op: str, case: str | None, device: str, variants: tuple[str, ...], as_json: bool) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
 
     comparison = run(load_op(op), case, variants=variants or None, device=device)
-    click.echo(str(comparison))
+    click.echo(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
 
@@ -74,12 +70,14 @@ def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -
 @click.argument("op")
 @_case_option
 @click.option("--variant", required=True, help="The variant to look into.")
-def trace(op: str, case: str | None, variant: str) -> None:
+@_json_option
+def trace(op: str, case: str | None, variant: str, as_json: bool) -> None:
     """What one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    click.echo(str(run(load_op(op), case, variant=variant)))
+    found = run(load_op(op), case, variant=variant)
+    click.echo(found.to_json() if as_json else str(found))
 
 
 @main.command()
@@ -105,7 +103,8 @@ def trace(op: str, case: str | None, variant: str) -> None:
     help="Measure in a process that may hang and crash, or in this one; auto: a process on a GPU.",
 )
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
-def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save) -> None:
+@_json_option
+def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save, as_json) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -135,9 +134,12 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
             isolation=isolation,
             progress=bar,
         )
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(summary_table(result))
-    console.print(str(result))
+    console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        console.print(summary_table(result))
+        console.print(str(result))
     if result.interrupted:
         sys.exit(130)
     if save:
@@ -207,7 +209,7 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
 @click.option("--out", type=click.Path(dir_okay=False), help="The JSON file; one that is there is gone on with.")
 @click.option("--model", help="Without a GPU: the one to predict for (default: h200).")
 @click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 @click.pass_context
 def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:
     """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
@@ -240,7 +242,7 @@ def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as
 @bench.command("sim")
 @click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Triton's interpreter and Numba's simulator.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
     """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
     from workbench.bench.sim import run
@@ -251,7 +253,7 @@ def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
 
 @bench.command("kvcache")
 @click.option("--rounds", default=200, show_default=True, help="Times that each operation is timed at each size.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_kvcache(rounds: int, as_json: bool) -> None:
     """The block manager at 1,000 to 1,000,000 blocks: allocate, append, fork and free should cost the same."""
     from workbench.bench.kvcache import run
@@ -265,7 +267,7 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 @click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
 @click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed: bool, as_json: bool) -> None:
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs: a few minutes."""
     from workbench.bench.tune import run
@@ -277,7 +279,7 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
 
 @bench.command("predict")
 @click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
     """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures."""
     from workbench.bench.predict import run
@@ -288,7 +290,7 @@ def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
 
 @bench.command("generate")
 @click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_generate(new_tokens: int, as_json: bool) -> None:
     """The small model over every cache: tokens per second, bytes, waste, and growth with length."""
     from workbench.bench.generate import run
@@ -299,7 +301,7 @@ def bench_generate(new_tokens: int, as_json: bool) -> None:
 
 @bench.command("perplexity")
 @click.option("--windows", default=None, type=click.IntRange(min=2), help="Windows of text (default: all there are).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_perplexity(windows: int | None, as_json: bool) -> None:
     """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
     from workbench.bench.perplexity import run
