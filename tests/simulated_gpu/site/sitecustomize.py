@@ -23,14 +23,14 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        import simulated_gpu
-
         if module.__name__ != "torch":
             self._loader.exec_module(module)
             vars(module).update(SIZES.get(module.__name__, {}))
             if module.__name__ == "workbench.worker":
                 _count_what_is_killed(module)
             return
+        import simulated_gpu
+
         backend = simulated_gpu.before_torch()
         self._loader.exec_module(module)
         simulated_gpu.after_torch(backend)
