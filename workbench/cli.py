@@ -202,7 +202,14 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
     click.echo(f"wrote {train(Path(out), plan, click.echo)}")
 
 
-@main.group(invoke_without_command=True)
+class _BenchGroup(_Group):
+    """The named benchmarks; what is none of them is an op."""
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return super().get_command(ctx, name) or _bench_op(name)
+
+
+@main.group(cls=_BenchGroup, invoke_without_command=True)
 @_device_option
 @click.option("--peers", is_flag=True, help="Also torch's SDPA, FlexAttention, FlashInfer, xformers, where installed.")
 @click.option("--minutes", default=8.0, show_default=True, help="Stop after so long; the most telling cells go first.")
@@ -214,7 +221,8 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
 def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:
     """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
 
-    Without a GPU the times are predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
+    With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
+    predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
     """
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"]
@@ -237,6 +245,28 @@ def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as
         sys.exit(130)
     if not result.all_correct:
         sys.exit(1)
+
+
+def _bench_op(name: str) -> click.Command:
+    """The benchmark of an op."""
+
+    @click.command(name)
+    @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only these cases (repeatable).")
+    @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+    @_device_option
+    @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
+    @_json_option
+    def command(cases, variants, device, model, as_json) -> None:
+        """The kernels of an op on its cases, beside torch and torch.compile."""
+        from workbench.bench.own_op import run
+        from workbench.ops.own.files import load_op
+
+        result = run(load_op(name), cases, variants, device, model=model)
+        click.echo(result.to_json() if as_json else str(result))
+        if not result.all_correct:
+            sys.exit(1)
+
+    return command
 
 
 @bench.command("sim")

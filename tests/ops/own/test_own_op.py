@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import subprocess
@@ -102,6 +103,29 @@ def test_the_file_is_a_name_for_the_terminal(tmp_path):
         failed = CliRunner().invoke(main, ["compare", text])
         assert failed.exit_code == 2
         assert why in failed.output
+
+
+def test_it_is_benchmarked_on_every_case():
+    from click.testing import CliRunner
+
+    from workbench.cli import main
+
+    done = CliRunner().invoke(main, ["bench", f"{FILE}:row_softmax", "--device", "sim", "--json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert {(row["case"].split()[0], row["variant"]) for row in rows} == {
+        (case, variant) for case in ("small", "wide") for variant in ("torch", *KERNELS)
+    }
+    assert all(row["us"] > 0 for row in rows if row["variant"] != "torch")
+
+
+@pytest.mark.gpu
+def test_it_is_benchmarked_on_a_gpu_beside_torch():
+    from workbench.bench.own_op import run
+
+    result = run(row_softmax, ["small"], ["torch", *KERNELS], device="cuda")
+    assert result.all_correct, str(result)
+    assert all(row.trial.basis == "measured" for row in result.rows)
 
 
 @pytest.mark.gpu

@@ -136,7 +136,7 @@ class Declared:
     def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
         """Fresh tensors for what the kernels leave for each other."""
         names = self.names(config, problem)
-        device = next((one.device for one in tensors.values() if isinstance(one, torch.Tensor)), "cpu")
+        device = next((one.device for one in tensors.members() if isinstance(one, torch.Tensor)), "cpu")
         made = {}
         for name, part in self.workspace.items():
             kind = part.type(names)

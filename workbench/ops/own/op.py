@@ -52,8 +52,8 @@ class OwnOp(Op):
 
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract = contract
-        torch_variant = _torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
-        super().__init__(contract.name, (torch_variant,), {}, self.__call__)
+        reference = torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
+        super().__init__(contract.name, (reference,), {}, self.__call__)
         self._torch_op = TorchOp(self, contract, backward)
         self.__doc__ = contract.function.__doc__ or self.__doc__
         self.__name__ = contract.name
@@ -206,7 +206,7 @@ class OwnOp(Op):
     def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
         """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
         label = name or getattr(function, "__name__", "torch_function")
-        return self._add(_torch_variant(self.contract, function, label, idea or "plain torch"))
+        return self._add(torch_variant(self.contract, function, label, idea or "plain torch"))
 
     def _add(self, variant: Variant) -> Variant:
         if variant.name == "torch":
@@ -324,7 +324,9 @@ def op(
     return ops.register(OwnOp(contract, backward))
 
 
-def _torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
+def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
+    """A function of the op's arguments in plain torch, as a variant."""
+
     def compute(problem: Problem, tensors: Tensors) -> None:
         returned = function(**tensors.arguments)
         several = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)
