@@ -30,6 +30,8 @@ class OwnCuda(CudaVariant):
 
     declared: Declared
     stated: str
+    parts: tuple[Part, ...]
+    macro_expressions: Mapping[str, Expression]
     constants: Mapping[str, Expression]
     _held: dict[tuple, Variables] = field(default_factory=dict, init=False, repr=False)
     _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -139,7 +141,7 @@ def cuda_variant(
         steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
-    parts = [_Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
+    parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
     macro_expressions = {key: _macro(key, value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     read = set().union(*(part.names for part in parts))
@@ -185,6 +187,8 @@ def cuda_variant(
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
         declared=declared,
         stated=declared.stated + statement,
+        parts=tuple(parts),
+        macro_expressions=macro_expressions,
         constants=constant_expressions,
     )
 
@@ -197,7 +201,7 @@ class AnyDtype(tuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One kernel of the variant, with its launch as expressions."""
 
     kernel: str
@@ -208,7 +212,7 @@ class _Part:
     shared_bytes: Expression
 
     @classmethod
-    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> _Part:
+    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"

@@ -1,0 +1,77 @@
+"""The cases of an op as plain torch code with seeds."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.case import Case
+from workbench.ops.own.export.code import Collected
+from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, unparsed
+from workbench.ops.own.inputs import Input
+
+
+def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
+    """The functions that make inputs, and the function ``cases``."""
+    functions: list[str] = []
+    lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
+    for case in cases.values():
+        pairs = []
+        for name in case.contract.parameters:
+            made = _made(case, name, collected, functions)
+            made_open = made if isinstance(made, str) else None
+            pairs.append(
+                f"{quoted(name)}: {made_open}"
+                if made_open is not None
+                else Bracketed(f"{quoted(name)}: {made.open}", made.items, made.close, made.is_tuple)
+            )
+        node = Bracketed("{", tuple(pairs), "}")
+        lines.append(laid_out(node, INDENT, f"yield {quoted(case.name)}, "))
+    return [*functions, "\n".join(lines)]
+
+
+def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> Any:
+    given = case.given[name]
+    seed = zlib.crc32(name.encode()) ^ (case.seed * 0x9E3779B1 & 0x7FFFFFFF)
+    if isinstance(given, Input):
+        return _tensor(given, given.type(case.sizes).shape, seed)
+    if not callable(given):
+        return literal(given)
+    if not inspect.isfunction(given):
+        raise ArgumentError(f"export: input {name!r}", type(given).__name__, "a Python function", "Write one with def.")
+    known = {**{key: repr(value) for key, value in case.sizes.items()}, "generator": f"seeded({seed})"}
+    label = given.__name__
+    if label == "<lambda>":
+        label = f"make_{name}"
+        parameters, body = collected.expression(given, f"input {name!r}")
+        text = f"def {label}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
+    else:
+        text = collected.function(given)
+    if text not in functions:
+        if any(one.startswith(f"def {label}(") for one in functions):
+            remedy = "Make it with a function of its own name."
+            raise ArgumentError(f"export: input {name!r}", f"another function {label}", "names of their own", remedy)
+        functions.append(text)
+    return call(label, [f"{one}={known[one]}" for one in inspect.signature(given).parameters])
+
+
+def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> Any:
+    """What `Input.make` makes."""
+    sizes = str(literal(shape))
+    convert = f".to(torch.{given.dtype})"
+    if given.kind == "full":
+        return f"torch.full({sizes}, {literal(given.bounds[0])}, dtype=torch.float64){convert}"
+    if given.kind == "randint":
+        low, high = map(int, given.bounds)
+        made = f"torch.randint({low}, {high}, {sizes}, generator=seeded({seed}))"
+        return made + (convert if given.dtype != "int64" else "")
+    made = f"torch.{given.kind}({sizes}, generator=seeded({seed}))"
+    factor, offset = (
+        (given.bounds[1] - given.bounds[0], given.bounds[0]) if given.kind == "rand" else given.bounds[::-1]
+    )
+    if (factor, offset) != (1.0, 0.0):
+        made = f"{made} * {literal(factor)} + {literal(offset)}"
+        made = f"({made})" if given.dtype != "float32" else made
+    return made + (convert if given.dtype != "float32" else "")
