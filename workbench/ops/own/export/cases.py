@@ -18,16 +18,8 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     functions: list[str] = []
     lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
     for case in cases.values():
-        pairs = []
-        for name in case.contract.parameters:
-            made = _made(case, name, collected, functions)
-            made_open = made if isinstance(made, str) else None
-            pairs.append(
-                f"{quoted(name)}: {made_open}"
-                if made_open is not None
-                else Bracketed(f"{quoted(name)}: {made.open}", made.items, made.close, made.is_tuple)
-            )
-        node = Bracketed("{", tuple(pairs), "}")
+        made = tuple(_made(case, name, collected, functions) for name in case.contract.parameters)
+        node = Bracketed("(", made, ")", is_tuple=True)
         lines.append(laid_out(node, INDENT, f"yield {quoted(case.name)}, "))
     return [*functions, "\n".join(lines)]
 
@@ -41,7 +33,10 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
         return literal(given)
     if not inspect.isfunction(given):
         raise ArgumentError(f"export: input {name!r}", type(given).__name__, "a Python function", "Write one with def.")
-    known = {**{key: repr(value) for key, value in case.sizes.items()}, "generator": f"seeded({seed})"}
+    known = {
+        **{key: repr(value) for key, value in case.sizes.items()},
+        "generator": f"torch.Generator().manual_seed({seed})",
+    }
     label = given.__name__
     if label == "<lambda>":
         label = f"make_{name}"
@@ -65,9 +60,9 @@ def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> Any:
         return f"torch.full({sizes}, {literal(given.bounds[0])}, dtype=torch.float64){convert}"
     if given.kind == "randint":
         low, high = map(int, given.bounds)
-        made = f"torch.randint({low}, {high}, {sizes}, generator=seeded({seed}))"
+        made = f"torch.randint({low}, {high}, {sizes}, generator=torch.Generator().manual_seed({seed}))"
         return made + (convert if given.dtype != "int64" else "")
-    made = f"torch.{given.kind}({sizes}, generator=seeded({seed}))"
+    made = f"torch.{given.kind}({sizes}, generator=torch.Generator().manual_seed({seed}))"
     factor, offset = (
         (given.bounds[1] - given.bounds[0], given.bounds[0]) if given.kind == "rand" else given.bounds[::-1]
     )

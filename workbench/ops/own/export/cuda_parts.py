@@ -19,6 +19,7 @@ SOURCE = ""
 HEADERS: dict[str, str] = {}
 OPTIONS: tuple[str, ...] = ()
 PARAMETERS: tuple[str, ...] = ()
+contexts = threading.local()
 
 
 def cuda_folders():
@@ -26,10 +27,8 @@ def cuda_folders():
     found = importlib.util.find_spec("nvidia")
     roots = [Path(root) for root in found.submodule_search_locations] if found else []
     installed = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    return [folder for root in roots for folder in sorted(root.iterdir())] + [
-        *map(Path, installed),
-        Path("/usr/local/cuda"),
-    ]
+    packages = [folder for root in roots for folder in sorted(root.iterdir())]
+    return [*packages, *map(Path, installed), Path("/usr/local/cuda")]
 
 
 @functools.cache
@@ -67,12 +66,10 @@ def compile_cuda(names, macros, arch):
         library.nvrtcAddNameExpression(program, name.encode())
     if library.nvrtcCompileProgram(program, len(options), strings(options)):
         raise RuntimeError("NVRTC refused the kernel:\n" + read("ProgramLog").rstrip(b"\0").decode())
-    lowered = []
-    for name in names:
-        text = ctypes.c_char_p()
+    lowered = [ctypes.c_char_p() for _ in names]
+    for name, text in zip(names, lowered, strict=True):
         library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(text))
-        lowered.append(text.value.decode())
-    return read("CUBIN"), read("PTX"), lowered
+    return read("CUBIN"), read("PTX"), [text.value.decode() for text in lowered]
 
 
 @functools.cache
@@ -90,33 +87,24 @@ def load(index, names, macros):
     return module, kernels
 
 
-class Contexts(threading.local):
-    """Of each GPU torch's context and a stream, as PyCUDA sees them; PyCUDA ties both to their thread."""
-
-    def __init__(self):
-        self.made = {}
-
-
-contexts = Contexts()
-
-
 @contextlib.contextmanager
 def torch_stream(index):
     """Torch's context made current for PyCUDA, and a stream in the order of torch's current one."""
-    if index not in contexts.made:
+    made = vars(contexts).setdefault("made", {})
+    if index not in made:
         cuda.init()
         context = cuda.Device(index).retain_primary_context()
         context.push()
         stream = cuda.Stream(1)  # as torch's own, it does not wait for the default stream
         cuda.Context.pop()
-        contexts.made[index] = context, stream, torch.cuda.ExternalStream(stream.handle, device=index)
-    context, stream, same_stream = contexts.made[index]
+        made[index] = context, stream, torch.cuda.ExternalStream(stream.handle, device=index)
+    context, stream, same_stream = made[index]
     current = torch.cuda.current_stream(index)
     context.push()
     try:
         if current.cuda_stream == 0:
             yield None  # the default stream
-        else:  # PyCUDA launches on no stream but its own: torch's is waited for before and waits after
+        else:  # PyCUDA launches on no stream but its own, which waits for torch's before, and torch's for it after
             same_stream.wait_stream(current)
             try:
                 yield stream

@@ -22,10 +22,11 @@ from workbench.ops.own.problem import Problem
 
 _MODULES = {"cuda": ("contextlib", "ctypes", "functools", "importlib.util", "os", "sys", "threading", "torch")}
 _MODULES["triton"] = ("sys", "torch", "triton")
-_CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load, cuda_parts.Contexts)
-_LOCAL = ("config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device")
+_CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load)
+_LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
+_LOCAL |= {"case", "right", "results", "pairs", "wrong"}
 _OWN = (
-    "reference backward launch is_legal empty_outputs chosen cases self_test seeded keep gradients SOURCE HEADERS "
+    "reference backward launch is_legal distance difference empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
     "OPTIONS PARAMETERS CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math sys os ctypes "
     "functools contextlib importlib threading itertools Path NamedTuple"
 )
@@ -112,12 +113,11 @@ class _File:
         op, variant = self.op, self.variant
         language = {"cuda": "CUDA C++", "triton": "Triton"}[variant.language]
         about = (inspect.getdoc(self.contract.function) or "").split("\n\n")[0].replace("\n", " ").strip()
+        about = f": {about.rstrip('.')}" if about else ""
         first = f"{op.name}({', '.join(self.contract.parameters)}) by a kernel in {language}, for torch."
         needs = "PyCUDA, and NVRTC, which torch's CUDA builds bring" if variant.language == "cuda" else "Triton"
         idea = "" if variant.idea.startswith(f"{op.name} in ") else f": {variant.idea.rstrip('.')}"
-        paragraphs = [
-            f"It computes what ``reference`` says{': ' + about.rstrip('.') if about else ''}. The kernel is the variant {variant.name}{idea}."
-        ]
+        paragraphs = [f"It computes what ``reference`` says{about}. The kernel is the variant {variant.name}{idea}."]
         if winners:
             paragraphs[-1] += (
                 " CONFIGURATIONS has the fastest of its configurations that were right, for each GPU and case that was "
@@ -212,15 +212,10 @@ class _File:
         """The functions of `parts` that the file calls."""
         names = [name for name in ("cdiv", "next_power_of_2", "ctype") if name in self.code.parts]
         if self.variant.space:
-            names += ["described", "choose", "in_log", "first_legal"] if winners else ["described", "first_legal"]
+            names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
         if any("one_device(" in text for text in op):
             names.append("one_device")
-        if self.variant.language == "cuda" and self._checked():
-            names.append("check_dtype")
         return names
-
-    def _checked(self) -> list[str]:
-        return launch_cuda.checks(self.variant, self.code, self.config, self.problem)
 
     def _harness(self) -> list[str]:
         if self.variant.language != "cuda":
@@ -229,11 +224,14 @@ class _File:
         if not launch_cuda.headers(self.variant):
             found[2] = found[2].replace(", len(HEADERS), *headers)", ", 0, None, None)")
             found[2] = "\n".join(line for line in found[2].splitlines() if not line.strip().startswith("headers ="))
-        return [*found, "contexts = Contexts()", inspect.getsource(cuda_parts.torch_stream).rstrip()]
+        return [
+            *found,
+            "contexts = threading.local()  # PyCUDA ties them to their thread",
+            inspect.getsource(cuda_parts.torch_stream).rstrip(),
+        ]
 
     def _self_test(self) -> list[str]:
         cases = cases_text(self.op.cases, self.collected)
-        seeded = "def seeded(seed):\n    return torch.Generator().manual_seed(seed)"
         dtypes: dict[torch.dtype, float] = {}
         for case in self.op.cases.values():
             problem = case.problem()
@@ -244,30 +242,15 @@ class _File:
         tolerance = "# Relative errors that count as rounding.\n" + laid_out(
             Bracketed("{", pairs, "}"), "", "TOLERANCE = "
         )
-        name, outputs, written = self.op.name, self.code.outputs, self.contract.in_place
         lines = [
             "def self_test():",
             '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
             "    right = True",
-            "    for name, arguments in cases():",
-            "        exact = {key: widened(value) for key, value in arguments.items()}",
-            "        given = {key: on_gpu(value) for key, value in arguments.items()}",
-        ]
-        if len(outputs) == 1:
-            lines.append(f"        results = {{{quoted(outputs[0])}: ({name}(**given), reference(**exact))}}")
-        elif outputs:
-            named = str(literal(tuple(outputs)))
-            lines.append(f"        pairs = zip({name}(**given), reference(**exact), strict=True)")
-            lines.append(laid_out(call("dict", [f"zip({named}, pairs, strict=True)"]), " " * 8, "results = "))
-        else:
-            lines += [f"        {name}(**given)", "        reference(**exact)", "        results = {}"]
-        lines += [f"        results[{quoted(one)}] = given[{quoted(one)}], exact[{quoted(one)}]" for one in written]
-        lines += [
-            "        errors = {key: worst_error(*pair, TOLERANCE[pair[0].dtype]) for key, pair in results.items()}",
-            "        worst = max(errors, key=errors.get)",
-            '        verdict = "right" if errors[worst] <= 1 else "WRONG"',
-            '        print(f"{name}: {verdict}; largest error, in {worst}, {errors[worst]:.0%} of what is allowed")',
-            "        right = right and errors[worst] <= 1",
+            f"    for case, ({', '.join(self.contract.parameters)}{_comma(self.contract.parameters)}) in cases():",
+            *self._results(),
+            "        wrong = {key: what for key, pair in results.items() if (what := difference(*pair))}",
+            '        print(f"{case}:", " ".join(f"{key} is WRONG: {what}" for key, what in wrong.items()) or "right")',
+            "        right = right and not wrong",
             "    return right",
         ]
         main = [
@@ -276,9 +259,39 @@ class _File:
             '        sys.exit("The self-test needs a GPU.")',
             "    sys.exit(0 if self_test() else 1)",
         ]
-        uses_seed = any("seeded(" in text for text in cases)
-        common = [inspect.getsource(one).rstrip() for one in (parts.widened, parts.on_gpu, parts.worst_error)]
-        return [*([seeded] if uses_seed else []), *cases, tolerance, *common, "\n".join(lines), "\n".join(main)]
+        return [*cases, tolerance, inspect.getsource(parts.difference).rstrip(), "\n".join(lines), "\n".join(main)]
+
+    def _results(self) -> list[str]:
+        """Lines of the self-test that run kernel and reference on a case."""
+        name, outputs, written = self.op.name, self.code.outputs, self.contract.in_place
+        lines, given, exact = [], [], []
+        for one in self.contract.parameters:
+            there = f"None if {one} is None else " if one in self.signature.optional else ""
+            if one not in self.signature.tensors:
+                gpu = cpu = one
+            else:
+                kinds = (dict(case.problem().arguments)[one] for case in self.op.cases.values())
+                reals = {getattr(torch, kind.dtype).is_floating_point for kind in kinds if kind is not None}
+                copy = f"{one}.clone()" if one in written else one
+                wide = copy if reals == {False} else f"{one}.double()"
+                wide = wide if len(reals) == 1 else f"({wide} if {one}.is_floating_point() else {copy})"
+                gpu, cpu = f"{there}{one}.cuda()", f"{there}{wide}"
+            if one in written:
+                lines.append(f"        found_{one}, exact_{one} = {gpu}, {cpu}")
+                gpu, cpu = f"found_{one}", f"exact_{one}"
+            given.append(gpu)
+            exact.append(cpu)
+        found, expected = call(name, given), call("reference", exact)
+        inner = " " * 8
+        if len(outputs) == 1:
+            lines.append(f"{inner}results = {{{quoted(outputs[0])}: ({found}, {expected})}}")
+        elif outputs:
+            lines.append(laid_out(call("zip", [str(found), str(expected), "strict=True"]), inner, "pairs = "))
+            named = str(literal(tuple(outputs)))
+            lines.append(laid_out(call("dict", [f"zip({named}, pairs, strict=True)"]), inner, "results = "))
+        else:
+            lines += [laid_out(found, inner), laid_out(expected, inner), f"{inner}results = {{}}"]
+        return lines + [f"{inner}results[{quoted(one)}] = found_{one}, exact_{one}" for one in written]
 
     def _check_names(self, names: list[str]) -> None:
         """Each may stand for one thing, and for nothing that the file has itself."""
@@ -292,6 +305,10 @@ class _File:
         if self.op.name in TAKEN or not self.op.name.isidentifier():
             what = "a name that the exported file has itself"
             raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
+
+
+def _comma(names: tuple) -> str:
+    return "," if len(names) == 1 else ""
 
 
 def _listed(line: str) -> str:

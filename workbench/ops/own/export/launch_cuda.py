@@ -254,7 +254,13 @@ def checks(variant: OwnCuda, code: Code, config: Mapping, problem: Problem) -> l
             if any(word in variant.macros(config, problem) for word in re.findall(r"\w+", types[index])):
                 continue
             wanted.setdefault(name, kind.dtype)
-    return [f"{INDENT}check_dtype({quoted(name)}, {name}, torch.{dtype})" for name, dtype in wanted.items()]
+    lines = []
+    for name, dtype in wanted.items():
+        there = f"{name} is not None and " if name in code.optional else ""
+        lines.append(f"{INDENT}if {there}{name}.dtype != torch.{dtype}:")
+        message = f'f"{name} is {{{name}.dtype}}; the kernel reads torch.{dtype}"'
+        lines.append(f"{INDENT * 2}raise TypeError({message})")
+    return lines
 
 
 def first_tensor(problem: Problem) -> str:

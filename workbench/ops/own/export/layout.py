@@ -90,8 +90,32 @@ def quoted(text: str) -> str:
     return written
 
 
+_MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.Eq, ast.NotEq: ast.NotEq}
+
+
+class _Compared(ast.NodeTransformer):
+    """Comparisons with what looks constant on the right."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        mirrored = _MIRRORED.get(type(node.ops[0]))
+        if len(node.ops) > 1 or mirrored is None or not _constant(node.left) or _constant(node.comparators[0]):
+            return node
+        return ast.Compare(node.comparators[0], [mirrored()], [node.left])
+
+
+def _constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _constant(node.left) and _constant(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _constant(node.operand)
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return isinstance(node, ast.Constant) or name.isupper()
+
+
 def unparsed(node: ast.AST) -> str:
-    """An expression as ``ruff format`` writes it, on one line."""
+    """An expression as ``ruff format`` writes it and ``ruff check`` likes it, on one line."""
+    node = ast.fix_missing_locations(_Compared().visit(node))
     text = ast.unparse(node)
     for one in ast.walk(node):
         if isinstance(one, ast.Constant) and isinstance(one.value, str):

@@ -13,6 +13,7 @@ import torch
 
 CONFIGURATIONS: list = []
 UNTUNED: list = []
+TOLERANCE: dict = {}
 
 
 def cdiv(number, divisor):
@@ -68,20 +69,23 @@ def described(*arguments):
     return tuple(same), tuple(sizes)
 
 
+def distance(sizes, others):
+    """How far apart sizes are; a factor of two in one of them counts 1."""
+    return math.dist([math.log2(size + 1) for size in sizes], [math.log2(size + 1) for size in others])
+
+
 def choose(device, arguments, legal):
     """What was tuned for this GPU, else for its architecture, at the nearest sizes; else the first untuned one."""
     same, sizes = described(*arguments)
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
     found = [one for one in CONFIGURATIONS if (one.arch, one.same) == (arch, same) and legal(one.config)]
     found = [one for one in found if one.gpu == torch.cuda.get_device_name(device)] or found
-    if found:  # a distance of 1 is a factor of two in one size
-        return min(found, key=lambda one: math.dist(in_log(one.sizes), in_log(sizes))).config
-    return first_legal(legal)
-
-
-def in_log(sizes):
-    """Sizes as logarithms to base 2."""
-    return [math.log2(size + 1) for size in sizes]
+    if found:
+        return min(found, key=lambda one: distance(one.sizes, sizes)).config
+    for config in UNTUNED:
+        if legal(config):
+            return config
+    raise ValueError("no configuration is legal for these arguments")
 
 
 def first_legal(legal):
@@ -100,32 +104,14 @@ def one_device(*tensors):
     return devices.pop()
 
 
-def check_dtype(name, tensor, *allowed):
-    """Raise TypeError for elements that the kernel would misread."""
-    if tensor is not None and tensor.dtype not in allowed:
-        raise TypeError(f"{name} is {tensor.dtype}; the kernel is written for {', '.join(map(str, allowed))}")
-
-
-def widened(value):
-    """A copy, in float64 where it is a tensor of real numbers."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.double() if value.is_floating_point() else value.clone()
-
-
-def on_gpu(value):
-    """A tensor's copy there."""
-    return value.cuda() if isinstance(value, torch.Tensor) else value
-
-
-def worst_error(found, expected, tolerance):
-    """The largest error as a share of the allowed one: relative to an element and the root mean square of all."""
-    if found.shape != expected.shape:
-        return math.inf
-    found, expected = found.cpu().double(), expected.double()
-    finite = expected[expected.isfinite()]
-    size = finite.square().mean().sqrt() if finite.numel() else 0.0
-    allowed = tolerance * (expected.abs().nan_to_num(0.0, 0.0, 0.0) + size)
-    right = torch.where(expected.isnan(), found.isnan(), found == expected)
-    share = torch.where(right, 0.0, ((found - expected).abs() / allowed).nan_to_num(math.inf, math.inf))
-    return share.max().item() if share.numel() else 0.0
+def difference(found, expected):
+    """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
+    tolerance, found, expected = TOLERANCE[found.dtype], found.cpu().double(), expected.double()
+    size = expected[expected.isfinite()].square().mean().sqrt().nan_to_num().item()
+    try:
+        torch.testing.assert_close(
+            found.cpu().double(), expected, rtol=tolerance, atol=tolerance * size, equal_nan=True
+        )
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""
