@@ -26,7 +26,7 @@ _CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cud
 _LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
 _LOCAL |= {"case", "right", "results", "pairs", "wrong"}
 _OWN = (
-    "reference backward launch is_legal distance difference empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
+    "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
     "OPTIONS PARAMETERS CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math sys os ctypes "
     "functools contextlib importlib threading itertools Path NamedTuple"
 )

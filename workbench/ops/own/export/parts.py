@@ -109,9 +109,7 @@ def difference(found, expected):
     tolerance, found, expected = TOLERANCE[found.dtype], found.cpu().double(), expected.double()
     size = expected[expected.isfinite()].square().mean().sqrt().nan_to_num().item()
     try:
-        torch.testing.assert_close(
-            found.cpu().double(), expected, rtol=tolerance, atol=tolerance * size, equal_nan=True
-        )
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
     except AssertionError as error:
         return " ".join(str(error).split())
     return ""
