@@ -1,4 +1,4 @@
-"""Ops of one's own for the tests of export: softmax in both languages, and one op for each thing that may be declared."""
+"""Ops of one's own for the tests of export: softmax in both languages, and what else may be declared."""
 
 from __future__ import annotations
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import zlib
 from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
 from workbench.ops.own.export.code import Collected
-from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, unparsed
+from workbench.ops.own.export.layout import INDENT, call, laid_out, literal, quoted, unparsed
 from workbench.ops.own.inputs import Input
 
 
@@ -18,9 +19,9 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     functions: list[str] = []
     lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
     for case in cases.values():
-        made = tuple(_made(case, name, collected, functions) for name in case.contract.parameters)
-        node = Bracketed("(", made, ")", is_tuple=True)
-        lines.append(laid_out(node, INDENT, f"yield {quoted(case.name)}, "))
+        names = case.contract.parameters
+        lines += [laid_out(_made(case, name, collected, functions), INDENT, f"{name} = ") for name in names]
+        lines.append(f"{INDENT}yield {quoted(case.name)}, ({', '.join(names)}{',' if len(names) == 1 else ''})")
     return [*functions, "\n".join(lines)]
 
 
@@ -37,18 +38,12 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
         **{key: repr(value) for key, value in case.sizes.items()},
         "generator": f"torch.Generator().manual_seed({seed})",
     }
-    label = given.__name__
-    if label == "<lambda>":
-        label = f"make_{name}"
-        parameters, body = collected.expression(given, f"input {name!r}")
-        text = f"def {label}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
+    if given.__name__ != "<lambda>":
+        label = collected.helper(given)
     else:
-        text = collected.function(given)
-    if text not in functions:
-        if any(one.startswith(f"def {label}(") for one in functions):
-            remedy = "Make it with a function of its own name."
-            raise ArgumentError(f"export: input {name!r}", f"another function {label}", "names of their own", remedy)
-        functions.append(text)
+        label = f"make_{name}_of_{re.sub(r'[^a-z0-9]+', '_', case.name.lower()).strip('_')}"
+        parameters, body = collected.expression(given, f"input {name!r}")
+        functions.append(f"def {label}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}")
     return call(label, [f"{one}={known[one]}" for one in inspect.signature(given).parameters])
 
 
@@ -66,7 +61,7 @@ def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> Any:
     factor, offset = (
         (given.bounds[1] - given.bounds[0], given.bounds[0]) if given.kind == "rand" else given.bounds[::-1]
     )
-    if (factor, offset) != (1.0, 0.0):
-        made = f"{made} * {literal(factor)} + {literal(offset)}"
-        made = f"({made})" if given.dtype != "float32" else made
+    scaled = made + (f" * {literal(factor)}" if factor != 1 else "") + (f" + {literal(offset)}" if offset != 0 else "")
+    if scaled != made:
+        made = f"({scaled})" if given.dtype != "float32" else scaled
     return made + (convert if given.dtype != "float32" else "")

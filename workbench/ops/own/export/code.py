@@ -48,6 +48,11 @@ class Collected:
         self.names_of(node, plain, own if name is None or name == own else None)
         return text
 
+    def helper(self, function: Any) -> str:
+        """The name of a function that is written into the file, once."""
+        self._value(function.__name__, function)
+        return function.__name__
+
     def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr] | None:
         """The parameters and the value of a lambda; None for another function."""
         if function.__name__ != "<lambda>":

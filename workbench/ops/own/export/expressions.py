@@ -114,14 +114,11 @@ class Code:
             raise ArgumentError(
                 where, type(function).__name__, "a Python function or an expression", "Write it as text."
             )
-        name = function.__name__
-        if name == "<lambda>":
-            name = where.split("[")[0]
-            parameters, body = self.collected.expression(function, where)
-            text = laid_out(unparsed(body), INDENT, "return ")
-            text = f"def {name}({', '.join(parameters)}):\n{text}"
-        else:
-            text = self.collected.function(function)
+        if function.__name__ != "<lambda>":
+            return self.collected.helper(function)
+        name = where.split("[")[0]
+        parameters, body = self.collected.expression(function, where)
+        text = f"def {name}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
         if self._named.setdefault(name, text) != text:
             raise ArgumentError(where, f"another function called {name}", "names of their own", "Rename one of them.")
         if text not in self.helpers:

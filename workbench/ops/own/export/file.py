@@ -197,15 +197,18 @@ class _File:
             else []
         )
         whole = [rule for rule in self.declared.rules if rule.names == ("config",)]
+        first = None
         if self.declared.default is not None:
-            default = {name: self.declared.default.get(name, values[0]) for name, values in self.variant.space.items()}
-            untuned = laid_out(literal([default]), "", "UNTUNED = ")
-        elif whole:
+            first = {name: self.declared.default.get(name, values[0]) for name, values in self.variant.space.items()}
+        if whole:
             kept = [one for one in self.variant.all_configurations() if all(rule({"config": one}) for rule in whole)]
-            untuned = laid_out(Bracketed("[", tuple(map(literal, kept)), "]"), "", "UNTUNED = ")
+            listed = [*([first] if first else []), *(one for one in kept if one != first)]
+            untuned = laid_out(literal(listed), "", "UNTUNED = ")
         else:
             each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
-            untuned = laid_out(literal(dict(self.variant.space)), "", "TUNABLES = ") + f"\nUNTUNED = [{each}]"
+            items = Bracketed("[", (each,) if first is None else (literal(first), f"*({each})"), "]")
+            untuned = laid_out(literal(dict(self.variant.space)), "", "TUNABLES = ")
+            untuned += "\n" + laid_out(items, "", "UNTUNED = ")
         return [*blocks, "# Where nothing is tuned, the first of these that is legal.\n" + untuned]
 
     def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:

@@ -63,12 +63,12 @@ def _entries(op: Any) -> list[tuple[Table, Entry]]:
 
 
 def _gpu(table: Table, entry: Entry) -> str:
-    """The name by which torch knows the GPU: what the description begins with. Of a prediction no GPU's."""
+    """The name by which torch knows the GPU: a table's description has it before the architecture. Of a prediction
+    what it is for, which is no GPU's name."""
     if entry.basis != "measured":
         return f"{table.description} (predicted)"
-    text = table.description
-    names = (text[:end] for end in range(len(text), 0, -1))
-    return next((name.strip() for name in names if tuned.slug(name) == table.device), table.device)
+    name = table.description.partition(f" ({table.arch})")[0]
+    return name if tuned.slug(name) == table.device else table.device
 
 
 def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
