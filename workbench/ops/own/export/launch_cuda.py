@@ -249,7 +249,7 @@ def checks(variant: OwnCuda, code: Code, config: Mapping, problem: Problem) -> l
             types = part.declaration.types
             kind = c_type(types[index]) if types else None
             name = expression.names[0] if expression.is_name else ""
-            if kind is None or kind.dtype not in _REALS or name not in code.parameters:
+            if kind is None or kind.dtype not in _REALS or not isinstance(problem.known.get(name), TensorType):
                 continue
             if any(word in variant.macros(config, problem) for word in re.findall(r"\w+", types[index])):
                 continue

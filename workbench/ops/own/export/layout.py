@@ -34,7 +34,7 @@ def laid_out(node: Any, indent: str = "", head: str = "", tail: str = "") -> str
         return line
     inner = indent + INDENT
     whole = inner + ", ".join(map(str, node.items))
-    if len(whole) <= WIDTH and not (node.is_tuple and len(node.items) == 1):
+    if len(whole) <= WIDTH and node.open.endswith("(") and not node.is_tuple:  # a call
         lines = [whole]
     else:
         lines = [laid_out(item, inner, "", ",") for item in node.items]
