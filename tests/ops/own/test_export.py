@@ -15,6 +15,7 @@ import pycuda_setup
 import pytest
 import torch
 from click.testing import CliRunner
+from sampling import long_if
 from simulated_gpu.plugin import environment
 
 import workbench as wb
@@ -100,16 +101,26 @@ def spoilt(path: Path, old: str, new: str) -> Path:
     return other
 
 
-def test_runs_without_the_workbench(files: dict[str, Path]):
+SPOILT = {
+    "softmax_rows": ("/ sum);", "/ (sum + 9.f));"),
+    "softmax_kernel": ("e / tl.sum(e, 0)", "e / (tl.sum(e, 0) + 1)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong"),
+    [
+        (("softmax_rows", "softmax_kernel", "two_kernels"), "softmax_rows"),
+        long_if(True, ("split", "scale_kernel"), "softmax_kernel"),
+    ],
+)
+def test_runs_without_the_workbench(files: dict[str, Path], names: tuple[str, ...], wrong: str):
+    """On the simulated GPU: right files exit with 0, one with a mistake in its kernel with 1."""
     problem = pycuda_setup.problem()
     if problem is not None:
         assert not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"), problem
         pytest.skip(problem)
-    wrong = [
-        spoilt(files["softmax_rows"], "/ sum);", "/ (sum + 0.1f));"),
-        spoilt(files["softmax_kernel"], "e / tl.sum(e, 0)", "e / (tl.sum(e, 0) + 0.1)"),
-    ]
-    paths = [str(path) for path in (*files.values(), *wrong)]
+    paths = [str(path) for path in (*(files[name] for name in names), spoilt(files[wrong], *SPOILT[wrong]))]
     command = [sys.executable, str(HERE / "run_exported.py"), *paths]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

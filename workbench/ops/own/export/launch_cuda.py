@@ -176,8 +176,8 @@ def _kernel_name(kernel: str, code: Code, values: Mapping) -> str:
     base = kernel.partition("<")[0]
     pieces = []
     for one in _template_arguments(kernel, values):
-        if isinstance(one, str):
-            pieces.append(one)
+        if isinstance(one, str) or not one.names:
+            pieces.append(one if isinstance(one, str) else str(int(one(values))))
         else:
             text = code.of(one).replace('"', "'")
             pieces.append(f"{{int({text})}}" if isinstance(one(values), bool) else f"{{{text}}}")
