@@ -147,15 +147,25 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
 
 
 @main.command()
-@click.argument("sweep")
+@click.argument("what", metavar="SWEEP|FILE.py:OP")
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--format", "kind", type=click.Choice(("sweep", "kernel-tuner", "t4", "t4-metadata")), default="sweep")
-def export(sweep: str, path: str, kind: str) -> None:
-    """Write SWEEP (a file, a Kernel Tuner cache, or the name of a shipped sweep) to PATH in another format."""
+@click.option("--variant", help="Of an op: the kernel (default: the fastest tuned one).")
+def export(what: str, path: str, kind: str, variant: str | None) -> None:
+    """Write a sweep or an own op to PATH.
+
+    A sweep (a file, a Kernel Tuner cache, or the name of a shipped sweep) in another format; an op of one's own,
+    FILE.py:OP, as one Python file that needs torch and PyCUDA or Triton alone.
+    """
+    if ".py:" in what:
+        from workbench.ops.own.files import load_op
+
+        click.echo(f"written to {load_op(what).export(path, variant)}")
+        return
     from workbench.tuning.kernel_tuner_files import export as run
     from workbench.tuning.sweep import load
 
-    click.echo(f"written to {run(load(sweep), path, kind)}")
+    click.echo(f"written to {run(load(what), path, kind)}")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

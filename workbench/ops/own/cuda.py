@@ -31,6 +31,8 @@ class OwnCuda(CudaVariant):
 
     declared: Declared
     stated: str
+    parts: tuple[Part, ...]
+    macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
     _held: dict[tuple, Variables] = field(default_factory=dict, init=False, repr=False)
     _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -139,8 +141,8 @@ def cuda_variant(
         steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
-    parts = [_Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
-    macro_texts = {key: _CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
+    parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
+    macro_texts = {key: CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
     read = set().union(*(part.names for part in parts))
@@ -186,6 +188,8 @@ def cuda_variant(
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
         declared=declared,
         stated=declared.stated + statement,
+        parts=tuple(parts),
+        macro_texts=macro_texts,
         constants=constant_expressions,
     )
 
@@ -198,7 +202,7 @@ class AnyDtype(tuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One kernel of the variant, with its launch as expressions."""
 
     kernel: str
@@ -209,7 +213,7 @@ class _Part:
     shared_bytes: Expression
 
     @classmethod
-    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> _Part:
+    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"
@@ -264,14 +268,14 @@ class _Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _CppText:
+class CppText:
     """A macro's value or a template's argument: an expression where all of its names are known, else C++ as it is."""
 
     given: Any
     expression: Expression | None
 
     @classmethod
-    def of(cls, where: str, given: Any) -> _CppText:
+    def of(cls, where: str, given: Any) -> CppText:
         """What was given; text that is no expression, or a function's name such as ``float``, is C++."""
         if isinstance(given, str) and given.strip() in FUNCTIONS:
             return cls(given, None)
@@ -286,19 +290,23 @@ class _CppText:
     def names(self) -> tuple[str, ...]:
         return () if self.expression is None else self.expression.names
 
-    def __call__(self, names: Names) -> str | int | float:
-        if self.expression is None or not set(self.names) <= set(names):
-            return self.given.strip()
-        return _macro_value(self.expression(names))
+    def is_text(self, names: Mapping[str, Any]) -> bool:
+        """Whether it is C++ as it is."""
+        return self.expression is None or not set(self.names) <= set(names)
+
+    def __call__(self, names: Mapping[str, Any]) -> str | int | float:
+        return self.given.strip() if self.is_text(names) else _macro_value(self.expression(names))
 
 
 def _instance(kernel: str, names: Names) -> str:
     """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
     base, _, inside = kernel.partition("<")
-    return f"{base}<{', '.join(str(_CppText.of('kernel', one)(names)) for one in _split(inside.rpartition('>')[0]))}>"
+    arguments = (CppText.of("kernel", one)(names) for one in split_arguments(inside.rpartition(">")[0]))
+    return f"{base}<{', '.join(map(str, arguments))}>"
 
 
-def _split(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
+    """Of a template's arguments the pieces between commas that stand outside of brackets."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character in "<([") - (character in ">)]")

@@ -254,6 +254,12 @@ class OwnOp(Op):
         bound.apply_defaults()
         return self._torch_op.library_op(dict(bound.arguments))
 
+    def export(self, path: str | Path, variant: str | None = None) -> Path:
+        """Write a variant, by default the fastest tuned one, to a file of its own; see `workbench.ops.own.export`."""
+        from workbench.ops.own.export import export
+
+        return export(self, path, variant)
+
     @property
     def quick_case(self) -> Case:
         """The first case."""
