@@ -397,7 +397,7 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     with pytest.raises(ArgumentError, match=r"reference of own_nothing.*returns nothing.*in_place"):
         own_nothing.case("small", x=wb.randn(4))
     with pytest.raises(ArgumentError, match="paged_attention"):
-        wb.op(scaled, name="paged_attention")
+        wb.op(row_softmax.contract.function, name="paged_attention")
 
     @wb.op
     def own_pair(x, y):
