@@ -189,3 +189,10 @@ def test_broken_promises_of_alignment_are_refused(summed: CompiledKernel):
         arguments.check_arguments(summed, [x[1:], out, 256])
     with pytest.raises(ArgumentError, match=r"argument 2 'n'.*multiples of 16"):
         arguments.check_arguments(summed, [x, out, 250])
+
+
+def test_static_shared_memory_that_no_assembler_takes_is_refused():
+    source = 'extern "C" __global__ void f(float *x) { __shared__ float a[12500]; a[threadIdx.x] = *x; *x = a[0]; }'
+    kernel = compile_cuda(source, "f")
+    with pytest.raises(ArgumentError, match=r"static shared memory of f: got 50000 bytes; allowed: at most 49152"):
+        arguments.check_launch(kernel, 1, 32, 0, "sm_80")

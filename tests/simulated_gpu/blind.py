@@ -30,6 +30,7 @@ TESTS = (
     "tests/devices",
     "tests/bench",
     "tests/tuning",
+    "tests/ops/own",
     "tests/ops/test_paged_attention_gpu.py",
     "tests/models/test_decode_step.py",
     "tests/test_loading_variables.py",

@@ -146,8 +146,6 @@ def _checked(where: str, parameter: Parameter, value: Any) -> object:
         raise ArgumentError(where, f"{value.dtype} of {value.dtype.itemsize} bytes", _allowed(parameter), "Convert it.")
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None and parameter.size == 8:
-        return None
     if parameter.type in _FLOAT_FORMATS:
         return _checked_float(where, parameter, value)
     if not isinstance(value, int):
