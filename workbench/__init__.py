@@ -22,6 +22,7 @@ _LAZY = {
     "tune": "workbench.tuning",
     "load_cuda": "workbench.loading",
     "check_kernel": "workbench.checking",
+    "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
+    from workbench.judge import check as check
     from workbench.loading import load_cuda as load_cuda
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants

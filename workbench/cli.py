@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | trace | tune | export | run | setup | bench``: the workbench from a terminal."""
+"""``workbench doctor | compare | check | trace | tune | export | run | setup | bench``: from a terminal."""
 
 from __future__ import annotations
 
@@ -64,6 +64,51 @@ def compare(op: str, case: str | None, device: str, variants: tuple[str, ...], a
     click.echo(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
+
+
+class _WithOutcomes(click.Command):
+    """Has the exit statuses at the end of its help; the table is read when it is asked for."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from workbench.judge.outcomes import listed
+
+        with formatter.section("Exit status, that of the first failure (2: a wrong argument)"):
+            formatter.write(listed() + "\n")
+
+
+@main.command(cls=_WithOutcomes)
+@click.argument("op", metavar="FILE.py:NAME")
+@click.option(
+    "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
+)
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only these variants (repeatable).")
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="Only these cases (repeatable).")
+@click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
+@click.option("--seeds", default=2, show_default=True, help="How many seeds to draw.")
+@click.option("--seed", "given", multiple=True, type=int, help="This seed instead (repeatable), as a verdict has it.")
+@click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
+@click.option("--memory", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
+def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, memory, as_json) -> None:
+    """Judge the kernels of an op of one's own, or a candidate for it, without trusting them.
+
+    Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
+    """
+    from workbench.judge import check as run
+    from workbench.ops.own.files import load_op
+
+    judgement = run(
+        load_op(op),
+        candidate,
+        variants=list(variants) or None,
+        cases=list(cases) or None,
+        config="all" if all_configs else None,
+        seeds=list(given) or seeds,
+        seconds=seconds,
+        memory_mib=memory,
+    )
+    click.echo(judgement.to_json() if as_json else str(judgement))
+    sys.exit(judgement.exit_status)
 
 
 @main.command()

@@ -13,7 +13,7 @@ from workbench.bench import sim
 def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
     if peers:
         pytest.importorskip("numba", reason='no Numba: python -m pip install -e ".[peers]"')
-    result = sim.run(context=16, repeats=1, peers=peers)
+    result = sim.run(context=16, repeats=1, peers=peers, candidates=2 * peers)
     cuda = result.row("CUDA kernel, bare, 1 core")
     for what in ("statistics", "all checks", "statistics and all checks"):
         checked = result.row(f"CUDA kernel, {what}, 1 core")
@@ -27,6 +27,9 @@ def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
     for peer, ours in peers * (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
         row = next(row for row in result.rows if row.what.startswith(peer))
         assert row.ratio == row.seconds / result.row(f"{ours}, bare, 1 core").seconds
+    if peers:
+        row = result.row("judge a candidate for a softmax, 2 cores")
+        assert row.ratio == pytest.approx(3600 / row.seconds / sim.CANDIDATES_PER_HOUR)
     assert {row["what"] for row in json.loads(result.to_json())["rows"]} == {row.what for row in result.rows}
     assert "M warp-instr/s" in str(result)
 

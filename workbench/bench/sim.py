@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,9 @@ _MODES = {
     "statistics and all checks, 1 core": {"threads": 1, "statistics": True, "checks": True},
 }
 _PEER_TIMEOUT_SECONDS = 900
+_JUDGES, _CANDIDATES = 2, 12
+CANDIDATES_PER_HOUR = 1000
+"""What a judge on two cores must reach for the softmax."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,15 @@ class SimBenchmark:
         return "\n".join(lines)
 
 
-def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> SimBenchmark:
+def run(
+    context: int = 512, *, peers: bool = True, repeats: int = _REPEATS, candidates: int = _CANDIDATES
+) -> SimBenchmark:
     """Time fp16 paged attention, 4 sequences x 8 heads x 128, each of ``context`` tokens in pages of 16.
 
     Args:
         context: cached tokens per sequence.
         peers: also run Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
+        candidates: for a softmax, that each of two judges judges; none: leave that row out.
         repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
 
     Raises:
@@ -107,6 +114,7 @@ def run(context: int = 512, *, peers: bool = True, repeats: int = _REPEATS) -> S
     rows += _front_end(repeats)
     rows += _simulated_driver()
     rows += _launch_overhead()
+    rows += [_judging(candidates)] if candidates else []
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))
@@ -192,6 +200,19 @@ def _launch_overhead() -> list[Row]:
         title, what = f"launch of {variant}, host time", "the time of torch.empty"
         rows.append(Row(title, seconds, baseline=what, ratio=seconds / baseline))
     return rows
+
+
+def _judging(candidates: int) -> Row:
+    """What one candidate for a softmax costs, with a judge on each of two cores; the ratio is to what is wanted."""
+    module = "workbench.bench.judging"
+    with ThreadPoolExecutor(_JUDGES) as pool:
+        shares = [(str(1000 * index), str(candidates)) for index in range(_JUDGES)]
+        found = list(pool.map(lambda share: _subprocess(module, *share), shares))
+    if any(one["right"] != one["count"] for one in found):
+        raise WrongResultError(f"the judge was wrong about a softmax: {found}")
+    rate = sum(one["count"] / one["seconds"] for one in found)
+    baseline = f"{CANDIDATES_PER_HOUR:,} candidates per hour ({3600 * rate:,.0f})"
+    return Row("judge a candidate for a softmax, 2 cores", 1 / rate, None, baseline, 3600 * rate / CANDIDATES_PER_HOUR)
 
 
 def _against(peer: Row, ours: str, rows: list[Row]) -> Row:

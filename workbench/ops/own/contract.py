@@ -69,6 +69,10 @@ class Contract:
             self._types[arguments] = self._find_types(dict(arguments))
         return self._types[arguments]
 
+    def remember(self, arguments: tuple[tuple[str, Any], ...], outputs: tuple[tuple[str, TensorType], ...]) -> None:
+        """Take over what `output_types` gave in another process: finding it imports much of torch."""
+        self._types[arguments] = outputs
+
     def _find_types(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, TensorType], ...]:
         given = {n: v.empty("meta") if isinstance(v, TensorType) else v for n, v in arguments.items()}
         try:

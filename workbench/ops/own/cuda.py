@@ -34,6 +34,8 @@ class OwnCuda(CudaVariant):
     parts: tuple[Part, ...]
     macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What it was declared with, beside its source."""
     _held: dict[tuple, Variables] = field(default_factory=dict, init=False, repr=False)
     _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -59,16 +61,27 @@ class OwnCuda(CudaVariant):
     def prepare(self, kernels: tuple, config: Config, problem: Problem, tensors: Tensors, device: Any) -> None:
         """Write the constants."""
         if self.constants:
-            names, variables = self.declared.names(config, problem), self._variables(kernels, config, problem, device)
-            for name, expression in self.constants.items():
+            variables = self._variables(kernels, config, problem, device)
+            for name, value in self.constant_values(config, problem, tensors).items():
                 if name not in variables:
                     known = ", ".join(variables) or "none"
                     remedy = "The kernel has these in constant or device memory, and uses them."
                     raise UnknownNameError("constants", repr(name), known, remedy)
-                value = argument_value(expression, names, tensors, ())
                 if value is not self._written.get(name):  # a tensor of this run, or other numbers than last time
                     variables[name].set(value)
                 self._written[name] = None if hasattr(value, "data_ptr") else value
+
+    def constant_values(self, config: Config, problem: Problem, tensors: Tensors) -> dict[str, Any]:
+        """What is written to each of the constants: a number or a tensor of the run."""
+        names = self.declared.names(config, problem)
+        return {name: argument_value(one, names, tensors, ()) for name, one in self.constants.items()}
+
+    def with_source(self, source: Any) -> OwnCuda:
+        """The same declaration for another source, text or a .cu file, that has kernels of these names and parameters.
+
+        Raises ArgumentError and UnknownNameError where it has not.
+        """
+        return cuda_variant(self.declared.contract, source, **self.given)
 
     def _variables(self, kernels: tuple, config: Config, problem: Problem, device: Any) -> Variables:
         """Those of the kernels; held, because on the simulator they live no longer than that."""
@@ -191,6 +204,25 @@ def cuda_variant(
         parts=tuple(parts),
         macro_texts=macro_texts,
         constants=constant_expressions,
+        given={
+            "kernel": kernel,
+            "name": name,
+            "tune": tune,
+            "where": where,
+            "sizes": sizes,
+            "grid": grid,
+            "block": block,
+            "args": args,
+            "shared_bytes": shared_bytes,
+            "macros": macros,
+            "constants": constants,
+            "workspace": workspace,
+            "then": then,
+            "default": default,
+            "options": options,
+            "include_dirs": include_dirs,
+            "idea": idea,
+        },
     )
 
 

@@ -70,6 +70,10 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
+    def __reduce__(self):  # without the problems that it has met
+        fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
+        return Declared, fields
+
     def _fixed(self, problem: Problem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:

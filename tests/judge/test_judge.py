@@ -1,0 +1,374 @@
+"""The judge: a dozen cheats and more are refused, each by its name, and as many honest candidates pass."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+from candidates import CHEAT_FILES, CHEATS, HONEST, HONEST_FILES, RIGHT, declared
+from click.testing import CliRunner, Result
+from judged_ops import COUNT, counted, row_softmax, shift_in_place
+from sampling import long_if
+from waiting import gone, wait_until
+
+import workbench as wb
+from workbench.cli import main
+from workbench.errors import ArgumentError, UnknownNameError, WorkbenchError
+from workbench.judge import OUTCOMES, SCHEMA_FILE, Judge, Judgement
+from workbench.judge.buffers import Buffers
+
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(row_softmax, seeds=1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Judge]:
+    """A judge with little memory."""
+    with Judge(row_softmax, cases="first", seeds=1, memory_mib=512) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Judge]:
+    """A judge with little patience."""
+    with Judge(row_softmax, cases="first", seeds=1, seconds=3) as made:
+        yield made
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "candidate.py"
+    path.write_text(text)
+    return path
+
+
+def outcomes(judgement: Judgement) -> list[str]:
+    jsonschema.validate(json.loads(judgement.to_json()), SCHEMA)
+    return [verdict.outcome for verdict in judgement]
+
+
+# -- honest candidates ----------------------------------------------------------------------------------------------
+
+_EVERY_RUN = ("reduced by warps", "cached in dynamic shared memory", "atomics in shared memory")
+
+
+@pytest.mark.parametrize("name", [long_if(name not in _EVERY_RUN, name) for name in HONEST])
+def test_honest_sources_pass(judge: Judge, name: str):
+    judgement = judge.check(HONEST[name])
+    assert outcomes(judgement) == ["ok", "ok"], judgement
+    assert all(verdict.max_error <= verdict.bound and len(verdict.seeds) == 1 for verdict in judgement)
+
+
+@pytest.mark.parametrize("name", [long_if(name == "a template", name) for name in HONEST_FILES])
+def test_honest_files_pass(judge: Judge, tmp_path: Path, name: str):
+    judgement = judge.check(written(tmp_path, HONEST_FILES[name]))
+    assert outcomes(judgement) == ["ok", "ok"], judgement
+
+
+def test_an_ops_own_variants_are_judged_in_each_configuration(judge: Judge):
+    judgement = judge.check(config="all")
+    assert [(one.case, one.config) for one in judgement] == [
+        (case, {"NUM_THREADS": threads}) for case in ("first", "odd") for threads in (64, 128)
+    ]
+    assert judgement.ok
+    assert judgement.exit_status == 0
+    assert judgement.first_failure is None
+    assert "4 of 4 passed" in str(judgement)
+    assert "✓ ok" in judgement._repr_html_()
+
+
+@pytest.mark.parametrize("op", [shift_in_place, counted], ids=lambda op: op.name)
+def test_arguments_in_place_constants_and_whole_numbers(op):
+    judgement = wb.check(op)
+    assert outcomes(judgement) == ["ok"], judgement
+
+
+@pytest.mark.parametrize(
+    ("wrong", "outcome"),
+    [
+        (COUNT.replace("+ x[i], 1", "+ x[i], 2"), "wrong_result"),
+        (COUNT.replace("= 0;", "= threadIdx.x ? 0 : out[0];"), "uninitialised"),
+        long_if(True, COUNT.replace("int i = threadIdx.x", "int i = threadIdx.x + 1"), "wrong_result"),
+        long_if(
+            True, COUNT.replace("out[threadIdx.x] = 0", "return").replace("atomicAdd(out", "(void)(out"), "unwritten"
+        ),
+    ],
+)
+def test_wrong_counts_are_refused(wrong: str, outcome: str):
+    assert outcomes(wb.check(counted, wrong)) == [outcome]
+
+
+# -- cheats ---------------------------------------------------------------------------------------------------------
+
+_OFTEN = (
+    "constants", "leaves the output", "right for one shape", "writes past the output", "reads past the input",
+    "a race that the usual order hides", "uninitialised shared memory", "atomics into the output", "modifies its input",
+    "a barrier for some", "does not compile",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [long_if(name not in _OFTEN, name) for name in CHEATS])
+def test_cheats_are_refused(judge: Judge, name: str):
+    outcome, source = CHEATS[name]
+    judgement = judge.check(source)
+    assert outcome in outcomes(judgement), judgement
+    assert not judgement.ok
+    assert judgement.first_failure.message
+    assert judgement.exit_status not in (0, 2)
+
+
+_RARELY = (
+    "torch beside a kernel", "no function", "an error in its file", "a segmentation fault", "no grid",
+    "kills its parent",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [long_if(name in _RARELY, name) for name in CHEAT_FILES])
+def test_cheating_files_are_refused_and_cost_nobody_else(judge: Judge, tmp_path: Path, name: str):
+    outcome, text = CHEAT_FILES[name]
+    judgement = judge.check(written(tmp_path, text))
+    assert outcomes(judgement)[0] == outcome, judgement
+    assert judgement.exit_status == OUTCOMES[outcome][0]
+
+
+def test_a_judge_goes_on_after_all_that(judge: Judge):
+    assert judge.check(RIGHT).ok
+
+
+def test_a_failure_says_what_and_where_and_can_be_repeated(judge: Judge):
+    wrong = RIGHT.replace("float m", "if (cols == 33 && t == 5 && blockIdx.x) row -= 33; float m")
+    judgement = judge.check(wrong)
+    first, odd = judgement
+    assert first.ok
+    assert judgement.first_failure is odd
+    assert odd.place.startswith("out[1, 5] is ")
+    assert odd.place in odd.message
+    assert f"seed {odd.seeds[0]}" in odd.message
+    with Judge(row_softmax, cases="odd", seeds=odd.seeds) as again:
+        (repeated,) = again.check(wrong)
+    assert (repeated.place, repeated.max_error) == (odd.place, odd.max_error)
+
+
+def test_a_finding_has_its_line_and_the_tensors_name(judge: Judge):
+    verdict = judge.check(CHEATS["writes past the output"][1]).first_failure
+    assert verdict.findings[0].line == verdict.line
+    number = int(verdict.line.rpartition(":")[2])
+    assert "to[cols] =" in CHEATS["writes past the output"][1].splitlines()[number - 1]
+    assert "of out, which has" in verdict.message
+
+
+def test_seeds_are_drawn_anew_for_each_description(judge: Judge):
+    first, odd = judge.check(RIGHT)
+    assert first.seeds != odd.seeds
+
+
+def test_guard_zones_and_inputs_are_looked_at_beside_the_machines_own_checks():
+    case = row_softmax.case("first")
+    made = Buffers(case, case.problem(), (), 0)
+    assert made.guards_written() == []
+    assert made.changed_inputs() is None
+    assert made.unwritten() == ("out", "0, 0", 210, 210)
+    out = made.tensors["out"]
+    out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(7)
+    assert made.guards_written() == ["out"]
+    made.tensors["x"][2, 3] += 1
+    assert made.changed_inputs() == ("x", "2, 3", 1)
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_never_ends(hasty: Judge):
+    judgement = hasty.check(RIGHT.replace("float m", "while (cols) if (x[0] == 12345.f) break; float m"))
+    assert outcomes(judgement) == ["timeout"], judgement
+
+
+def test_a_file_that_never_ends(hasty: Judge, tmp_path: Path):
+    started = time.monotonic()
+    text = declared(before="import time\nwhile True: time.sleep(1)\n")
+    assert outcomes(hasty.check(written(tmp_path, text))) == ["timeout"]
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome"),
+    [
+        ("kept = bytearray(8 << 30)\n", "memory"),
+        ("import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'?' * 70)\n  except OSError: pass\n", "invalid"),
+    ],
+)
+def test_a_file_that_takes_or_says_too_much(narrow: Judge, tmp_path: Path, before: str, outcome: str):
+    assert outcomes(narrow.check(written(tmp_path, declared(before=before)))) == [outcome]
+
+
+@pytest.mark.long
+def test_a_workspace_of_100_gigabytes_in_a_file(narrow: Judge, tmp_path: Path):
+    text = HONEST_FILES["two kernels"].replace('"2 * x.shape[0]"', "25 * 10**9")
+    assert outcomes(narrow.check(written(tmp_path, text))) == ["memory"]
+
+
+def test_a_workspace_of_100_gigabytes():
+    op = wb.op(lambda x: x + 1, name="much")
+    source = 'extern "C" __global__ void f(float *out, float *room) { out[threadIdx.x] = 1; }'
+    op.cuda(source, grid=1, block=8, workspace={"room": wb.full(0, 25 * 10**9)})
+    op.case("small", x=wb.randn(8))
+    judgement = wb.check(op)
+    assert outcomes(judgement) == ["memory"]
+    assert "workspace room is float32[25000000000], more than the 4,096 MiB" in judgement.first_failure.message
+
+
+def test_what_a_candidate_leaves_running_is_ended(narrow: Judge, tmp_path: Path):
+    note = tmp_path / "pid"
+    before = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    open({str(note)!r}, "w").write(str(os.getpid()))
+    time.sleep(600)
+while not os.path.exists({str(note)!r}): time.sleep(0.01)
+"""
+    assert narrow.check(written(tmp_path, declared(before=before))).ok
+    wait_until(lambda: gone(int(note.read_text())))
+
+
+# -- wrong arguments ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"op": "paged_attention"}, "workbench.op"),
+        ({"candidate": "nowhere.cu"}, "There is no /"),
+        ({"cases": "nothing"}, "first, odd"),
+        ({"cases": []}, "first, odd"),
+        ({"variants": "nothing"}, "row_softmax"),
+        ({"seeds": 0}, "1 to 1000"),
+        ({"seeds": [-1]}, "whole numbers from 0"),
+        ({"seconds": 0}, "more than 0"),
+        ({"memory_mib": 1}, "64 or more"),
+        ({"config": 3}, "a configuration"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict, message: str):
+    with pytest.raises(WorkbenchError, match=message):
+        wb.check(**({"op": row_softmax} | arguments))
+
+
+def test_a_candidate_that_stands_for_one_of_several_variants_must_say_which():
+    with pytest.raises(ArgumentError, match="none, in CUDA"):
+        wb.check(row_softmax, RIGHT, variants="torch")
+    with pytest.raises(UnknownNameError):
+        wb.check(row_softmax, RIGHT, variants="another")
+
+
+def test_a_torch_variant_is_not_judged(judge: Judge):
+    judgement = judge.check(variants="torch")
+    assert outcomes(judgement) == ["no_kernel"]
+
+
+def test_cases_whose_answer_never_changes_are_refused():
+    op = wb.op(lambda x: x + 1, name="plus_one")
+    op.case("zeros", x=wb.full(0, 8))
+    op.cuda('extern "C" __global__ void f(float *out) { out[threadIdx.x] = 1; }', grid=1, block=8)
+    with pytest.raises(ArgumentError, match="the same for every seed"):
+        wb.check(op)
+    op.case("drawn", x=wb.randn(8))
+    assert outcomes(wb.check(op)) == ["ok", "wrong_result"]
+
+
+def test_a_reference_that_fails_is_nobodys_verdict():
+    def half(x):
+        if x.dtype.is_floating_point and x.itemsize == 8:
+            raise ValueError("no float64 here")
+        return x / 2
+
+    op = wb.op(half)
+    op.case("small", x=wb.randn(8))
+    op.cuda('extern "C" __global__ void f(float *out) { out[threadIdx.x] = 1; }', grid=1, block=8)
+    with pytest.raises(WorkbenchError, match="the reference fails: ValueError: no float64 here"):
+        wb.check(op)
+
+
+def test_every_outcome_has_a_status_of_its_own():
+    statuses = [status for status, _ in OUTCOMES.values()]
+    assert len(set(statuses)) == len(statuses)
+    assert 2 not in statuses
+    assert max(statuses) < 126
+    assert SCHEMA["$defs"]["verdict"]["properties"]["outcome"]["enum"] == list(OUTCOMES)
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+OP = f"{Path(__file__).with_name('judged_ops.py')}:row_softmax"
+
+
+@pytest.fixture
+def workbench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """``workbench check`` with these arguments; what it does to the import path is undone."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return lambda *arguments: CliRunner().invoke(main, ["check", *map(str, arguments)])
+
+
+def test_an_op_in_words_and_a_candidate_as_json(workbench, tmp_path: Path):
+    done = workbench(OP, "--case", "odd", "--seeds", 1)
+    assert done.exit_code == 0, done.output
+    assert "row_softmax: 1 of 1 passed" in done.output
+    path = tmp_path / "candidate.cu"
+    path.write_text(RIGHT)
+    done = workbench(OP, "--candidate", path, "--json", "--seed", 5, "--seed", 6)
+    found = json.loads(done.output)
+    jsonschema.validate(found, json.loads(SCHEMA_FILE.read_text()))
+    assert (done.exit_code, found["outcome"], found["candidate"]) == (0, "ok", str(path))
+    assert [one["seeds"] for one in found["verdicts"]] == [[5, 6], [5, 6]]
+
+
+@pytest.mark.parametrize("name", ["constants", "writes past the output", "a missing barrier"])
+def test_the_status_says_what_failed(workbench, tmp_path: Path, name: str):
+    outcome, source = CHEATS[name]
+    path = tmp_path / "candidate.cu"
+    path.write_text(source)
+    done = workbench(OP, "--candidate", path, "--case", "first", "--seeds", 1, "--json")
+    found = json.loads(done.output)
+    jsonschema.validate(found, json.loads(SCHEMA_FILE.read_text()))
+    assert found["outcome"] == outcome
+    assert done.exit_code == found["exit_status"] == OUTCOMES[outcome][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.py:f",), "There is no /"),
+        ((f"{OP}s",), "row_softmax, shift_in_place, counted"),
+        (("softmax_of_nobody",), "FILE.py:NAME"),
+        ((OP, "--case", "large"), "first, odd"),
+        ((OP, "--candidate", "nowhere.cu"), "There is no /"),
+        ((OP, "--seeds", 0), "1 to 1000"),
+        ((OP, "--seconds", "soon"), "not a valid float"),
+    ],
+)
+def test_wrong_arguments_have_status_2(workbench, arguments: tuple, message: str):
+    done = workbench(*arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_a_file_that_raises_has_status_2(workbench, tmp_path: Path):
+    path = tmp_path / "broken_ops.py"
+    path.write_text("raise SystemExit(0)\n")
+    done = workbench(f"{path}:f")
+    assert done.exit_code == 2
+    assert "SystemExit" in done.output
+
+
+def test_the_help_lists_every_outcome(workbench):
+    text = workbench("--help").output
+    assert all(f"{status:>4}  {name}: " in text for name, (status, _) in OUTCOMES.items())

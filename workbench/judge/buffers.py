@@ -1,0 +1,159 @@
+"""The tensors of one run, each in memory of its own between guard zones, outputs filled with poison."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from workbench.judge.description import Workspace
+from workbench.ops.own.tensor_type import TensorType
+
+GUARD = 1024
+"""Bytes on either side of a buffer."""
+
+_ALIGNMENT = 512
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_POISON = {  # NaN that no computation gives: with a payload of its own
+    "float16": (0x7EAD, 0x7EA5),
+    "bfloat16": (0x7FAD, 0x7FA5),
+    "float32": (0x7FADBEEF, 0x7FA5BEEF),
+    "float64": (0x7FFADBEEFDEADBEE, 0x7FFA5BEEFDEADBEE),
+    "float8_e4m3fn": (0x7F, 0xFF),
+    "float8_e5m2": (0x7F, 0xFF),
+    "bool": (0xFF, 0xFE),
+}  # fmt: skip
+
+
+@dataclass
+class _Guarded:
+    """A tensor inside a larger allocation, with what that held before the launch."""
+
+    storage: torch.Tensor
+    start: int
+    size: int
+    tensor: torch.Tensor
+    before: torch.Tensor
+
+    @classmethod
+    def empty(cls, kind: TensorType) -> _Guarded:
+        """One of a type, 512 bytes aligned unless the type says that it is not."""
+        item = kind.element_size()
+        span = (1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))) * item
+        size = span if kind.numel() else 0
+        storage = torch.empty(size + 2 * GUARD + 2 * _ALIGNMENT, dtype=torch.uint8)
+        start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + (0 if kind.aligned else item)
+        storage.copy_(_noise(storage.numel()))
+        flat = storage[start : start + size].view(getattr(torch, kind.dtype))
+        tensor = flat.as_strided(kind.shape, kind.strides) if size else flat.reshape(kind.shape)
+        return cls(storage, start, size, tensor, storage)
+
+    def keep(self) -> None:
+        """Remember what is there now."""
+        self.before = self.storage.clone()
+
+    def guards_written(self) -> bool:
+        """Whether anything around the tensor is other than it was."""
+        end = self.start + self.size
+        return not (
+            torch.equal(self.storage[: self.start], self.before[: self.start])
+            and torch.equal(self.storage[end:], self.before[end:])
+        )
+
+    def bits(self, storage: torch.Tensor | None = None) -> torch.Tensor:
+        """The tensor's elements as integers, as they are or as they were in ``before``."""
+        flat = (self.storage if storage is None else storage)[self.start : self.start + self.size]
+        item = self.tensor.element_size()
+        return flat.view(_BITS[item]).as_strided(self.tensor.shape, self.tensor.stride()) if self.size else self.tensor
+
+
+_random = torch.frombuffer(bytearray(os.urandom(1 << 16)), dtype=torch.uint8)
+
+
+def _noise(size: int) -> torch.Tensor:
+    return _random.repeat(-(-size // _random.numel()))[:size]
+
+
+class Buffers:
+    """Arguments, outputs and workspace of one run; ``round`` chooses between two kinds of poison."""
+
+    def __init__(self, case: Any, problem: Any, workspace: Sequence[Workspace], round: int):
+        self._in_place = case.contract.in_place
+        self._inputs: dict[str, _Guarded] = {}
+        for name, value in case.arguments().items():
+            if isinstance(value, torch.Tensor):
+                self._inputs[name] = one = _Guarded.empty(TensorType.of(value))
+                one.tensor.copy_(value)
+        self._outputs = {name: _Guarded.empty(kind) for name, kind in problem.outputs}
+        for one in self._outputs.values():
+            _poison(one, round)
+        self._workspace = {}
+        for part in workspace:
+            one = self._workspace[part.name] = _Guarded.empty(TensorType.contiguous(part.dtype, part.shape))
+            one.tensor.copy_(torch.full(part.shape, part.fill).to(one.tensor.dtype))
+        self._all = self._inputs | self._outputs | self._workspace
+        for one in self._all.values():
+            one.keep()
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Every tensor by name."""
+        return {name: one.tensor for name, one in self._all.items()}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what nobody has written."""
+        return tuple(self._outputs)
+
+    @property
+    def out(self) -> dict[str, torch.Tensor]:
+        """What the case's check wants: outputs, then arguments in place."""
+        written = {name: self._inputs[name] for name in self._in_place}
+        return {name: one.tensor for name, one in (self._outputs | written).items()}
+
+    def guards_written(self) -> list[str]:
+        """The buffers whose surroundings were written."""
+        return [name for name, one in self._all.items() if one.guards_written()]
+
+    def changed_inputs(self) -> tuple[str, str, int] | None:
+        """(name, place, count) of the first argument that was written without being declared in place."""
+        for name, one in self._inputs.items():
+            if name not in self._in_place and not torch.equal(one.storage, one.before):
+                changed = one.bits() != one.bits(one.before)
+                if not bool(changed.any()):  # between its rows
+                    return name, "between its rows", 0
+                return name, _first(changed), int(changed.sum())
+        return None
+
+    def unwritten(self) -> tuple[str, str, int, int] | None:
+        """(name, place, count, elements) of the first output that still holds poison."""
+        for name, one in self._outputs.items():
+            if one.size:
+                kept = one.bits() == one.bits(one.before)
+                floating = one.tensor.is_floating_point() or one.tensor.dtype == torch.bool
+                if bool(kept.any()) and (floating or bool(kept.all())):  # a whole number may be right by chance
+                    return name, _first(kept), int(kept.sum()), kept.numel()
+        return None
+
+
+def _first(mask: torch.Tensor) -> str:
+    at = int(mask.flatten().to(torch.uint8).argmax())
+    return ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), mask.shape))
+
+
+def _poison(one: _Guarded, round: int) -> None:
+    name = str(one.tensor.dtype).removeprefix("torch.")
+    if one.size == 0:
+        return
+    if name in _POISON:
+        content, item = _POISON[name][round], one.tensor.element_size()
+        pattern = torch.frombuffer(bytearray(content.to_bytes(item, "little")), dtype=_BITS[item])
+        one.bits().copy_(pattern.expand(one.tensor.shape))
+    else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
+        bits = one.bits()
+        bits.copy_(
+            _noise(one.size).view(bits.dtype).reshape(bits.shape) ^ (-round if bits.dtype.is_signed else 255 * round)
+        )

@@ -1,0 +1,360 @@
+"""``check``: judges an op's variants, or candidates that somebody else wrote for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench import ops
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
+from workbench.judge.outcomes import OK, OUTCOMES
+from workbench.judge.verdict import Found, Judgement, Verdict
+from workbench.ops.own.case import Case
+from workbench.ops.own.op import OwnOp
+from workbench.ops.variant import CudaVariant, Variant
+from workbench.tuning import by_value
+
+SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
+_GRACE_SECONDS = 20.0
+"""Beyond the limit, which the machine keeps by itself, until its process is ended."""
+_MAX_LINES = 10_000
+_MAX_TEXT = 4_000
+
+
+class Judge:
+    """Judges one candidate after the other; its processes are made once.
+
+    One process never runs a candidate's code: it forks a fresh one for each candidate, which says what it would launch,
+    and the one that runs that in the PTX machine and compares. It is this process's only one, and all judges share it,
+    one candidate at a time: for several cores use several processes. See `check` for the arguments and outcomes.
+    """
+
+    def __init__(
+        self,
+        op: str | OwnOp,
+        *,
+        cases: str | Case | Sequence[str | Case] | None = None,
+        seeds: int | Sequence[int] = SEEDS,
+        seconds: float = SECONDS,
+        memory_mib: int = MEMORY_MIB,
+    ):
+        found = ops.get(op)
+        if not isinstance(found, OwnOp):
+            remedy = "Those of the workbench are checked by its own tests, and by workbench compare."
+            raise ArgumentError("op", found.name, "an op that was declared with @workbench.op", remedy)
+        self.op = found
+        given = list(found.cases) if cases is None else [cases] if isinstance(cases, str | Case) else list(cases)
+        if not given:
+            found.case(None)  # says how one is declared
+            raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
+        self.cases = [found.case(one) for one in given]
+        self._seeds = _checked_seeds(seeds)
+        if not seconds > 0:
+            raise ArgumentError("seconds", seconds, "more than 0", "It is the limit of one description or run.")
+        if not isinstance(memory_mib, int) or memory_mib < 64:
+            raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
+        self.seconds, self.memory_mib = float(seconds), memory_mib
+        self._nursery = shared()
+        self._runner: Child | None = None
+        self._trusted = False
+        self._shipments: dict[int, bytes] = {}  # by id: the judge holds the cases
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to make the processes, so that they are there when the first candidate comes."""
+        self._nursery.start()
+
+    def close(self) -> None:
+        """End the process that runs kernels; the one that forks it stays for the next judge."""
+        with self._nursery.lock:
+            if self._runner is not None:
+                self._runner.end()
+                self._runner = None
+
+    def check(
+        self,
+        candidate: str | Path | None = None,
+        *,
+        variants: str | Variant | Sequence[str | Variant] | None = None,
+        config: Mapping[str, Any] | str | None = None,
+    ) -> Judgement:
+        """Judge the op's own variants, or the ``candidate``."""
+        if config is not None and config != "all" and not isinstance(config, Mapping):
+            raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
+        request, label = self._request(candidate, variants)
+        request |= {
+            "path": list(sys.path),
+            "folder": os.getcwd(),
+            "cases": [(case.name, case.problem()) for case in self.cases],
+            "config": config if config is None or isinstance(config, str) else dict(config),
+        }
+        with self._nursery.lock:
+            self._trust_cases()
+            return Judgement(self.op.name, label, tuple(self._verdicts(request)))
+
+    # -- what is asked ------------------------------------------------------------------------------------------
+
+    def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str]:
+        if candidate is None:
+            return {"variants": [by_value.dumps(_portable(one)) for one in self._own(variants)]}, ""
+        text = str(candidate)
+        if isinstance(candidate, str) and "\n" in candidate:
+            return self._with_source(candidate, variants), "CUDA C++ text"
+        path = Path(candidate).expanduser().absolute()
+        if not path.is_file():
+            raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
+        if path.suffix == ".py":
+            if variants is not None:
+                raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
+            op = by_value.dumps((self.op.contract, dict(self.op.cases)))
+            return {"op": op, "candidate": str(path)}, text
+        return self._with_source(path, variants), text
+
+    def _with_source(self, source: str | Path, variants: Any) -> dict:
+        found = [one for one in self._own(variants) if isinstance(one, CudaVariant)]
+        if len(found) != 1:
+            names = ", ".join(one.name for one in found) or "none"
+            remedy = "Its source is replaced by the candidate's: name it, variants=."
+            raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
+        return {"variants": [by_value.dumps(_portable(found[0]))], "source": source}
+
+    def _own(self, variants: Any) -> list[Variant]:
+        if variants is not None:
+            given = [variants] if isinstance(variants, str | Variant) else list(variants)
+            return [self.op.variant(one) for one in given]
+        return [one for one in self.op.variants if one.language != "torch"]
+
+    def _trust_cases(self) -> None:
+        """Raise where constants would pass: no case's answer depends on its seed."""
+        if self._trusted:
+            return
+        seeds = _drawn(2)
+        fixed = []
+        for case in self.cases:
+            found = self._run({"case": self._shipped(case), "seeds": seeds})
+            if "error" in found:
+                raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
+            if "fixed" not in found:
+                raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference {found['message']}")
+            fixed.append(found["fixed"])
+        if all(fixed):
+            names = ", ".join(case.name for case in self.cases)
+            remedy = "Draw an input, wb.randn(...): a kernel that writes constants would pass."
+            raise ArgumentError(
+                "cases", f"{names}, whose answer is the same for every seed", "one with drawn inputs", remedy
+            )
+        self._trusted = True
+
+    # -- the verdicts -------------------------------------------------------------------------------------------
+
+    def _verdicts(self, request: dict) -> Iterator[Verdict]:
+        started = time.monotonic()
+        about = {"variant": "", "case": "", "config": {}}
+        if request.get("variants") == []:
+            yield self._verdict(about, _no_kernel(self.op.name), started)
+            return
+        try:
+            child = self._nursery.fork("describe", self.memory_mib)
+        except WorkbenchError:
+            child = self._nursery.fork("describe", self.memory_mib)  # somebody has killed the other one
+        try:
+            child.send(request, self.seconds)
+            yield from self._judged(child, about, started)
+        except (ProcessEnded, NoAnswer, BadAnswer) as error:
+            outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+            message = f"while it was loaded and described: {error}"
+            yield self._verdict(about, {"outcome": outcome, "message": message}, started)
+        finally:
+            child.end()
+
+    def _judged(self, child: Child, about: dict, started: float) -> Iterator[Verdict]:
+        """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
+        answer = child.answer(self.seconds)
+        if "failed" in answer:
+            yield self._verdict(about, _failed(answer), started)
+            return
+        variants = _variant_names(answer)
+        kernels = [name for name, language in variants if language != "torch"]
+        for name, language in variants:
+            if language == "torch":
+                yield self._verdict(about | {"variant": name}, _no_kernel(name), started)
+        if not variants:
+            yield self._verdict(about, _no_kernel("the candidate"), started)
+        expected = [(name, case) for name in kernels for case in self.cases]
+        answer, count = (child.answer(self.seconds) if expected else {}), 0
+        for name, case in expected:
+            about |= {"variant": name, "case": case.name, "config": {}}
+            if (answer.get("variant"), answer.get("case")) != (name, case.name):
+                raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
+            while (answer.get("variant"), answer.get("case")) == (name, case.name):
+                count += 1
+                if count > _MAX_LINES:
+                    raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
+                config = answer.get("config")
+                about["config"] = _plain_config(config) if isinstance(config, dict) else {}
+                found = _failed(answer) if "failed" in answer else self._outcome(case, answer)
+                yield self._verdict(about, found, started)
+                started = time.monotonic()
+                answer = child.answer(self.seconds)
+
+    def _outcome(self, case: Case, description: dict) -> dict:
+        """The trusted process's word on a description; the seeds are drawn now."""
+        seeds = _drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
+        request = {"case": self._shipped(case), "problem": case.problem(), "seeds": seeds, "description": description}
+        found = self._run(request | {"seconds": self.seconds, "memory": self.memory_mib << 20})
+        if "error" in found:
+            raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
+        return found | {"seeds": seeds}
+
+    def _run(self, request: dict) -> dict:
+        if self._runner is not None and self._runner.gone:  # killed by an earlier candidate
+            self._runner.end()
+            self._runner = None
+        if self._runner is None:
+            self._runner = self._nursery.fork("run", self.memory_mib, keep=True)
+        limit = self.seconds + _GRACE_SECONDS
+        try:
+            self._runner.send(request | {"path": list(sys.path)}, limit)
+            return self._runner.answer(limit)
+        except (ProcessEnded, NoAnswer, BadAnswer) as error:
+            self._runner.end()
+            self._runner = None
+            outcome = "timeout" if isinstance(error, NoAnswer) else "crashed"
+            return {"outcome": outcome, "message": f"while its PTX was run: {error}"}
+
+    def _shipped(self, case: Case) -> bytes:
+        if id(case) not in self._shipments:
+            self._shipments[id(case)] = by_value.dumps(case)
+        return self._shipments[id(case)]
+
+    def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
+        outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
+        findings = tuple(
+            Found(
+                **one
+                | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": _plain(one["message"])}
+            )
+            for one in found.get("findings", ())
+        )
+        return Verdict(
+            self.op.name,
+            _plain(about["variant"]),
+            about["case"],
+            dict(about["config"]),
+            outcome,
+            _plain(found.get("message", "")) if outcome != OK else "",
+            _plain(found.get("line", "")),
+            _plain(found.get("place", "")),
+            found.get("max_error"),
+            found.get("bound"),
+            tuple(found.get("seeds", ())),
+            findings,
+            time.monotonic() - started,
+        )
+
+
+def check(
+    op: str | OwnOp,
+    candidate: str | Path | None = None,
+    *,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    cases: str | Case | Sequence[str | Case] | None = None,
+    config: Mapping[str, Any] | str | None = None,
+    seeds: int | Sequence[int] = SEEDS,
+    seconds: float = SECONDS,
+    memory_mib: int = MEMORY_MIB,
+) -> Judgement:
+    """Judge kernels without trusting them; no GPU is needed, and none is used.
+
+    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
+    are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
+    guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
+    last, with all checks. The outputs are compared with the reference in float64.
+
+    Args:
+        op: an op that was declared with `wb.op`, or its name. Its reference and its cases are trusted, and so is all
+            of the file that declares them.
+        candidate: a Python file with ``def declare(op)``, which declares its variants on the op with ``op.cuda(...)``
+            and ``op.triton(...)``; or a .cu file, or text, that stands in for the source of the op's CUDA variant.
+            None: the op's own variants that have kernels.
+        variants: only these of the op's own.
+        cases: names; by default all of the op's.
+        config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
+        seeds: how many to draw, or the very ones of a verdict.
+        seconds: limit of describing a case, and of running it.
+        memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
+
+    Returns:
+        `Judgement`: .ok .verdicts .first_failure .to_json(); `workbench.judge.OUTCOMES` lists the outcomes.
+
+    Raises:
+        ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
+        UnknownNameError: no such op, case or variant.
+    """
+    with Judge(op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib) as judge:
+        return judge.check(candidate, variants=variants, config=config)
+
+
+def _checked_seeds(seeds: Any) -> Any:
+    remedy = "A number of seeds to draw, or a list of seeds, as a verdict has them."
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        if not 1 <= seeds <= 1000:
+            raise ArgumentError("seeds", seeds, "1 to 1000", remedy)
+        return seeds
+    listed = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
+    if not listed or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in listed):
+        raise ArgumentError("seeds", repr(seeds), "whole numbers from 0 to 2147483647", remedy)
+    return listed
+
+
+def _drawn(count: int) -> list[int]:
+    """Seeds that nobody can have known."""
+    return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
+
+
+def _variant_names(answer: dict) -> list[tuple[str, str]]:
+    listed = answer.get("variants")
+    good = isinstance(listed, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in listed
+    )
+    if not good or len({name for name, _ in listed}) < len(listed):
+        raise BadAnswer(f"{str(listed)[:60]} are no variants")
+    return [(name, language) for name, language in listed]
+
+
+def _failed(answer: Mapping[str, Any]) -> dict:
+    texts = {name: answer[name] for name in ("message", "line") if isinstance(answer.get(name), str)}
+    outcome = answer["failed"] if answer["failed"] in OUTCOMES and answer["failed"] != OK else "invalid"
+    return {"outcome": outcome, **texts}
+
+
+def _no_kernel(what: str) -> dict:
+    message = f"{what} has no kernel of its own: plain torch is not judged. Declare one with op.cuda() or op.triton()"
+    return {"outcome": "no_kernel", "message": message}
+
+
+def _plain_config(config: Mapping[str, Any]) -> dict:
+    plain = {name: value for name, value in config.items() if isinstance(value, bool | int | float | str)}
+    return {_plain(name): _plain(value) if isinstance(value, str) else value for name, value in plain.items()}
+
+
+def _plain(text: str) -> str:
+    """Without what could control a terminal, and of bounded length."""
+    kept = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[:_MAX_TEXT])
+    return kept + " ..." * (len(text) > _MAX_TEXT)
+
+
+def _portable(variant: Variant) -> Variant:
+    """Without the kernels that it remembers."""
+    return replace(variant)

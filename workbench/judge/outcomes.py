@@ -1,0 +1,69 @@
+"""How a candidate may fare: the name of each outcome, the exit status that it has, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+OK = "ok"
+
+OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
+    {
+        OK: (0, "nothing was found, for any seed and in either order of warps"),
+        "wrong_result": (1, "an element misses its bound against the float64 reference"),
+        # 2 is what the command line returns for a wrong argument
+        "unwritten": (3, "an element of an output is as it was before the launch"),
+        "changed_input": (4, "an argument that is not declared in place was written"),
+        "guard_written": (5, "memory around a buffer was written, and no check of the machine saw it"),
+        "aliased": (6, "an output is passed to no kernel, while another tensor is passed twice"),
+        "out_of_bounds": (7, "an access outside a buffer or shared memory, misaligned, or to read-only memory"),
+        "race": (8, "threads, warps or blocks meet at an address without a barrier"),
+        "uninitialised": (9, "memory was read that nobody had written"),
+        "barrier": (10, "a barrier, mask or mbarrier is misused, or a deadlock"),
+        "fault": (11, "a trap, a failed assertion, a stack overflow"),
+        "timeout": (12, "the time limit"),
+        "memory": (13, "the memory limit"),
+        "no_kernel": (14, "plain torch, or nothing: there is no kernel to judge"),
+        "not_loaded": (15, "the candidate's file or declaration raises an error"),
+        "not_compiled": (16, "the compiler refuses the source"),
+        "unsupported": (17, "no legal configuration, a launch that no GPU takes, PTX beyond the machine"),
+        "crashed": (18, "a process ended: a crash, or an exit"),
+        "invalid": (19, "what the candidate's process answers is no description of launches"),
+        "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
+    }
+)
+"""Outcome -> (exit status of ``workbench check``, meaning). With several verdicts the first failure's status counts."""
+
+_OF_FINDINGS = {
+    "out-of-bounds": "out_of_bounds",
+    "misaligned": "out_of_bounds",
+    "write to read-only memory": "out_of_bounds",
+    "shared race": "race",
+    "warp race": "race",
+    "global race": "race",
+    "cp.async data read before wait": "race",
+    "uninitialised shared read": "uninitialised",
+    "uninitialised global read": "uninitialised",
+    "divergent barrier": "barrier",
+    "absent lane": "barrier",
+    "mismatched mask": "barrier",
+    "barrier misuse": "barrier",
+    "mbarrier misuse": "barrier",
+    "deadlock": "barrier",
+    "timeout": "timeout",
+}
+
+
+def of_finding(kind: str) -> str:
+    """The outcome of a finding of the machine."""
+    return _OF_FINDINGS.get(kind, "fault")
+
+
+def exit_status(outcome: str) -> int:
+    """What ``workbench check`` returns for it."""
+    return OUTCOMES[outcome][0]
+
+
+def listed() -> str:
+    """The table as lines, for a help text."""
+    return "\n".join(f"{status:>4}  {name}: {meaning}" for name, (status, meaning) in OUTCOMES.items())

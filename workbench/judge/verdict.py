@@ -1,0 +1,158 @@
+"""What a judge says: one verdict for each variant, configuration and case, and all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.judge.outcomes import OK, exit_status
+
+SCHEMA = "workbench-check/1"
+"""The version of the JSON; its schema is the file `SCHEMA_FILE`."""
+
+SCHEMA_FILE = Path(__file__).with_name("schema.json")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finding of the machine: its kind and message, ``file:line`` in the source, block, thread, and how often."""
+
+    kind: str
+    message: str
+    line: str
+    block: tuple[int, ...]
+    thread: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one configuration of a variant fared on one case.
+
+    Attributes:
+        op, variant, case, config: what was judged; the candidate itself says its variant's name and configuration.
+        outcome: the first failure, a name of `workbench.judge.OUTCOMES`, or ``"ok"``.
+        message: the failure in words; empty for ``"ok"``.
+        line: ``file:line`` of the kernel's source, where the failure has one.
+        place: the element with the largest error and both values, of a wrong result.
+        max_error, bound: the largest error and what was allowed there; None where nothing was compared.
+        seeds: those that the inputs were drawn with; ``seeds=`` repeats them.
+        findings: what the machine's checks found, each once.
+        seconds: for describing and running it.
+    """
+
+    op: str
+    variant: str
+    case: str
+    config: Mapping[str, Any]
+    outcome: str
+    message: str = ""
+    line: str = ""
+    place: str = ""
+    max_error: float | None = None
+    bound: float | None = None
+    seeds: tuple[int, ...] = ()
+    findings: tuple[Found, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it passed."""
+        return self.outcome == OK
+
+    def to_dict(self) -> dict:
+        """Plain values that any JSON parser takes: an error that is no finite number is None."""
+        record = dataclasses.asdict(self)
+        for name in ("max_error", "bound"):
+            if record[name] is not None and not math.isfinite(record[name]):
+                record[name] = None
+        return record
+
+    def __str__(self) -> str:
+        config = ", ".join(f"{name}={value}" for name, value in self.config.items())
+        head = f"{self.op}/{self.variant}" + (f" ({config})" if config else "") + f" on {self.case}: {self.outcome}"
+        if self.ok:
+            return head + ("" if self.max_error is None else f", error {self.max_error:.2e} of {self.bound:.2e}")
+        return f"{head}: {self.message}"
+
+
+@dataclass(frozen=True, repr=False)
+class Judgement:
+    """All verdicts on an op's variants, or on a candidate, in the order in which they were reached."""
+
+    op: str
+    candidate: str
+    verdicts: tuple[Verdict, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a verdict, and every one is ``"ok"``."""
+        return bool(self.verdicts) and all(verdict.ok for verdict in self.verdicts)
+
+    @property
+    def first_failure(self) -> Verdict | None:
+        """The first verdict that is not ``"ok"``."""
+        return next((verdict for verdict in self.verdicts if not verdict.ok), None)
+
+    @property
+    def exit_status(self) -> int:
+        """What ``workbench check`` returns: the first failure's status, or 0."""
+        failure = self.first_failure
+        return 0 if failure is None else exit_status(failure.outcome)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.verdicts)
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+    def to_dict(self) -> dict:
+        """Plain values."""
+        failure = self.first_failure
+        return {
+            "schema": SCHEMA,
+            "op": self.op,
+            "candidate": self.candidate,
+            "ok": self.ok,
+            "outcome": OK if failure is None else failure.outcome,
+            "exit_status": self.exit_status,
+            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+        }
+
+    def to_json(self) -> str:
+        """As ``workbench check --json`` prints it; ``schema.json`` beside this module says what stands where."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        passed = sum(verdict.ok for verdict in self.verdicts)
+        what = f"{self.op}, {self.candidate}" if self.candidate else self.op
+        return "\n".join([f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        names = ("variant", "case", "outcome", "what", "where", "error")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(text)}</td>" for text in _cells(one)) + "</tr>"
+            for one in self.verdicts
+        )
+        title = html.escape(str(self).splitlines()[0])
+        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    config = ", ".join(f"{name}={value}" for name, value in verdict.config.items())
+    error = "" if verdict.max_error is None else f"{verdict.max_error:.2e} of {verdict.bound:.2e}"
+    mark = "✓ " if verdict.ok else "✗ "
+    variant = f"{verdict.variant} ({config})" if config else verdict.variant
+    return variant, verdict.case, mark + verdict.outcome, verdict.message, verdict.line, error
