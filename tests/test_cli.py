@@ -69,8 +69,22 @@ def test_trace_prints_source_lines(workbench):
 
 def test_doctor_in_words_and_json(workbench):
     assert "PTX machine" in workbench("doctor").output
-    checks = json.loads(workbench("doctor", "--json").output)
-    assert {"name", "ok", "detail", "remedy"} <= set(checks[0])
+    found = json.loads(workbench("doctor", "--json").stdout)
+    assert found["schema"] == "workbench-doctor/1"
+    assert {"name", "ok", "detail", "remedy"} <= set(found["checks"][0])
+
+
+def test_what_commands_find_as_json(workbench, fresh_home):
+    op = ("copy_blocks", "--variant", "cuda_vectors")
+    compared = json.loads(workbench("compare", *op, "--device", "sim", "--json").stdout)
+    assert compared["schema"] == "workbench-compare/1"
+    assert [(row["variant"], row["outcome"]) for row in compared["variants"]] == [("cuda_vectors", "ok")]
+    traced = json.loads(workbench("trace", *op, "--json").stdout)
+    assert traced["schema"] == "workbench-trace/1"
+    assert sum(line["global_requests"] for line in traced["lines"]) > 0
+    tuned = json.loads(workbench("tune", *op, "--device", "sim", "--budget", "2", "--json").stdout)
+    assert tuned["schema"] == "workbench-tune/1"
+    assert tuned["outcomes"] == {"ok": len(tuned["trials"])}
 
 
 def test_an_error_is_one_message_and_exit_code_2(workbench):

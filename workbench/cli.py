@@ -24,10 +24,15 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="kernel-workbench")
 def main() -> None:
-    """Develop GPU kernels, with or without a GPU."""
+    """Develop GPU kernels, with or without a GPU.
+
+    An OP is one of the workbench (paged_attention, ...), of an installed package, or one of your own in a file:
+    my_ops.py:row_softmax.
+    """
 
 
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 _device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
@@ -35,19 +40,13 @@ _replay_option = click.option(
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def doctor(as_json: bool) -> None:
     """What this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
 
     report = examine()
-    if as_json:
-        import dataclasses
-        import json
-
-        click.echo(json.dumps([dataclasses.asdict(check) for check in report.checks], indent=2))
-    else:
-        click.echo(str(report))
+    click.echo(report.to_json() if as_json else str(report))
 
 
 @main.command()
@@ -55,12 +54,14 @@ def doctor(as_json: bool) -> None:
 @_case_option
 @_device_option
 @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
-def compare(op: str, case: str | None, device: str, variants: tuple[str, ...]) -> None:
+@_json_option
+def compare(op: str, case: str | None, device: str, variants: tuple[str, ...], as_json: bool) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
+    from workbench.ops.own.files import load_op
 
-    comparison = run(op, case, variants=variants or None, device=device)
-    click.echo(str(comparison))
+    comparison = run(load_op(op), case, variants=variants or None, device=device)
+    click.echo(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
 
@@ -122,11 +123,14 @@ def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, me
 @click.argument("op")
 @_case_option
 @click.option("--variant", required=True, help="The variant to look into.")
-def trace(op: str, case: str | None, variant: str) -> None:
+@_json_option
+def trace(op: str, case: str | None, variant: str, as_json: bool) -> None:
     """What one variant of OP does to memory, source line by source line."""
+    from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    click.echo(str(run(op, case, variant=variant)))
+    found = run(load_op(op), case, variant=variant)
+    click.echo(found.to_json() if as_json else str(found))
 
 
 @main.command()
@@ -152,7 +156,8 @@ def trace(op: str, case: str | None, variant: str) -> None:
     help="Measure in a process that may hang and crash, or in this one; auto: a process on a GPU.",
 )
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
-def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save) -> None:
+@_json_option
+def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save, as_json) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -161,6 +166,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
 
     from rich.console import Console
 
+    from workbench.ops.own.files import load_op
     from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
     from workbench.tuning.sweep import check_path, sweep_of
@@ -169,7 +175,7 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         check_path(save)
     with closing(ProgressBar()) as bar:
         result = run(
-            op,
+            load_op(op),
             list(cases) or None,
             variants=list(variants) or None,
             device=device,
@@ -181,9 +187,12 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
             isolation=isolation,
             progress=bar,
         )
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(summary_table(result))
-    console.print(str(result))
+    console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        console.print(summary_table(result))
+        console.print(str(result))
     if result.interrupted:
         sys.exit(130)
     if save:
@@ -191,15 +200,25 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
 
 
 @main.command()
-@click.argument("sweep")
+@click.argument("what", metavar="SWEEP|FILE.py:OP")
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--format", "kind", type=click.Choice(("sweep", "kernel-tuner", "t4", "t4-metadata")), default="sweep")
-def export(sweep: str, path: str, kind: str) -> None:
-    """Write SWEEP (a file, a Kernel Tuner cache, or the name of a shipped sweep) to PATH in another format."""
+@click.option("--variant", help="Of an op: the kernel (default: the fastest tuned one).")
+def export(what: str, path: str, kind: str, variant: str | None) -> None:
+    """Write a sweep or an own op to PATH.
+
+    A sweep (a file, a Kernel Tuner cache, or the name of a shipped sweep) in another format; an op of one's own,
+    FILE.py:OP, as one Python file that needs torch and PyCUDA or Triton alone.
+    """
+    if ".py:" in what:
+        from workbench.ops.own.files import load_op
+
+        click.echo(f"written to {load_op(what).export(path, variant)}")
+        return
     from workbench.tuning.kernel_tuner_files import export as run
     from workbench.tuning.sweep import load
 
-    click.echo(f"written to {run(load(sweep), path, kind)}")
+    click.echo(f"written to {run(load(what), path, kind)}")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -246,19 +265,27 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
     click.echo(f"wrote {train(Path(out), plan, click.echo)}")
 
 
-@main.group(invoke_without_command=True)
+class _BenchGroup(_Group):
+    """The named benchmarks; what is none of them is an op."""
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return super().get_command(ctx, name) or _bench_op(name)
+
+
+@main.group(cls=_BenchGroup, invoke_without_command=True)
 @_device_option
 @click.option("--peers", is_flag=True, help="Also torch's SDPA, FlexAttention, FlashInfer, xformers, where installed.")
 @click.option("--minutes", default=8.0, show_default=True, help="Stop after so long; the most telling cells go first.")
 @click.option("--out", type=click.Path(dir_okay=False), help="The JSON file; one that is there is gone on with.")
 @click.option("--model", help="Without a GPU: the one to predict for (default: h200).")
 @click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 @click.pass_context
 def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:
     """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
 
-    Without a GPU the times are predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
+    With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
+    predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
     """
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"]
@@ -283,10 +310,32 @@ def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as
         sys.exit(1)
 
 
+def _bench_op(name: str) -> click.Command:
+    """The benchmark of an op."""
+
+    @click.command(name)
+    @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only these cases (repeatable).")
+    @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+    @_device_option
+    @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
+    @_json_option
+    def command(cases, variants, device, model, as_json) -> None:
+        """The kernels of an op on its cases, beside torch and torch.compile."""
+        from workbench.bench.own_op import run
+        from workbench.ops.own.files import load_op
+
+        result = run(load_op(name), cases, variants, device, model=model)
+        click.echo(result.to_json() if as_json else str(result))
+        if not result.all_correct:
+            sys.exit(1)
+
+    return command
+
+
 @bench.command("sim")
 @click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Triton's interpreter and Numba's simulator.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
     """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
     from workbench.bench.sim import run
@@ -297,7 +346,7 @@ def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
 
 @bench.command("kvcache")
 @click.option("--rounds", default=200, show_default=True, help="Times that each operation is timed at each size.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_kvcache(rounds: int, as_json: bool) -> None:
     """The block manager at 1,000 to 1,000,000 blocks: allocate, append, fork and free should cost the same."""
     from workbench.bench.kvcache import run
@@ -311,7 +360,7 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 @click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
 @click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed: bool, as_json: bool) -> None:
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs: a few minutes."""
     from workbench.bench.tune import run
@@ -323,7 +372,7 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
 
 @bench.command("predict")
 @click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
     """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures."""
     from workbench.bench.predict import run
@@ -334,7 +383,7 @@ def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
 
 @bench.command("generate")
 @click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_generate(new_tokens: int, as_json: bool) -> None:
     """The small model over every cache: tokens per second, bytes, waste, and growth with length."""
     from workbench.bench.generate import run
@@ -345,7 +394,7 @@ def bench_generate(new_tokens: int, as_json: bool) -> None:
 
 @bench.command("perplexity")
 @click.option("--windows", default=None, type=click.IntRange(min=2), help="Windows of text (default: all there are).")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_json_option
 def bench_perplexity(windows: int | None, as_json: bool) -> None:
     """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
     from workbench.bench.perplexity import run

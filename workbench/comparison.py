@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops
 from workbench.device_models import DeviceModel, device_model, placed
+from workbench.documents import document
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
 from workbench.ops.op import Op
@@ -66,8 +67,9 @@ class Comparison:
                 table[name] = texts
         return table
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row per variant, numbers as numbers: errors, resources, counts, seconds."""
+    @property
+    def rows(self) -> list[dict]:
+        """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
             keep = ("registers", "spill_bytes", "shared_bytes", "occupancy")
@@ -89,7 +91,17 @@ class Comparison:
                     "time_is": trial.basis or None,
                 }
             )
-        return data_frame(rows).set_index("variant")
+        return rows
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a pandas DataFrame, by variant. Needs pandas (``[lab]``)."""
+        return data_frame(self.rows).set_index("variant")
+
+    def to_json(self) -> str:
+        """The rows as JSON; see `workbench.documents`."""
+        head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
+        messages = {trial.variant: trial.message for trial in self.trials}
+        return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
     @property
     def title(self) -> str:

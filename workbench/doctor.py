@@ -58,6 +58,12 @@ class DoctorReport:
         known = ", ".join(check.name for check in self.checks)
         raise UnknownNameError("check", repr(name), known, "str() of the report shows them all.")
 
+    def to_json(self) -> str:
+        """The checks as JSON; see `workbench.documents`."""
+        from workbench.documents import document
+
+        return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
+
     def __str__(self) -> str:
         width = max(len(check.name) for check in self.checks)
         lines = []

@@ -64,6 +64,8 @@ class Variable:
     def _from_array(self, where: str, value: np.ndarray) -> bytes:
         if value.dtype != self.dtype and value.dtype.kind != self.dtype.kind and value.dtype.kind not in "biu":
             raise ArgumentError(where, f"{value.dtype}", str(self.dtype), "Convert it.")
+        if value.ndim > len(self.shape) and value.size == math.prod(self.shape):
+            value = value.reshape(self.shape)  # as C does: one row after the other
         try:
             with np.errstate(over="raise", invalid="raise"):
                 full = np.broadcast_to(value, self.shape).astype(self.dtype)
@@ -125,7 +127,8 @@ class Variables(Mapping[str, Variable]):
     def copy(self, variable: Variable, value: Any) -> bool:
         """Copy a CUDA tensor into a variable without the host, if the two are alike and the device can."""
         dtype = str(value.dtype).removeprefix("torch.")
-        alike = dtype == str(variable.dtype) and tuple(value.shape) == variable.shape and value.is_contiguous()
+        alike = dtype == str(variable.dtype) and value.numel() * value.itemsize == variable.nbytes
+        alike = alike and value.is_contiguous()
         if not alike or not hasattr(self._device, "copy_variable"):
             return False
         symbol = self._symbols[variable.name][0]

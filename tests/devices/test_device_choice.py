@@ -32,6 +32,8 @@ def test_auto_says_why_it_is_not_the_gpu(monkeypatch: pytest.MonkeyPatch):
     assert "for a reason" not in devices.get("sim").description
     with pytest.raises(DeviceUnavailableError, match=r"for a reason\. Do something"):
         devices.get("cuda")
+    with pytest.raises(DeviceUnavailableError, match="cannot run here"):
+        gpu.Gpu()
 
 
 def test_each_missing_part_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch):

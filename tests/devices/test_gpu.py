@@ -79,6 +79,12 @@ def test_auto_is_the_gpu(device: devices.Device):
     assert torch.cuda.get_device_name() in device.description
     major, minor = torch.cuda.get_device_capability()
     assert device.arch == f"sm_{major}{minor}"
+    assert repr(device) == f"<device cuda: {device.description}>"
+
+
+def test_a_variable_that_no_module_has_is_the_drivers_error(device: devices.Device):
+    with pytest.raises(KernelFault, match=r"saxpy.*on .*not found"):
+        device.read_variable(_kernel(device, "saxpy"), "nothing")
 
 
 def test_a_launch_changes_torchs_tensors(device: devices.Device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
     values = arguments.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    buffer = arguments.pack(every.parameters, values, [0xABCDE, *[None] * 8])
+    buffer = arguments.pack(every, values, [0xABCDE, *[None] * 8])
     # The layout of C: each value at a multiple of its own alignment.
     assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
         7
@@ -116,8 +117,8 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):
     values = arguments.check_arguments(every, _replaced(0, None))
-    assert arguments.pack(every.parameters, values, [None] * 9)[:8] == bytes(8)
-    assert arguments.pack(every.parameters[2:3], [-1], [None]) == b"\xff\xff"
+    assert arguments.pack(every, values, [None] * 9)[:8] == bytes(8)
+    assert arguments.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
 
 
 # ---- dimensions and shared memory ------------------------------------------------------------------------------------
@@ -188,3 +189,10 @@ def test_broken_promises_of_alignment_are_refused(summed: CompiledKernel):
         arguments.check_arguments(summed, [x[1:], out, 256])
     with pytest.raises(ArgumentError, match=r"argument 2 'n'.*multiples of 16"):
         arguments.check_arguments(summed, [x, out, 250])
+
+
+def test_static_shared_memory_that_no_assembler_takes_is_refused():
+    source = 'extern "C" __global__ void f(float *x) { __shared__ float a[12500]; a[threadIdx.x] = *x; *x = a[0]; }'
+    kernel = compile_cuda(source, "f")
+    with pytest.raises(ArgumentError, match=r"static shared memory of f: got 50000 bytes; allowed: at most 49152"):
+        arguments.check_launch(kernel, 1, 32, 0, "sm_80")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +146,6 @@ def _checked(where: str, parameter: Parameter, value: Any) -> object:
         raise ArgumentError(where, f"{value.dtype} of {value.dtype.itemsize} bytes", _allowed(parameter), "Convert it.")
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None and parameter.size == 8:
-        return None
     if parameter.type in _FLOAT_FORMATS:
         return _checked_float(where, parameter, value)
     if not isinstance(value, int):
@@ -215,12 +213,15 @@ def _allowed(parameter: Parameter) -> str:
     return f"an integer ({parameter.type})"
 
 
-def pack(parameters: Sequence[Parameter], values: Sequence[object], addresses: Sequence[int | None]) -> bytes:
+def pack(kernel: CompiledKernel, values: Sequence[object], addresses: Sequence[int | None]) -> bytes:
     """The parameter buffer of a launch, each value at its aligned place.
 
     ``values`` come from ``check_arguments``; ``addresses`` holds the device address of each array, else None.
     """
-    form, masks = _format(tuple(parameters))
+    found = _FORMATS.get(kernel)
+    if found is None:
+        found = _FORMATS[kernel] = _format(kernel.parameters)
+    form, masks = found
     fields = [
         value if mask is None else (int(value or 0) if place is None else place) & mask  # type: ignore[call-overload]
         for value, place, mask in zip(values, addresses, masks, strict=True)
@@ -228,8 +229,13 @@ def pack(parameters: Sequence[Parameter], values: Sequence[object], addresses: S
     return form.pack(*fields)
 
 
-@functools.lru_cache(maxsize=1024)
-def _format(parameters: tuple[Parameter, ...]) -> tuple[struct.Struct, tuple[int | None, ...]]:
+_FORMATS: weakref.WeakKeyDictionary[CompiledKernel, tuple[struct.Struct, tuple[int | None, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Found again for every launch: a kernel's hash is that of a text, its parameters' is long to compute."""
+
+
+def _format(parameters: Sequence[Parameter]) -> tuple[struct.Struct, tuple[int | None, ...]]:
     """How a buffer is packed, and for each number that is no float the bits that it keeps."""
     form, size, masks = "<", 0, list[int | None]()
     for parameter in parameters:

@@ -159,7 +159,7 @@ class Gpu:
         index, addresses = self._places(kernel, values)
         grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
         copies = self._copies(kernel, values, index, addresses)
-        buffer = arguments.pack(kernel.parameters, values, addresses)
+        buffer = arguments.pack(kernel, values, addresses)
         with self._lock, self._context(index):
             function = self._function(kernel, index, shared_bytes, len(buffer))
             with self._stream(index) as stream:

@@ -48,7 +48,7 @@ __all__ = [
 
 def values_of(tensors: Any) -> Iterable[object]:
     """Every tensor and number of a run."""
-    return tensors.values() if hasattr(tensors, "values") else vars(tensors).values()
+    return tensors.members() if hasattr(tensors, "members") else vars(tensors).values()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

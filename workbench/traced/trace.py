@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
 from workbench.ptx.report import LaunchReport
@@ -179,6 +180,13 @@ class Trace(Ratios):
     def summary(self) -> Summary:
         """Every total, next to what it would be at best, and what it means."""
         return summarise(self)
+
+    def to_json(self) -> str:
+        """Facts in total and line by line, as JSON; see `workbench.documents`."""
+        facts = [
+            {"fact": f.name, "value": f.value, "at_best": f.best, "meaning": f.meaning} for f in self.summary().facts
+        ]
+        return document("trace", title=self.title, facts=facts, lines=self.lines)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per source line, as a pandas DataFrame."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel, placed
+from workbench.documents import document
 from workbench.ops.tuned import Entry, problem_record
 from workbench.tuning.gpu_timing import median_error
 from workbench.tuning.trial import OUTCOMES, Trial, canonical, geometric_mean
@@ -179,6 +180,23 @@ class TuningRun:
         from workbench.tuning.summary import row_of
 
         return [row_of(trial) for trial in self.trials]
+
+    def to_json(self) -> str:
+        """What it came to, and the rows, as JSON; see `workbench.documents`."""
+        best = self.best and {"variant": self.best.variant, "config": self.best.config, "seconds": self.best.seconds}
+        return document(
+            "tune",
+            op=self.op.name,
+            cases=[case.label for case in self.cases],
+            times=self.time_label,
+            best=best,
+            outcomes=self.outcomes,
+            new=self.new,
+            reused=self.reused,
+            interrupted=self.interrupted,
+            notes=self.notes,
+            trials=self.rows,
+        )
 
     def to_frame(self):
         """The rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""

@@ -23,12 +23,14 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        import simulated_gpu
-
         if module.__name__ != "torch":
             self._loader.exec_module(module)
-            vars(module).update(SIZES[module.__name__])
+            vars(module).update(SIZES.get(module.__name__, {}))
+            if module.__name__ == "workbench.worker":
+                _count_what_is_killed(module)
             return
+        import simulated_gpu
+
         backend = simulated_gpu.before_torch()
         self._loader.exec_module(module)
         simulated_gpu.after_torch(backend)
@@ -39,7 +41,7 @@ class _Loader(importlib.abc.Loader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" and name not in SIZES:
+        if name not in WATCHED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None:
@@ -47,9 +49,26 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _count_what_is_killed(worker):
+    """A worker is ended by a signal that no process can catch: what it has executed is kept before each answer."""
+    import coverage
+
+    packed = worker._packed
+
+    def saved(*answer):
+        coverage.Coverage.current().save()
+        return packed(*answer)
+
+    worker._packed = saved
+
+
+WATCHED = set()
 if os.environ.get("COVERAGE_PROCESS_START"):  # see blind.py
     import coverage
 
     coverage.process_startup()
+    WATCHED |= {"workbench.worker"}
 if os.environ.get("WORKBENCH_SIMULATED_GPU"):
+    WATCHED |= {"torch", *SIZES}
+if WATCHED:
     sys.meta_path.insert(0, _Finder())

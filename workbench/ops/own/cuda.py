@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from workbench.errors import ArgumentError, UnknownNameError
 from workbench.home import cuda_sources
 from workbench.module_variables import Variables
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.expressions import Expression
+from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.own.identity import stated
 from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
@@ -30,6 +31,8 @@ class OwnCuda(CudaVariant):
 
     declared: Declared
     stated: str
+    parts: tuple[Part, ...]
+    macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What it was declared with, beside its source."""
@@ -137,7 +140,7 @@ def cuda_variant(
 ) -> OwnCuda:
     """The variant; see `Op.cuda` for what it is declared by."""
     unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs)
-    macros = {**given_macros, **macros}
+    macros = {name: value for name, value in given_macros.items() if name not in tune} | dict(macros)
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     for index, one in enumerate(steps):
         if one.block is None:
@@ -145,18 +148,18 @@ def cuda_variant(
             raise ArgumentError(
                 "block" if index == 0 else f"then[{index - 1}].block", None, "threads per block", remedy
             )
-    plain = {name: value for name, value in macros.items() if not isinstance(value, str) or not value.isidentifier()}
-    known = declared_kernels(unit.text, plain)
+    known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
     if kernel is None:
         kernel = _only_kernel(unit, known)
         steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
-    parts = [_Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
-    macro_expressions = {key: _macro(key, value) for key, value in macros.items()}
+    parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
+    macro_texts = {key: CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
+    _check_constants(unit, constants)
     read = set().union(*(part.names for part in parts))
-    for expression in (*macro_expressions.values(), *constant_expressions.values()):
+    for expression in (*macro_texts.values(), *constant_expressions.values()):
         read |= set(expression.names)
     headers = "\n".join(
         path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))
@@ -166,7 +169,7 @@ def cuda_variant(
     def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
         names = declared.names(config, problem)
         found = {key: _macro_value(config[key]) for key in declared.space}
-        return found | {key: _macro_value(one(names)) for key, one in macro_expressions.items()}
+        return found | {key: one(names) for key, one in macro_texts.items()}
 
     first, *rest = (part.cuda_step(declared, macros_of) for part in parts)
     statement = stated(
@@ -198,6 +201,8 @@ def cuda_variant(
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
         declared=declared,
         stated=declared.stated + statement,
+        parts=tuple(parts),
+        macro_texts=macro_texts,
         constants=constant_expressions,
         given={
             "kernel": kernel,
@@ -229,7 +234,7 @@ class AnyDtype(tuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One kernel of the variant, with its launch as expressions."""
 
     kernel: str
@@ -240,7 +245,7 @@ class _Part:
     shared_bytes: Expression
 
     @classmethod
-    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> _Part:
+    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"
@@ -257,7 +262,8 @@ class _Part:
     @property
     def names(self) -> set[str]:
         read = {name for _, expression in self.arguments for name in expression.names}
-        return read | self.grid.names | self.block.names | set(self.shared_bytes.names)
+        in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
+        return read | in_template | self.grid.names | self.block.names | set(self.shared_bytes.names)
 
     def cuda_step(self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]]) -> CudaStep:
         """The step, whose launch is computed from the declaration."""
@@ -293,19 +299,46 @@ class _Part:
         return CudaStep(kernel=kernel, resources=resources, launcher=launch)
 
 
-def _instance(kernel: str, names: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, eq=False)
+class CppText:
+    """A macro's value or a template's argument: an expression where all of its names are known, else C++ as it is."""
+
+    given: Any
+    expression: Expression | None
+
+    @classmethod
+    def of(cls, where: str, given: Any) -> CppText:
+        """What was given; text that is no expression, or a function's name such as ``float``, is C++."""
+        if isinstance(given, str) and given.strip() in FUNCTIONS:
+            return cls(given, None)
+        try:
+            return cls(given, Expression.of(where, given))
+        except ArgumentError:
+            if isinstance(given, str):
+                return cls(given, None)
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return () if self.expression is None else self.expression.names
+
+    def is_text(self, names: Mapping[str, Any]) -> bool:
+        """Whether it is C++ as it is."""
+        return self.expression is None or not set(self.names) <= set(names)
+
+    def __call__(self, names: Mapping[str, Any]) -> str | int | float:
+        return self.given.strip() if self.is_text(names) else _macro_value(self.expression(names))
+
+
+def _instance(kernel: str, names: Names) -> str:
     """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
     base, _, inside = kernel.partition("<")
-    arguments = []
-    for text in _split(inside.rpartition(">")[0]):
-        try:
-            arguments.append(_macro_value(Expression.of("kernel", text)(names)))
-        except ArgumentError:
-            arguments.append(text.strip())
+    arguments = (CppText.of("kernel", one)(names) for one in split_arguments(inside.rpartition(">")[0]))
     return f"{base}<{', '.join(map(str, arguments))}>"
 
 
-def _split(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
+    """Of a template's arguments the pieces between commas that stand outside of brackets."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character in "<([") - (character in ">)]")
@@ -320,12 +353,18 @@ def _base(kernel: str) -> str:
     return kernel.split("<")[0].split("::")[-1].strip()
 
 
-def _macro(name: str, value: Any) -> Expression:
-    return Expression.of(f"macros[{name!r}]", value)
-
-
 def _macro_value(value: Any) -> str | int | float:
     return int(value) if isinstance(value, bool) else value
+
+
+def _check_constants(unit: Source, constants: Mapping[str, Any]) -> None:
+    """Raise UnknownNameError for a constant that the source does not declare in constant or device memory."""
+    declared = re.findall(r"\b__(?:constant|device|managed)__\b[^;{(=]*?(\w+)\s*(?:\[[^;{(=]*)?[;={]", unit.text)
+    for name in constants:
+        if name not in declared:
+            known = ", ".join(dict.fromkeys(declared)) or "none"
+            remedy = f"{unit.label} has these in constant or device memory."
+            raise UnknownNameError("constants", repr(name), known, remedy)
 
 
 def _only_kernel(unit: Source, known: Mapping[str, Declaration]) -> str:

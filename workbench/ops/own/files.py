@@ -16,7 +16,7 @@ def load_op(text: str) -> Op:
     """The op of ``FILE.py:NAME``, or of a name that the workbench or an installed package has.
 
     The file is run like a script's modules: its folder comes first on the import path, where worker processes find it
-    too. Raises ArgumentError for a file or name that does not exist, and for what is no op.
+    too. Raises ArgumentError for a file that does not exist or raises an error, and for a name that is no op.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -52,7 +52,8 @@ def _module(file: Path) -> ModuleType:
     sys.modules[file.stem] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except (Exception, SystemExit) as error:
         del sys.modules[file.stem]
-        raise
+        what = f"{file.name}: {type(error).__name__}: {error}"
+        raise ArgumentError("op", what, "a file that can be imported", f"Correct {file.name}.") from error
     return module

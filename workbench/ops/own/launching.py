@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,9 @@ from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Config, Restriction
+
+_REMEMBERED = 256
+"""Problems whose sizes are kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class Declared:
     sizes: Callable | None
     default: Mapping[str, Any] | None
     workspace: Mapping[str, Input]
+    _found: dict[Problem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, contract, variant, tune, where, sizes, default, workspace) -> Declared:
@@ -58,10 +61,6 @@ class Declared:
         if sizes is not None and not callable(sizes):
             remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
             raise ArgumentError("sizes", type(sizes).__name__, "a function of the op's arguments", remedy)
-        for name in inspect.signature(sizes).parameters if sizes is not None else ():
-            if name not in contract.parameters:
-                remedy = "The function is called with the op's arguments, by name."
-                raise ArgumentError("sizes", f"a function of {name!r}", ", ".join(contract.parameters), remedy)
         for name in default or {}:
             if name not in space:
                 raise ArgumentError("default", repr(name), ", ".join(space) or "no tunable", "Name a tunable.")
@@ -71,30 +70,36 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
-    def __reduce__(self):  # without what `_fixed` keeps, which no other process takes
+    def __reduce__(self):  # without the problems that it has met
         fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
         return Declared, fields
 
-    @functools.cached_property
-    def _fixed(self) -> Callable[[Problem], Mapping[str, Any]]:
-        @functools.lru_cache(maxsize=256)
-        def fixed(problem: Problem) -> Mapping[str, Any]:
-            known = problem.known
-            if self.sizes is None:
-                return known
-            wanted = inspect.signature(self.sizes).parameters
-            try:
-                named = self.sizes(**{name: known[name] for name in wanted})
-            except Exception as error:
-                got = ", ".join(f"{name} {known[name]}" for name in wanted)
-                what = f"{type(error).__name__}: {error}, for {got}"
-                raise ArgumentError("sizes", what, "a function that gives named numbers", "Correct it.") from error
-            if not isinstance(named, Mapping):
-                remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
-                raise ArgumentError("sizes", f"returns {type(named).__name__}", "a mapping of names", remedy)
-            return {**known, **named}
+    def _fixed(self, problem: Problem) -> Mapping[str, Any]:
+        """The problem's arguments and outputs, and the sizes that follow from them."""
+        if problem not in self._found:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[problem] = self._find_fixed(problem.known)
+        return self._found[problem]
 
-        return fixed
+    def _find_fixed(self, known: dict[str, Any]) -> Mapping[str, Any]:
+        if self.sizes is None:
+            return known
+        wanted = inspect.signature(self.sizes).parameters
+        for name in wanted:
+            if name not in known:
+                remedy = "The function is called with arguments and outputs of the op, by name."
+                raise ArgumentError("sizes", f"a function of {name!r}", ", ".join(known), remedy)
+        try:
+            named = self.sizes(**{name: known[name] for name in wanted})
+        except Exception as error:
+            got = ", ".join(f"{name} {known[name]}" for name in wanted)
+            what = f"{type(error).__name__}: {error}, for {got}"
+            raise ArgumentError("sizes", what, "a function that gives named numbers", "Correct it.") from error
+        if not isinstance(named, Mapping):
+            remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
+            raise ArgumentError("sizes", f"returns {type(named).__name__}", "a mapping of names", remedy)
+        return {**known, **named}
 
     def names(self, config: Config, problem: Problem) -> Names:
         """What expressions may name for a launch."""
@@ -135,7 +140,7 @@ class Declared:
     def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
         """Fresh tensors for what the kernels leave for each other."""
         names = self.names(config, problem)
-        device = next((one.device for one in tensors.values() if isinstance(one, torch.Tensor)), "cpu")
+        device = next((one.device for one in tensors.members() if isinstance(one, torch.Tensor)), "cpu")
         made = {}
         for name, part in self.workspace.items():
             kind = part.type(names)

@@ -52,8 +52,8 @@ class OwnOp(Op):
 
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract = contract
-        torch_variant = _torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
-        super().__init__(contract.name, (torch_variant,), {}, self.__call__)
+        reference = torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
+        super().__init__(contract.name, (reference,), {}, self.__call__)
         self._torch_op = TorchOp(self, contract, backward)
         self.__doc__ = contract.function.__doc__ or self.__doc__
         self.__name__ = contract.name
@@ -206,7 +206,7 @@ class OwnOp(Op):
     def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
         """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
         label = name or getattr(function, "__name__", "torch_function")
-        return self._add(_torch_variant(self.contract, function, label, idea or "plain torch"))
+        return self._add(torch_variant(self.contract, function, label, idea or "plain torch"))
 
     def _add(self, variant: Variant) -> Variant:
         if variant.name == "torch":
@@ -253,6 +253,12 @@ class OwnOp(Op):
         bound = inspect.signature(self.contract.function).bind(*args, **kwargs)
         bound.apply_defaults()
         return self._torch_op.library_op(dict(bound.arguments))
+
+    def export(self, path: str | Path, variant: str | None = None) -> Path:
+        """Write a variant, by default the fastest tuned one, to a file of its own; see `workbench.ops.own.export`."""
+        from workbench.ops.own.export import export
+
+        return export(self, path, variant)
 
     @property
     def quick_case(self) -> Case:
@@ -324,7 +330,9 @@ def op(
     return ops.register(OwnOp(contract, backward))
 
 
-def _torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
+def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
+    """A function of the op's arguments in plain torch, as a variant."""
+
     def compute(problem: Problem, tensors: Tensors) -> None:
         returned = function(**tensors.arguments)
         several = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)

@@ -82,7 +82,7 @@ class Tensors:
             return getattr(self.workspace, name)
         return self.outputs[name] if name in self.outputs else self.arguments[name]
 
-    def values(self) -> list[Any]:
+    def members(self) -> list[Any]:
         """Every tensor and number."""
         return [*self.arguments.values(), *self.outputs.values()]
 

@@ -34,6 +34,7 @@ class OwnTriton(TritonVariant):
 
     declared: Declared
     stated: str
+    parts: tuple[Part, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -76,7 +77,7 @@ def triton_variant(
         )
         declared = Declared.of(contract, name, tune, [*_listed(where), rule], sizes, default, workspace)
     steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
-    parts = [_Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
+    parts = [Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}
     check_used(f"{contract.name}/{name}", declared.space, "", read, tuple(TRITON_OPTIONS))
     first, *rest = (part.triton_step(declared, main=index == 0) for index, part in enumerate(parts))
@@ -98,6 +99,7 @@ def triton_variant(
         then=tuple(rest),
         declared=declared,
         stated=declared.stated + statement,
+        parts=tuple(parts),
     )
 
 
@@ -132,7 +134,7 @@ def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any,
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One function of the variant, with its launch as expressions."""
 
     function: Any
@@ -142,7 +144,7 @@ class _Part:
     options: Mapping[str, Expression]
 
     @classmethod
-    def of(cls, declared: Declared, one: Step, prefix: str) -> _Part:
+    def of(cls, declared: Declared, one: Step, prefix: str) -> Part:
         function = one.kernel
         names = list(function.arg_names)
         constants = [parameter.name for parameter in function.params if parameter.is_constexpr]

@@ -1,0 +1,157 @@
+"""What goes wrong on the way from a configuration to its time is an outcome with a message, not the end of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import small_ops as own
+import torch
+import toy
+
+import workbench as wb
+from workbench import devices
+from workbench.devices.sim import Simulator
+from workbench.errors import CompileError, CompileTimeout, ConfigurationError, MissingToolError, WorkbenchError
+from workbench.tuning import device_model, evaluate
+from workbench.tuning.isolation import InWorker, to_compile
+from workbench.tuning.measure import available_bytes, compile_configuration, with_prediction
+from workbench.tuning.trial import Trial
+
+ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
+
+
+class TritonsOwn(Exception):
+    __module__ = "triton.compiler.errors"
+
+
+class Raising:
+    """A variant that raises when it is compiled, or when it runs."""
+
+    def __init__(self, compiling: Exception | None = None, running: Exception | None = None):
+        self.variant, self.compiling, self.running = toy.steps_variant(), compiling, running
+
+    def __getattr__(self, name: str):
+        return getattr(self.variant, name)
+
+    def kernels(self, *arguments, **options) -> tuple:
+        if self.compiling:
+            raise self.compiling
+        return self.variant.kernels(*arguments, **options)
+
+    def run(self, *arguments, **options):
+        raise self.running
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (CompileTimeout("too slow"), "timeout"),
+        (ILLEGAL, "restricted"),
+        (CompileError("refused"), "compile_error"),
+        (WorkbenchError("cannot be read"), "compile_error"),
+        (TritonsOwn("no such type"), "compile_error"),
+        (ZeroDivisionError("division by zero"), "crash"),
+    ],
+)
+def test_what_compiling_raises(error, outcome):
+    compiled = compile_configuration(Raising(error), {"STEPS": 1}, toy.ToyProblem(64), "sm_80")
+    assert (compiled.kernels, compiled.outcome) == ((), outcome)
+    assert str(error).splitlines()[0] in compiled.message
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(ILLEGAL, "restricted"), (CompileError("refused"), "compile_error"), (KeyError("x"), "crash")],
+)
+def test_what_a_run_raises(error, outcome):
+    trial = evaluate(Raising(running=error), {"STEPS": 1}, toy.ToyCase(count=64), Simulator())
+    assert (trial.outcome, trial.seconds) == (outcome, None)
+
+
+def test_a_missing_tool_ends_the_run():
+    with pytest.raises(MissingToolError):
+        evaluate(Raising(running=MissingToolError("no compiler")), {"STEPS": 1}, toy.ToyCase(count=64), Simulator())
+
+
+def test_a_check_that_fails_is_a_crash(monkeypatch):
+    monkeypatch.setattr(toy.ToyCase, "check", lambda case, out: 1 / 0)
+    trial = evaluate(toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(count=64), Simulator())
+    assert (trial.outcome, trial.message) == ("crash", "ZeroDivisionError: division by zero")
+
+
+def test_what_no_multiprocessor_takes_has_no_time():
+    trial = evaluate(toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(count=64), Simulator())
+    assert trial.ok
+    counts = trial.counts | {"shared_bytes": 10**9}
+    found = with_prediction(Trial(**{**vars(trial), "counts": counts}), device_model("h200"))
+    assert (found.outcome, found.predicted_seconds) == ("launch_error", None)
+
+
+def test_memory_that_nobody_can_tell_is_enough(monkeypatch):
+    def unreadable(path, *arguments, **options):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    assert available_bytes("cpu") == float("inf")
+
+
+def test_nothing_is_compiled_ahead_for_a_configuration_that_has_no_rules():
+    assert to_compile(toy.steps_variant(), {"LOOPS": 1}, toy.ToyCase(count=64), Simulator()) is None
+
+
+def test_a_compiler_that_dies_costs_its_configuration(fresh_home):
+    here = os.getpid()
+    op = own.doubling("dies", sizes=lambda x: {"n": x.numel() if os.getpid() == here else os._exit(3)})
+    run = wb.tune(op, device="sim", isolation="process", record=False)
+    assert run.outcomes == {"compile_error": 1}
+    assert "the compiler crashed" in run.trials[0].message
+    assert "status 3" in run.trials[0].message
+
+
+@pytest.mark.gpu
+def test_a_result_that_goes_wrong_after_a_while_has_no_time():
+    op, calls = own.doubling("tires"), []
+
+    def doubled(x):
+        calls.append(x)
+        return 2 * x + (len(calls) > 3)
+
+    variant = op.torch(doubled)
+    trial = evaluate(variant, {}, op.case("small"), devices.get("cuda"))
+    assert (trial.outcome, trial.seconds) == ("wrong_result", None)
+    assert re.search(r"after \d+ repeated runs", trial.message)
+
+
+@pytest.mark.gpu
+def test_what_is_written_in_place_begins_anew_for_the_last_check():
+    op = own.counting()
+    trial = evaluate(op.variant("count"), {}, op.case("small"), devices.get("cuda"))
+    assert trial.ok, trial.message
+    assert trial.measured_seconds > 0
+
+
+@pytest.mark.gpu
+def test_leaders_are_timed_again_in_a_process(fresh_home):
+    op, device = own.counting(), devices.get("cuda")
+    measurer = InWorker(device, device_model("h200"))
+    try:
+        samples = measurer.time_again([(op.variant("count"), {})] * 2, op.case("small"), 3)
+    finally:
+        measurer.close()
+    assert [len(one) for one in samples] == [3, 3]
+
+
+@pytest.mark.gpu
+def test_a_constant_is_copied_on_the_device_in_a_graph_too():
+    op = own.scaled_by_constants()
+    x, factors = torch.arange(8, device="cuda", dtype=torch.float32), torch.tensor([2.0, 3.0], device="cuda")
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(x)
+    assert torch.equal(op(x, factors, variant="scale").cpu(), x.cpu() * 6)
+    with torch.cuda.graph(graph):
+        out.copy_(op(x, factors, variant="scale"))
+    factors.mul_(2)
+    graph.replay()
+    assert torch.equal(out.cpu(), x.cpu() * 24)

@@ -1,0 +1,42 @@
+"""An own op as one file that needs torch and PyCUDA or Triton, and nothing of the workbench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ArgumentError
+from workbench.files import replace_file
+
+if TYPE_CHECKING:
+    from workbench.ops.own.op import OwnOp
+
+__all__ = ["export"]
+
+
+def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
+    """Write a kernel of an op to a Python file of its own.
+
+    The file has the reference, the kernel, the tuned configurations of every GPU with how they were chosen, the launch,
+    a ``torch.library`` op with the op's name, and a self-test against the reference on the op's cases, which runs when
+    the file is run. For tensors on the CPU its op computes the reference.
+
+    Args:
+        op: the own op.
+        path: the file, ``"row_softmax_tuned.py"``; one that is there is replaced.
+        variant: a kernel's name; None for the one that won most often in the tuned tables, else the last declared.
+
+    Raises:
+        ArgumentError: there is no kernel or no case, or something that the file would need cannot be written into it:
+            names what.
+    """
+    from workbench.ops.own.export.file import file_text
+
+    path = Path(path).expanduser()
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise ArgumentError("path", repr(str(path)), "a Python file that can be imported", f'"{op.name}_tuned.py"')
+    if not path.absolute().parent.is_dir():
+        raise ArgumentError("path", repr(str(path)), "a file in an existing folder", "Make the folder.")
+    text = file_text(op, variant)
+    replace_file(path, text)
+    return path

@@ -1,0 +1,234 @@
+"""Somebody's own functions as text for another file, and everything that they name outside of themselves."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import linecache
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.export.layout import call, laid_out, literal, unparsed
+
+_LIBRARIES = {"torch", "triton"}
+
+
+class Collected:
+    """What the written functions name: imports, constants and helper functions, each under the name that it had."""
+
+    def __init__(self, op: Any, taken: Iterable[str], libraries: Iterable[str]):
+        self._op, self._taken, self._libraries = op, set(taken), set(libraries)
+        self._values: dict[str, Any] = {}
+        self.modules: dict[str, str] = {}
+        """Name -> module, ``{"tl": "triton.language"}``."""
+        self.members: dict[str, str] = {}
+        """Name -> module of ``from module import name``."""
+        self.constants: list[str] = []
+        self.functions: list[str] = []
+
+    def function(self, function: Any, name: str | None = None) -> str:
+        """The text of a function, under another name if one is given, without decorators but ``triton.jit``."""
+        plain, node, lines = definition(function)
+        own = node.name
+        jit = [one for one in node.decorator_list if _last_name(one) == "jit"]
+        text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        if name is not None and name != own:
+            text = text.replace(f"def {own}(", f"def {name}(", 1)
+        if jit:
+            text = "\n".join([f"@{unparsed(one)}" for one in jit] + [text])
+        node.decorator_list = jit
+        self.names_of(node, plain, own if name is None or name == own else None)
+        return text
+
+    def helper(self, function: Any) -> str:
+        """The name of a function that is written into the file, once."""
+        self._value(function.__name__, function)
+        return function.__name__
+
+    def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr] | None:
+        """The parameters and the value of a lambda; None for another function."""
+        if function.__name__ != "<lambda>":
+            return None
+        node = _lambda(function, where)
+        self.names_of(node, function, None)
+        return tuple(inspect.signature(function).parameters), node.body
+
+    def names_of(self, node: ast.AST, function: Callable, own: str | None) -> None:
+        """Collect what a piece of code names of its surroundings."""
+        scope = dict(function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            scope[name] = cell.cell_contents
+        for one in ast.walk(node):
+            if isinstance(one, ast.Import | ast.ImportFrom):
+                for module in [one.module] if isinstance(one, ast.ImportFrom) else [part.name for part in one.names]:
+                    self._check_library(module or ".", f"import in {function.__name__}")
+        for name in _free_names(node):
+            if name == own or (name not in scope and hasattr(builtins, name)):
+                continue
+            if name not in scope:
+                remedy = "Define it before the op is exported."
+                raise _refused(f"{name!r} in {function.__name__}", "a name that nothing has", remedy)
+            self._value(name, scope[name])
+
+    def _value(self, name: str, value: Any) -> None:
+        if value is self._op and name == self._op.name:
+            return  # the file's op has the same name
+        if name in self._values:
+            if self._values[name] is not value and self._values[name] != value:
+                raise _refused(repr(name), "two different things of that name", "Give one of them another name.")
+            return
+        self._values[name] = value
+        if isinstance(value, ModuleType):
+            self._check_library(value.__name__, repr(name))
+            self.modules[name] = value.__name__
+        elif (module := self._importable(value, name)) is not None:
+            self.members[name] = module
+        elif inspect.isfunction(getattr(value, "fn", value)):
+            self._helper(name, value)
+        else:
+            self._constant(name, value)
+        if name in self._taken and self.modules.get(name) != name:
+            raise _refused(repr(name), "a name that the exported file has itself", "Give it another name.")
+
+    def _importable(self, value: Any, name: str) -> str | None:
+        """The public module that a function or class comes from; None where it is somebody's own."""
+        module = getattr(value, "__module__", None)
+        if not callable(value) or not isinstance(module, str) or module.split(".")[0] not in self._known:
+            return None
+        for place in (module, module.split(".")[0]):
+            if getattr(importlib.import_module(place), name, None) is value:
+                return place
+        return None
+
+    @property
+    def _known(self) -> set[str]:
+        return set(sys.stdlib_module_names) - {"__main__"} | self._libraries
+
+    def _check_library(self, module: str, where: str) -> None:
+        if module.split(".")[0] not in self._known:
+            remedy = "Import the function itself, which is then written into the file, or do without."
+            raise _refused(where, f"the module {module}", remedy)
+
+    def _helper(self, name: str, value: Any) -> None:
+        plain = getattr(value, "fn", value)
+        if plain.__module__.split(".")[0] == "workbench":
+            raise _refused(repr(name), f"a function of {plain.__module__}", "Write it out beside the op.")
+        if plain.__name__ == "<lambda>":
+            parameters, body = self.expression(plain, name)
+            self.functions.append(f"def {name}({', '.join(parameters)}):\n    return {unparsed(body)}")
+            return
+        if plain.__name__ != name:
+            raise _refused(repr(name), f"another name of {plain.__name__}", f"Call it {plain.__name__}.")
+        self.functions.append(self.function(value))
+
+    def _constant(self, name: str, value: Any) -> None:
+        inner = value.value if type(value).__name__ == "constexpr" else value
+        triton_type = _triton_type(inner)
+        try:
+            written = triton_type or literal(inner)
+        except TypeError as error:
+            what = f"a {type(value).__module__}.{type(value).__qualname__}"
+            remedy = "A file can have numbers, text, tuples, lists, mappings, dtypes and functions."
+            raise _refused(repr(name), what, remedy) from error
+        if inner is not value:
+            written = call("tl.constexpr", [written])
+        if inner is not value or triton_type:
+            self._value("tl", importlib.import_module("triton.language"))
+        if isinstance(inner, torch.dtype):
+            self.modules["torch"] = "torch"
+        self.constants.append(laid_out(written, "", f"{name} = "))
+
+
+def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
+    """The plain function under decorators, its syntax, and the lines that this counts."""
+    while not inspect.isfunction(function) and hasattr(function, "fn"):
+        function = function.fn
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        node = ast.parse(text).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError) as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise _refused(name, "a function without source", "Define it in a file or a cell.") from error
+    if not isinstance(node, ast.FunctionDef):
+        raise _refused(getattr(function, "__name__", "function"), "no def", "Define it with def.")
+    return function, node, text.splitlines()
+
+
+def _lambda(function: Callable, where: str) -> ast.Lambda:
+    """Its syntax, found by its place in its file: what surrounds it may be no statement of its own."""
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename)
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        tree = ast.Module([], [])
+    # The first instruction of all, RESUME, has the place of the whole.
+    starts = [(line, column) for line, end, column, last in code.co_positions() if column is not None and (end, last)]
+    starts = [start for start in starts if start != (code.co_firstlineno, 0)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and [one.arg for one in node.args.args] == list(
+            inspect.signature(function).parameters
+        ):
+            first, last = (node.body.lineno, node.body.col_offset), (node.body.end_lineno, node.body.end_col_offset)
+            if any(first <= start < last for start in starts):
+                return node
+    raise _refused(where, "a lambda without source", "Write it in a file or a cell, or as an expression in text.")
+
+
+def _free_names(node: ast.AST) -> list[str]:
+    """The names that code reads and does not bind, in order."""
+    bound, read = set(), []
+    for one in ast.walk(node):
+        if isinstance(one, ast.arg):
+            bound.add(one.arg)
+        elif isinstance(one, ast.FunctionDef) and one is not node:
+            bound.add(one.name)
+        elif isinstance(one, ast.alias):
+            bound.add((one.asname or one.name).split(".")[0])
+        elif isinstance(one, ast.ExceptHandler) and one.name:
+            bound.add(one.name)
+        elif isinstance(one, ast.Name):
+            bound.update([one.id] if not isinstance(one.ctx, ast.Load) else [])
+            read.append((one.lineno, one.col_offset, one.id))
+    return list(dict.fromkeys(name for _, _, name in sorted(read) if name not in bound))
+
+
+def _last_name(decorator: ast.expr) -> str:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+
+
+def _triton_type(value: Any) -> str | None:
+    """``tl.float32``, which has no repr that is Python."""
+    if not type(value).__module__.startswith("triton.language"):
+        return None
+    language = importlib.import_module("triton.language")
+    return next((f"tl.{name}" for name, one in vars(language).items() if one is value), None)
+
+
+def _refused(where: str, got: str, remedy: str) -> ArgumentError:
+    return ArgumentError(f"export: {where}", got, "what can be written into a file of its own", remedy)
+
+
+def imports(modules: Mapping[str, str], members: Mapping[str, str]) -> list[str]:
+    """Import statements as isort sorts them: the standard library, a blank line, the rest."""
+    sections: dict[bool, list[str]] = {True: [], False: []}
+    for name, module in sorted(modules.items(), key=lambda item: (item[1], item[0])):
+        text = f"import {module}" if name == module else f"import {module} as {name}"
+        sections[module.split(".")[0] in sys.stdlib_module_names].append(text)
+    grouped: dict[str, list[str]] = {}
+    for name, module in members.items():
+        grouped.setdefault(module, []).append(name)
+    for module, names in sorted(grouped.items()):
+        several = sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+        text = f"from {module} import {', '.join(several)}"
+        sections[module.split(".")[0] in sys.stdlib_module_names].append(text)
+    return ["\n".join(lines) for lines in sections.values() if lines]

@@ -1,0 +1,196 @@
+"""The expressions of a declaration as ordinary Python code over local variables."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.export.code import Collected
+from workbench.ops.own.export.layout import INDENT, laid_out, quoted, unparsed
+from workbench.ops.own.expressions import FUNCTIONS, Expression
+from workbench.ops.own.launching import Declared, Shape
+
+_OF_MATH = ("ceil", "log2", "prod", "sqrt")
+PARTS = ("cdiv", "ctype", "next_power_of_2")
+
+
+class Code:
+    """What is written for one variant: expressions, and the lines that give their names values.
+
+    ``parts`` are the functions of `parts` that they call, ``helpers`` own functions that they call by name.
+    """
+
+    def __init__(self, declared: Declared, collected: Collected, outputs: Iterable[str], sizes: Iterable[str]):
+        self.declared, self.collected = declared, collected
+        self.parameters, self.outputs = declared.contract.parameters, tuple(outputs)
+        self.sizes = tuple(sizes)
+        self.parts: set[str] = set()
+        self.optional: set[str] = set()
+        self.helpers: list[str] = []
+        self._named: dict[str, str] = {}
+        self._inline = self._inline_sizes()
+
+    def of(self, expression: Expression, *, operand: bool = False) -> str:
+        """An expression's text; in brackets where it is to be an operand and needs them."""
+        given = expression.given
+        if not isinstance(given, str) and not callable(given):
+            return repr(given)
+        if isinstance(given, str):
+            node = ast.parse(given.strip(), mode="eval").body
+            node = _Functions(self).visit(node)
+        else:
+            found = self.collected.expression(given, expression.where) if hasattr(given, "__name__") else None
+            if found is None:
+                name = self._helper(given, expression.where)
+                return f"{name}({', '.join(f'{one}={one}' for one in expression.names)})"
+            node = found[1]
+            clash = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - set(expression.names)
+            self._check_clash(clash, expression.where)
+        node = _Tensors({*self.parameters, *self.outputs}, expression.where).visit(node)
+        text = unparsed(ast.fix_missing_locations(node))
+        loose = isinstance(node, ast.IfExp | ast.Lambda | ast.Tuple) or (
+            isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+        )
+        return f"({text})" if operand and loose else text
+
+    def shape(self, shape: Shape, values: tuple[int, ...]) -> str:
+        """Grid or block as a tuple of three; ``values`` are those of some problem."""
+        parts = [self.of(part) for part in shape.parts]
+        if len(parts) == len(values):
+            return f"({', '.join([*parts, '1', '1'][:3])})"
+        several = ", ".join(f"*{text}" if part.names else text for part, text in zip(shape.parts, parts, strict=True))
+        return f"({several}, 1, 1)[:3]"
+
+    def locals(self, names: Iterable[str]) -> list[str]:
+        """Lines that give tunables and sizes among the names their values."""
+        names = set(names)
+        lines = [f"{INDENT}{name} = config[{quoted(name)}]" for name in self.declared.space if name in names]
+        wanted = [name for name in self.sizes if name in names and name not in self.declared.space]
+        if self._inline is not None:
+            return lines + [f"{INDENT}{name} = {self._inline[name]}" for name in wanted]
+        if wanted:
+            name = self._helper(self.declared.sizes, "sizes")
+            parameters = inspect.signature(self.declared.sizes).parameters
+            lines.append(f"{INDENT}named = {name}({', '.join(f'{one}={one}' for one in parameters)})")
+            lines += [f"{INDENT}{one} = named[{quoted(one)}]" for one in wanted]
+        return lines
+
+    def needs(self, names: Iterable[str]) -> set[str]:
+        """The op's arguments and outputs that the names, and the sizes among them, are computed from."""
+        names = set(names)
+        if self.declared.sizes is not None and names & set(self.sizes):
+            names |= set(inspect.signature(self.declared.sizes).parameters)
+        return names & {*self.parameters, *self.outputs}
+
+    def _inline_sizes(self) -> dict[str, str] | None:
+        """Each size's own expression, where the function of the sizes is a lambda that lists them."""
+        function = self.declared.sizes
+        found = (
+            self.collected.expression(function, "sizes") if getattr(function, "__name__", "") == "<lambda>" else None
+        )
+        if found is None:
+            return None
+        parameters, node = found
+        if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
+            pairs = [(key.value, value) for key, value in zip(node.keys, node.values, strict=True)]
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args
+        ):
+            pairs = [(one.arg, one.value) for one in node.keywords]
+        else:
+            return None
+        for _, value in pairs:
+            clash = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - set(parameters)
+            self._check_clash(clash, "sizes")
+        rewrite = _Tensors(set(parameters), "sizes")
+        return {name: unparsed(ast.fix_missing_locations(rewrite.visit(value))) for name, value in pairs}
+
+    def _helper(self, function: Any, where: str) -> str:
+        """The name of an own function that is written into the file."""
+        if not inspect.isfunction(function):
+            raise ArgumentError(
+                where, type(function).__name__, "a Python function or an expression", "Write it as text."
+            )
+        if function.__name__ != "<lambda>":
+            return self.collected.helper(function)
+        name = where.split("[")[0]
+        parameters, body = self.collected.expression(function, where)
+        text = f"def {name}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
+        if self._named.setdefault(name, text) != text:
+            raise ArgumentError(where, f"another function called {name}", "names of their own", "Rename one of them.")
+        if text not in self.helpers:
+            self.helpers.append(text)
+        return name
+
+    def _check_clash(self, outside: set[str], where: str) -> None:
+        local = {*self.declared.space, *self.sizes, *self.parameters, *self.outputs, *self.declared.workspace}
+        for name in sorted(outside & local):
+            what = f"a global {name!r}, where the launch has something of that name"
+            raise ArgumentError(f"export: {where}", what, "other names", "Rename the global.")
+
+
+class _Functions(ast.NodeTransformer):
+    """The functions of expressions: Python's own, those of math, and three that the file then defines."""
+
+    def __init__(self, code: Code):
+        self._code = code
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in PARTS:
+            self._code.parts.add(node.id)
+        if node.id in _OF_MATH and node.id in FUNCTIONS:
+            return ast.Attribute(ast.Name("math", ast.Load()), node.id, ast.Load())
+        return node
+
+
+class _Tensors(ast.NodeTransformer):
+    """What a described tensor says otherwise than one of torch's: dtype as text, ``strides``."""
+
+    def __init__(self, tensors: set[str], where: str):
+        self._tensors, self._where = tensors, where
+
+    def _is_dtype(self, node: ast.AST) -> bool:
+        return self._is_of_tensor(node) and node.attr == "dtype"
+
+    def _is_of_tensor(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self._tensors
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id == "ctype" and all(map(self._is_dtype, node.args)):
+            return node
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        sides = [node.left, *node.comparators]
+        if not any(map(self._is_dtype, sides)) or not all(self._is_dtype(one) or _is_text(one) for one in sides):
+            return self.generic_visit(node)
+        left, *others = [one if self._is_dtype(one) else _as_dtype(one) for one in sides]
+        return ast.Compare(left, node.ops, others)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if not self._is_of_tensor(node):
+            return self.generic_visit(node)
+        if node.attr == "dtype":
+            return ast.parse(f"str({node.value.id}.dtype).removeprefix('torch.')", mode="eval").body
+        if node.attr == "strides":
+            return ast.parse(f"{node.value.id}.stride()", mode="eval").body
+        if node.attr == "aligned":
+            remedy = "It is known of a call alone: write the kernel for any address, or copy what is not aligned."
+            raise ArgumentError(f"export: {self._where}", f"{node.value.id}.aligned", "shapes, strides, dtypes", remedy)
+        return node
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Whether it is a string, or several."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return bool(node.elts) and all(map(_is_text, node.elts))
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _as_dtype(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Tuple | ast.List):
+        return ast.Tuple([_as_dtype(one) for one in node.elts], ast.Load())
+    return ast.Attribute(ast.Name("torch", ast.Load()), node.value, ast.Load())

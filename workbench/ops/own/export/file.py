@@ -1,0 +1,333 @@
+"""The text of an exported file, section by section in the order in which it is read."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import textwrap
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
+from workbench.ops.own.export.cases import cases_text
+from workbench.ops.own.export.code import Collected, imports
+from workbench.ops.own.export.expressions import Code
+from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, laid_out, literal, quoted
+from workbench.ops.own.export.op_text import op_text
+from workbench.ops.own.export.signature import Signature
+from workbench.ops.own.problem import Problem
+
+_MODULES = {"cuda": ("contextlib", "ctypes", "functools", "importlib.util", "os", "sys", "threading", "torch")}
+_MODULES["triton"] = ("sys", "torch", "triton")
+_CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load)
+_LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
+_LOCAL |= {"case", "right", "results", "pairs", "wrong"}
+_OWN = (
+    "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
+    "OPTIONS PARAMETERS CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math sys os ctypes "
+    "functools contextlib importlib threading itertools Path NamedTuple"
+)
+TAKEN = {
+    *_OWN.split(),
+    *(name for module in (parts, cuda_parts) for name, one in vars(module).items() if callable(one)),
+}
+"""Names that an exported file has, or may have."""
+
+
+def file_text(op: Any, variant: str | None) -> str:
+    """The whole file. Raises ArgumentError, naming what cannot be written into it."""
+    return _File(op, _variant(op, variant)).text()
+
+
+def _variant(op: Any, name: str | None) -> Any:
+    kernels = [one for one in op.variants if one.language != "torch"]
+    listed = ", ".join(one.name for one in kernels) or "none"
+    if name is None:
+        name = tables.fastest(op) or (kernels[-1].name if kernels else None)
+    if name is None:
+        remedy = f"Declare one with {op.name}.cuda(...) or {op.name}.triton(...)."
+        raise ArgumentError("export: variant", "an op without a kernel", "an op with a kernel", remedy)
+    found = op.variant(name)
+    if found.language == "torch":
+        remedy = "Plain torch needs no export."
+        raise ArgumentError("export: variant", repr(name), listed, remedy)
+    return found
+
+
+class _File:
+    """What is written, and what it turns out to need on the way."""
+
+    def __init__(self, op: Any, variant: Any):
+        self.op, self.variant = op, variant
+        self.contract, self.declared = op.contract, variant.declared
+        self.problem: Problem = op.quick_case.problem()
+        self.config = variant.default_config(self.problem)
+        self.values = self.declared.names(self.config, self.problem)
+        outputs = [name for name, _ in self.problem.outputs]
+        sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
+        self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
+        local = {*_LOCAL, *self.contract.parameters, *outputs, *sizes, *variant.space, op.name}
+        libraries = {"torch", "triton"} if variant.language == "triton" else {"torch", "numpy"}
+        self.collected = Collected(op, TAKEN | local, libraries)
+        self.code = Code(self.declared, self.collected, outputs, sizes)
+        self.signature = Signature(op, outputs)
+        self.code.optional = self.signature.optional
+
+    def text(self) -> str:
+        """The sections, two lines apart."""
+        reference = self._reference()
+        kernel, launch = self._kernel()
+        legal = self._legal()
+        winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
+        op = op_text(self)
+        test = self._self_test()
+        configurations = self._configurations(winners)
+        parts_text = [inspect.getsource(getattr(parts, name)).rstrip() for name in self._wanted(winners, test, op)]
+        harness = self._harness()
+        constants = ["\n".join(self.collected.constants)] if self.collected.constants else []
+        sections = [
+            *constants,
+            *self.collected.functions,
+            reference,
+            *kernel,
+            *configurations,
+            *parts_text,
+            *harness,
+            *self.code.helpers,
+            *legal,
+            launch,
+            *op,
+            *test,
+        ]
+        body = _joined(sections)
+        head = [self._docstring(winners), *self._imports(body)]
+        after = "\n\n\n" if re.match(r"(def|class|@)", body) else "\n\n"
+        return "\n\n".join(head) + after + body + "\n"
+
+    # -- sections -------------------------------------------------------------------------------------------------
+
+    def _docstring(self, winners: list) -> str:
+        op, variant = self.op, self.variant
+        language = {"cuda": "CUDA C++", "triton": "Triton"}[variant.language]
+        about = (inspect.getdoc(self.contract.function) or "").split("\n\n")[0].replace("\n", " ").strip()
+        about = f": {about.rstrip('.')}" if about else ""
+        first = f"{op.name}({', '.join(self.contract.parameters)}) by a kernel in {language}, for torch."
+        needs = "PyCUDA, and NVRTC, which torch's CUDA builds bring" if variant.language == "cuda" else "Triton"
+        idea = "" if variant.idea.startswith(f"{op.name} in ") else f": {variant.idea.rstrip('.')}"
+        paragraphs = [f"It computes what ``reference`` says{about}. The kernel is the variant {variant.name}{idea}."]
+        if winners:
+            paragraphs[-1] += (
+                " CONFIGURATIONS has the fastest of its configurations that were right, for each GPU and case that was "
+                "tuned, with its time and the untuned configuration's:"
+            )
+            paragraphs.append("\n".join(_listed(line) for line in tables.summary(winners)))
+        elif variant.space:
+            paragraphs[-1] += " Nothing was tuned: it runs the first configuration that is legal."
+        paragraphs.append(
+            f"Needs torch and, for tensors on a GPU, {needs}; tensors on the CPU take the reference. Run as a program, "
+            "the file compares the kernel with the reference, computed in float64."
+        )
+        wide = [
+            one if one.startswith("- ") else textwrap.fill(one, WIDTH, break_on_hyphens=False) for one in paragraphs
+        ]
+        text = "\n\n".join([first, *wide]).replace("\\", "\\\\").replace('"""', "'''")
+        return f'"""{text}\n"""'
+
+    def _imports(self, body: str) -> list[str]:
+        modules = {name: name for name in ("sys", "torch")} | self.collected.modules
+        members = dict(self.collected.members)
+        for name in ("contextlib", "ctypes", "functools", "itertools", "math", "os", "threading"):
+            if re.search(rf"\b{name}\.", _without_source(body)):
+                modules[name] = name
+        if self.variant.language == "cuda":
+            modules["importlib.util"] = "importlib.util"
+            members["Path"] = "pathlib"
+        if "(NamedTuple)" in body:
+            members["NamedTuple"] = "typing"
+        found = imports(modules, members)
+        if self.variant.language == "cuda":
+            found.append("if torch.cuda.is_available():\n    import pycuda.driver as cuda")
+        return found
+
+    def _reference(self) -> str:
+        return self.collected.function(self.contract.function, "reference")
+
+    def _kernel(self) -> tuple[list[str], str]:
+        """The kernel's source, and the launch."""
+        if self.variant.language == "cuda":
+            blocks = launch_cuda.constants_of(self.variant, self.config, self.problem)
+            launch, self.launch_takes = launch_cuda.launch_of(
+                self.variant, self.code, self.config, self.problem, self.values
+            )
+            return blocks, launch
+        kernels = []
+        for part in self.variant.parts:
+            text = self.collected.function(part.function)
+            kernels += [text] if text not in kernels else []
+        launch, self.launch_takes = launch_triton.launch_of(self.variant, self.code, self.problem, self.values)
+        return [one for one in kernels if one not in self.collected.functions], launch
+
+    def _legal(self) -> list[str]:
+        """The function ``is_legal``, where there are rules."""
+        rules = [one for one in self.declared.rules if one.names != ("config",)]
+        self.legal_takes: list[str] = []
+        if not rules:
+            return []
+        names = {name for rule in rules for name in rule.names}
+        needed = self.code.needs(names)
+        self.legal_takes = [name for name in (*self.contract.parameters, *self.code.outputs) if name in needed]
+        terms = [self.code.of(rule, operand=len(rules) > 1) for rule in rules]
+        line = f"{INDENT}return {' and '.join(terms)}"
+        if len(line) > WIDTH:
+            line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
+        head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
+        doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
+        return ["\n".join([head, doc, *self.code.locals(names), line])]
+
+    def _configurations(self, winners: list) -> list[str]:
+        """The table, and the untuned configurations."""
+        if not self.variant.space:
+            return []
+        blocks = (
+            [inspect.getsource(parts.Tuned).rstrip(), tables.table_text(winners, self.contract.parameters)]
+            if winners
+            else []
+        )
+        whole = [rule for rule in self.declared.rules if rule.names == ("config",)]
+        first = None
+        if self.declared.default is not None:
+            first = {name: self.declared.default.get(name, values[0]) for name, values in self.variant.space.items()}
+        if whole:
+            kept = [one for one in self.variant.all_configurations() if all(rule({"config": one}) for rule in whole)]
+            listed = [*([first] if first else []), *(one for one in kept if one != first)]
+            untuned = laid_out(literal(listed), "", "UNTUNED = ")
+        else:
+            each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
+            items = Bracketed("[", (each,) if first is None else (literal(first), f"*({each})"), "]")
+            untuned = laid_out(literal(dict(self.variant.space)), "", "TUNABLES = ")
+            untuned += "\n" + laid_out(items, "", "UNTUNED = ")
+        return [*blocks, "# Where nothing is tuned, the first of these that is legal.\n" + untuned]
+
+    def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:
+        """The functions of `parts` that the file calls."""
+        names = [name for name in ("cdiv", "next_power_of_2", "ctype") if name in self.code.parts]
+        if self.variant.space:
+            names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
+        if any("one_device(" in text for text in op):
+            names.append("one_device")
+        return names
+
+    def _harness(self) -> list[str]:
+        if self.variant.language != "cuda":
+            return []
+        found = [inspect.getsource(one).rstrip() for one in _CUDA]
+        if not launch_cuda.headers(self.variant):
+            found[2] = found[2].replace(", len(HEADERS), *headers)", ", 0, None, None)")
+            found[2] = "\n".join(line for line in found[2].splitlines() if not line.strip().startswith("headers ="))
+        return [
+            *found,
+            "contexts = threading.local()  # PyCUDA ties them to their thread",
+            inspect.getsource(cuda_parts.torch_stream).rstrip(),
+        ]
+
+    def _self_test(self) -> list[str]:
+        cases = cases_text(self.op.cases, self.collected)
+        dtypes: dict[torch.dtype, float] = {}
+        for case in self.op.cases.values():
+            problem = case.problem()
+            kinds = [*problem.outputs, *((name, dict(problem.arguments)[name]) for name in self.contract.in_place)]
+            for _, kind in kinds:
+                dtypes[getattr(torch, kind.dtype)] = self.contract.tolerance_of(kind.dtype)
+        pairs = tuple(f"{literal(dtype)}: {literal(float(value))}" for dtype, value in dtypes.items())
+        tolerance = "# Relative errors that count as rounding.\n" + laid_out(
+            Bracketed("{", pairs, "}"), "", "TOLERANCE = "
+        )
+        lines = [
+            "def self_test():",
+            '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
+            "    right = True",
+            f"    for case, ({', '.join(self.contract.parameters)}{_comma(self.contract.parameters)}) in cases():",
+            *self._results(),
+            "        wrong = {key: what for key, pair in results.items() if (what := difference(*pair))}",
+            '        print(f"{case}:", " ".join(f"{key} is WRONG: {what}" for key, what in wrong.items()) or "right")',
+            "        right = right and not wrong",
+            "    return right",
+        ]
+        main = [
+            'if __name__ == "__main__":',
+            "    if not torch.cuda.is_available():",
+            '        sys.exit("The self-test needs a GPU.")',
+            "    sys.exit(0 if self_test() else 1)",
+        ]
+        return [*cases, tolerance, inspect.getsource(parts.difference).rstrip(), "\n".join(lines), "\n".join(main)]
+
+    def _results(self) -> list[str]:
+        """Lines of the self-test that run kernel and reference on a case."""
+        name, outputs, written = self.op.name, self.code.outputs, self.contract.in_place
+        lines, given, exact = [], [], []
+        for one in self.contract.parameters:
+            there = f"None if {one} is None else " if one in self.signature.optional else ""
+            if one not in self.signature.tensors:
+                gpu = cpu = one
+            else:
+                kinds = (dict(case.problem().arguments)[one] for case in self.op.cases.values())
+                reals = {getattr(torch, kind.dtype).is_floating_point for kind in kinds if kind is not None}
+                copy = f"{one}.clone()" if one in written else one
+                wide = copy if reals == {False} else f"{one}.double()"
+                wide = wide if len(reals) == 1 else f"({wide} if {one}.is_floating_point() else {copy})"
+                gpu, cpu = f"{there}{one}.cuda()", f"{there}{wide}"
+            if one in written:
+                lines.append(f"        found_{one}, exact_{one} = {gpu}, {cpu}")
+                gpu, cpu = f"found_{one}", f"exact_{one}"
+            given.append(gpu)
+            exact.append(cpu)
+        found, expected = call(name, given), call("reference", exact)
+        inner = " " * 8
+        if len(outputs) == 1:
+            lines.append(f"{inner}results = {{{quoted(outputs[0])}: ({found}, {expected})}}")
+        elif outputs:
+            lines.append(laid_out(call("zip", [str(found), str(expected), "strict=True"]), inner, "pairs = "))
+            named = str(literal(tuple(outputs)))
+            lines.append(laid_out(call("dict", [f"zip({named}, pairs, strict=True)"]), inner, "results = "))
+        else:
+            lines += [laid_out(found, inner), laid_out(expected, inner), f"{inner}results = {{}}"]
+        return lines + [f"{inner}results[{quoted(one)}] = found_{one}, exact_{one}" for one in written]
+
+    def _check_names(self, names: list[str]) -> None:
+        """Each may stand for one thing, and for nothing that the file has itself."""
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                remedy = "Rename one of them."
+                raise ArgumentError(f"export: {name!r}", "two things of that name", "names of their own", remedy)
+            if name in TAKEN or name in _LOCAL:
+                what = "a name that the exported file has itself"
+                raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")
+        if self.op.name in TAKEN or not self.op.name.isidentifier():
+            what = "a name that the exported file has itself"
+            raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
+
+
+def _comma(names: tuple) -> str:
+    return "," if len(names) == 1 else ""
+
+
+def _listed(line: str) -> str:
+    return textwrap.fill(line, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _without_source(body: str) -> str:
+    """Without the kernel's text, whose words are no names."""
+    return re.sub(r"r(\"\"\"|''').*?\1", "", body, flags=re.DOTALL)
+
+
+def _joined(sections: list[str]) -> str:
+    """Definitions two empty lines from everything else, other blocks one from each other."""
+    text = sections[0]
+    for before, after in itertools.pairwise(sections):
+        last = before.splitlines()[-1]
+        plain = not re.match(r"(def|class|@|if __name__)", after) and not last.startswith(" ")
+        text += ("\n\n" if plain else "\n\n\n") + after
+    return text

@@ -1,0 +1,53 @@
+"""The part of an exported file that is Triton's: the functions, and their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workbench.ops.own.export.expressions import Code
+from workbench.ops.own.export.launch_cuda import first_tensor, workspace_lines
+from workbench.ops.own.export.layout import INDENT, call, laid_out
+from workbench.ops.own.expressions import Expression
+from workbench.ops.own.problem import Problem
+from workbench.ops.own.triton import OwnTriton, Part
+from workbench.ops.variant import TRITON_OPTIONS
+
+
+def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping) -> tuple[str, list[str]]:
+    """The function ``launch`` and what it takes; ``values`` has a value for every name."""
+    names = {name for part in variant.parts for name in part.names}
+    names |= {name for name in TRITON_OPTIONS if name in code.declared.space}
+    for one in code.declared.workspace.values():
+        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
+    first = first_tensor(problem)
+    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
+    plural = "s" * (len(variant.parts) > 1)
+    lines = [
+        f"def launch({', '.join(['config', *taken])}):",
+        f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""',
+        *code.locals(names),
+        *workspace_lines(code, first),
+        f"{INDENT}with torch.cuda.device({first}.device):",
+    ]
+    for index, part in enumerate(variant.parts):
+        grid = code.shape(part.grid, part.grid(values))
+        head = f"{part.function.fn.__name__}[{grid}]"
+        lines.append(laid_out(call(head, _arguments(part, code, main=index == 0)), INDENT * 2))
+    return "\n".join(lines), taken
+
+
+def _arguments(part: Part, code: Code, *, main: bool) -> list[str]:
+    """By position as far as run-time arguments come first, then by name."""
+    runtime = dict(part.arguments)
+    found, by_name = [], False
+    for name in part.function.arg_names:
+        by_name = by_name or name not in runtime
+        text = code.of(runtime[name] if name in runtime else part.constexprs[name])
+        found.append(f"{name}={text}" if by_name else text)
+    for name, usual in TRITON_OPTIONS.items():
+        if name in part.options:
+            text = code.of(part.options[name])
+        else:
+            text = name if main and name in code.declared.space else str(usual)
+        found.append(f"{name}={text}")
+    return found

@@ -1,0 +1,115 @@
+"""What exported files have in common, word for word: `inspect.getsource` copies these functions into them.
+
+Nothing of the workbench is there in an exported file: what a function here names must be among what the file imports
+and defines, and the first lines below only stand for its tables.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+CONFIGURATIONS: list = []
+UNTUNED: list = []
+TOLERANCE: dict = {}
+
+
+def cdiv(number, divisor):
+    """The quotient, rounded up."""
+    return -(-number // divisor)
+
+
+def next_power_of_2(number):
+    """The smallest power of two that is not below a number."""
+    return 1 << max(int(number) - 1, 0).bit_length()
+
+
+def ctype(tensor):
+    """What CUDA C++ calls a tensor's elements."""
+    names = {
+        torch.float16: "__half",
+        torch.bfloat16: "__nv_bfloat16",
+        torch.float32: "float",
+        torch.float64: "double",
+        torch.float8_e4m3fn: "__nv_fp8_e4m3",
+        torch.float8_e5m2: "__nv_fp8_e5m2",
+        torch.uint8: "unsigned char",
+        torch.int8: "signed char",
+        torch.int16: "short",
+        torch.int32: "int",
+        torch.int64: "long long",
+        torch.bool: "bool",
+    }
+    return names[getattr(tensor, "dtype", tensor)]
+
+
+class Tuned(NamedTuple):
+    """The best configuration of a tuning run."""
+
+    gpu: str
+    arch: str
+    same: tuple  # what must be the same: of a tensor dtype, dimensions, and strides where it is not contiguous
+    sizes: tuple  # of which the nearest will do
+    config: dict
+
+
+def described(*arguments):
+    """The ``same`` and the ``sizes`` of a call's arguments."""
+    same, sizes = [], []
+    for value in arguments:
+        if isinstance(value, torch.Tensor):
+            same += [value.dtype, value.dim(), None if value.is_contiguous() else value.stride()]
+            sizes += value.shape
+        elif isinstance(value, int) and not isinstance(value, bool):
+            sizes.append(value)
+        elif not isinstance(value, float):
+            same.append(value)
+    return tuple(same), tuple(sizes)
+
+
+def distance(sizes, others):
+    """How far apart sizes are; a factor of two in one of them counts 1."""
+    return math.dist([math.log2(size + 1) for size in sizes], [math.log2(size + 1) for size in others])
+
+
+def choose(device, arguments, legal):
+    """What was tuned for this GPU, else for its architecture, at the nearest sizes; else the first untuned one."""
+    same, sizes = described(*arguments)
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+    found = [one for one in CONFIGURATIONS if (one.arch, one.same) == (arch, same) and legal(one.config)]
+    found = [one for one in found if one.gpu == torch.cuda.get_device_name(device)] or found
+    if found:
+        return min(found, key=lambda one: distance(one.sizes, sizes)).config
+    for config in UNTUNED:
+        if legal(config):
+            return config
+    raise ValueError("no configuration is legal for these arguments")
+
+
+def first_legal(legal):
+    """The first untuned configuration that is legal."""
+    for config in UNTUNED:
+        if legal(config):
+            return config
+    raise ValueError("no configuration is legal for these arguments")
+
+
+def one_device(*tensors):
+    """The device of the tensors. Raises ValueError where they are on several."""
+    devices = {tensor.device for tensor in tensors if tensor is not None}
+    if len(devices) > 1:
+        raise ValueError(f"tensors on {', '.join(map(str, devices))}: they must be on one device")
+    return devices.pop()
+
+
+def difference(found, expected):
+    """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
+    tolerance, found, expected = TOLERANCE[found.dtype], found.cpu().double(), expected.double()
+    size = expected[expected.isfinite()].square().mean().sqrt().nan_to_num().item()
+    try:
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""

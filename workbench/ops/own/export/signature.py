@@ -1,0 +1,62 @@
+"""The arguments of an exported op: their types in all cases of the own op, and their defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.export.layout import literal
+from workbench.ops.own.tensor_type import TensorType
+
+
+class Signature:
+    """What ``torch.library.custom_op`` reads off the annotations."""
+
+    def __init__(self, op: Any, outputs: list[str]):
+        self.kinds = {name: self._kind(op, name) for name in op.contract.parameters}
+        self.optional = {name for name, kind in self.kinds.items() if kind.endswith("| None")}
+        self.tensors = [name for name, kind in self.kinds.items() if kind.startswith("torch.Tensor")]
+        self._defaults = inspect.signature(op.contract.function).parameters
+        if not set(self.tensors) - self.optional:
+            remedy = "Its device is the tensor's."
+            raise ArgumentError("export: arguments", "no tensor among them", "one tensor or more", remedy)
+        counts = {len(case.problem().outputs) for case in op.cases.values()}
+        if len(counts) > 1:
+            raise ArgumentError("export: outputs", "another number in each case", "one number", "Make two ops of it.")
+        several = ", ".join(["torch.Tensor"] * len(outputs))
+        self.returned = "None" if not outputs else "torch.Tensor" if len(outputs) == 1 else f"tuple[{several}]"
+
+    @property
+    def parameters(self) -> list[str]:
+        """``x: torch.Tensor``, ``scale: float = 1.0``."""
+        found = []
+        for name, kind in self.kinds.items():
+            default = self._defaults[name].default
+            if default is inspect.Parameter.empty:
+                found.append(f"{name}: {kind}")
+            else:
+                if kind == "float" and isinstance(default, int):
+                    default = float(default)
+                found.append(f"{name}: {kind} = {literal(default)}")
+        return found
+
+    @staticmethod
+    def _kind(op: Any, name: str) -> str:
+        kinds = {_type_name(name, dict(case.problem().arguments)[name]) for case in op.cases.values()}
+        if kinds == {"int", "float"}:
+            return "float"
+        optional = "None" in kinds
+        kinds -= {"None"}
+        if not kinds:
+            kinds = {"torch.Tensor"}
+        if len(kinds) > 1 or (optional and kinds != {"torch.Tensor"}):
+            listed = ", ".join(sorted(kinds))
+            raise ArgumentError(f"export: {name}", listed, "one type in all cases", "Make two ops of it.")
+        return kinds.pop() + (" | None" if optional else "")
+
+
+def _type_name(name: str, value: Any) -> str:
+    if isinstance(value, TensorType):
+        return "torch.Tensor"
+    return "None" if value is None else type(value).__name__

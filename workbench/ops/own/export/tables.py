@@ -1,0 +1,115 @@
+"""What the tuned tables know of one variant, for an exported file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from workbench.ops import tuned
+from workbench.ops.own.export.layout import Bracketed, call, literal, one_per_line, quoted
+from workbench.ops.tuned import Entry, Table
+
+
+@dataclass(frozen=True)
+class Winner:
+    """An entry with the GPU that it holds for."""
+
+    gpu: str
+    arch: str
+    entry: Entry
+    stale: bool
+
+    @property
+    def note(self) -> str:
+        """How it was chosen, for a comment."""
+        entry = self.entry
+        text = f"Case {entry.case}: {entry.basis} {entry.seconds * 1e6:.2f} µs"
+        if entry.default_seconds is not None:
+            text += f", untuned {entry.default_seconds * 1e6:.2f} µs"
+        return text + (", of an older source of the kernel" if self.stale else "")
+
+
+def winners(op: Any, variant: Any) -> list[Winner]:
+    """Those of a variant, measured before predicted ones, of the present source before older ones, by GPU."""
+    found = []
+    for table, entry in _entries(op):
+        if entry.variant == variant.name and set(entry.config) == set(variant.space):
+            gpu = _gpu(table, entry)
+            found.append(Winner(gpu, table.arch, entry, entry.source_hash != variant.source_hash))
+    return sorted(found, key=lambda one: (one.entry.basis != "measured", one.stale, one.gpu, one.entry.key))
+
+
+def fastest(op: Any) -> str | None:
+    """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
+    best: dict[tuple, Entry] = {}
+    names = {one.name for one in op.variants if one.language != "torch"}
+    for table, entry in _entries(op):
+        if entry.variant in names:
+            key = (entry.basis == "measured", table.device, str(sorted(entry.problem.items(), key=str)))
+            if key not in best or entry.seconds < best[key].seconds:
+                best[key] = entry
+    measured = any(key[0] for key in best)
+    wins = Counter(entry.variant for key, entry in sorted(best.items()) if key[0] == measured)
+    return wins.most_common(1)[0][0] if wins else None
+
+
+def _entries(op: Any) -> list[tuple[Table, Entry]]:
+    tables = tuned._tables_now().by_name
+    return [pair for name in sorted(tables) for pair in tuned._entries(tables[name]) if pair[1].op == op.name]
+
+
+def _gpu(table: Table, entry: Entry) -> str:
+    """The name by which torch knows the GPU: a table's description has it before the architecture. Of a prediction
+    what it is for, which is no GPU's name."""
+    if entry.basis != "measured":
+        return f"{table.description} (predicted)"
+    name = table.description.partition(f" ({table.arch})")[0]
+    return name if tuned.slug(name) == table.device else table.device
+
+
+def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
+    """CONFIGURATIONS, one entry on a line with how it was chosen above it."""
+    rows = []
+    for one in found:
+        same, sizes = _problem(one.entry.problem, parameters)
+        config = literal(dict(one.entry.config))
+        rows.append(call("Tuned", [quoted(one.gpu), quoted(one.arch), literal(same), literal(sizes), config]))
+    return one_per_line(Bracketed("[", tuple(rows), "]"), "CONFIGURATIONS = ", [one.note for one in found])
+
+
+def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tuple, tuple]:
+    """What ``described`` gives for the arguments of a table's entry."""
+    same, sizes = [], []
+    for name in parameters:
+        if f"{name}.dtype" in record:
+            shape = [record[f"{name}.shape[{i}]"] for i in range(len(record)) if f"{name}.shape[{i}]" in record]
+            strides = record.get(f"{name}.stride")
+            same += [getattr(torch, record[f"{name}.dtype"]), len(shape), None if strides is None else tuple(strides)]
+            sizes += shape
+        elif name in record:
+            value = record[name]
+            (sizes if isinstance(value, int) and not isinstance(value, bool) else same).append(value)
+    return tuple(same), tuple(sizes)
+
+
+def summary(found: list[Winner]) -> list[str]:
+    """For each GPU one line: how its configurations were chosen, when, and with which versions."""
+    grouped: dict[tuple, list[Winner]] = {}
+    for one in found:
+        grouped.setdefault((one.gpu, one.entry.basis), []).append(one)
+    lines = []
+    for (gpu, basis), group in grouped.items():
+        days = sorted({one.entry.recorded for one in group if one.entry.recorded})
+        when = f", {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else ""
+        versions = group[-1].entry.versions
+        listed = ", ".join(f"{name} {versions[name]}" for name in sorted(versions) if name in _TOLD)
+        how = "times measured" if basis == "measured" else "times predicted from a simulation, not measured"
+        lines.append(f"{gpu}: {how}{when}" + (f" ({listed})" if listed else ""))
+    return lines
+
+
+_TOLD = ("torch", "triton", "nvidia-cuda-nvrtc", "workbench", "driver", "cuda")
