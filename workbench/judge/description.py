@@ -6,8 +6,7 @@ this. It is made before the seeds of the inputs are drawn, from shapes and dtype
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,9 +129,10 @@ def _workspace(record: Mapping[str, Any]) -> Workspace:
     return Workspace(_value(record, "name", str), dtype, _sizes(record, "shape"), fill)
 
 
-def _argument(record: Sequence[Any]) -> Argument:
+def _argument(record: Any) -> Argument:
     kinds = {"tensor": str, "number": int | float, "bytes": str, "null": type(None)}
-    if len(record) != 2 or record[0] not in kinds or not isinstance(record[1], kinds[record[0]]):
+    good = isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and record[0] in kinds
+    if not good or not isinstance(record[1], kinds[record[0]]):
         raise InvalidDescription(f"argument {str(record)[:60]}")
     kind, value = record
     if kind != "bytes":
@@ -153,10 +153,4 @@ def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
     if isinstance(value, bytes):
         return ["bytes", value.hex()]
     value = value.item() if hasattr(value, "item") else value
-    return ["number", value if isinstance(value, float) and not math.isinf(value) else _number(value)]
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, float):
-        return value
-    return int(value)
+    return ["number", value if isinstance(value, float) else int(value)]

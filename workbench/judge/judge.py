@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -335,7 +336,8 @@ def _variant_names(answer: dict) -> list[tuple[str, str]]:
 
 def _failed(answer: Mapping[str, Any]) -> dict:
     texts = {name: answer[name] for name in ("message", "line") if isinstance(answer.get(name), str)}
-    outcome = answer["failed"] if answer["failed"] in OUTCOMES and answer["failed"] != OK else "invalid"
+    given = str(answer["failed"])
+    outcome = given if given in OUTCOMES and given != OK else "invalid"
     return {"outcome": outcome, **texts}
 
 
@@ -345,8 +347,13 @@ def _no_kernel(what: str) -> dict:
 
 
 def _plain_config(config: Mapping[str, Any]) -> dict:
+    """Tunables as JSON has them: a candidate's process may say anything."""
     plain = {name: value for name, value in config.items() if isinstance(value, bool | int | float | str)}
-    return {_plain(name): _plain(value) if isinstance(value, str) else value for name, value in plain.items()}
+    return {
+        _plain(name): _plain(value) if isinstance(value, str) else value
+        for name, value in plain.items()
+        if not isinstance(value, float) or math.isfinite(value)
+    }
 
 
 def _plain(text: str) -> str:
