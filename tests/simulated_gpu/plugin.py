@@ -71,7 +71,7 @@ class SimulatedGpu:
         self._reports: dict[str, list[dict]] = defaultdict(list)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if item.get_closest_marker("gpu") is None or item.get_closest_marker("skip") is not None:
             return None
         problem = pycuda_setup.problem()
@@ -82,6 +82,8 @@ class SimulatedGpu:
         for report in self._reports_of(item) if problem is None else [_failed(item, problem)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        # Of the test before this one there may be left what this one would have shared, had it run here.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def pytest_sessionfinish(self) -> None:

@@ -316,7 +316,7 @@ class CudaVariant(Variant):
         """The macros, the names of templates and the block sizes."""
         steps = (self, *self.then)
         names = (step.kernel(config, problem) for step in steps if callable(step.kernel))
-        blocks = (step.resources(config, problem) for step in steps)
+        blocks = (step.resources(config, problem)[0] for step in steps)
         return (*sorted(self.macros(config, problem).items()), *names, *blocks)
 
     @property
