@@ -66,13 +66,11 @@ def sizes(x):
 
 row_softmax.cuda(
     SOURCE,
-    kernel="row_softmax",
     tune={"NUM_THREADS": (64, 128, 256), "VEC": (1, 2, 4, 8)},
     where=["cols % VEC == 0", "NUM_THREADS <= 1024"],
     sizes=sizes,
     grid="rows",
     block="NUM_THREADS",
-    args=("out", "x", "cols"),
 )
 row_softmax.triton(
     row_softmax_kernel,
