@@ -257,7 +257,7 @@ while not os.path.exists({str(note)!r}): time.sleep(0.01)
         ({"candidate": "nowhere.cu"}, "There is no /"),
         ({"cases": "nothing"}, "first, odd"),
         ({"cases": []}, "first, odd"),
-        ({"variants": "nothing"}, "row_softmax"),
+        ({"variants": "nothing"}, "judged_softmax"),
         ({"seeds": 0}, "1 to 1000"),
         ({"seeds": [-1]}, "whole numbers from 0"),
         ({"seconds": 0}, "more than 0"),
@@ -328,7 +328,7 @@ def workbench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 def test_an_op_in_words_and_a_candidate_as_json(workbench, tmp_path: Path):
     done = workbench(OP, "--case", "odd", "--seeds", 1)
     assert done.exit_code == 0, done.output
-    assert "row_softmax: 1 of 1 passed" in done.output
+    assert "judged_softmax: 1 of 1 passed" in done.output
     path = tmp_path / "candidate.cu"
     path.write_text(RIGHT)
     done = workbench(OP, "--candidate", path, "--json", "--seed", 5, "--seed", 6)

@@ -27,7 +27,7 @@ extern "C" __global__ void softmax_rows(__half *out, const __half *x, int cols) 
 """
 
 
-@wb.op
+@wb.op(name="exported_softmax")
 def row_softmax(x):
     """Softmax of each row."""
     return torch.softmax(x, dim=-1)

@@ -61,7 +61,7 @@ def tuned_for_h200(own: ModuleType, monkeypatch: pytest.MonkeyPatch):
     variant = own.row_softmax.variant("softmax_rows")
     entries = tuple(
         Entry(
-            "row_softmax",
+            own.row_softmax.name,
             "softmax_rows",
             problem_record(own.row_softmax.case(case).problem()),
             {"NUM_THREADS": threads},
