@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from workbench.judge.description import Workspace
+from workbench.ops.arguments import dtype_name
 from workbench.ops.own.tensor_type import TensorType
 
 GUARD = 1024
@@ -145,7 +146,7 @@ def _first(mask: torch.Tensor) -> str:
 
 
 def _poison(one: _Guarded, round: int) -> None:
-    name = str(one.tensor.dtype).removeprefix("torch.")
+    name = dtype_name(one.tensor.dtype)
     if one.size == 0:
         return
     if name in _POISON:

@@ -184,7 +184,7 @@ def _taken(text: str, defined: Container[str]) -> str:
 
 def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names and the types in a parameter list; none where one of them has no name."""
-    pieces = [piece.strip() for piece in _split(text)]
+    pieces = [piece.strip() for piece in split_at_commas(text)]
     pieces = [re.sub(r"=.*", "", piece, flags=re.DOTALL) for piece in pieces if piece not in ("", "void")]
     found = [re.search(r"^(.*\w\W+?|.*\W)(\w+)\s*((?:\[[^\]]*\]\s*)?)$", piece.strip(), re.DOTALL) for piece in pieces]
     if not all(found):
@@ -202,8 +202,8 @@ def _balanced(text: str, position: int) -> str:
     return text[position:]
 
 
-def _split(text: str) -> list[str]:
-    """Split a parameter list at the commas that stand outside all brackets."""
+def split_at_commas(text: str) -> list[str]:
+    """Split a list of parameters, or of a template's arguments, at the commas that stand outside all brackets."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character in "<([{") - (character in ">)]}")

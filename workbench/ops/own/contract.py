@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError
+from workbench.ops.arguments import dtype_name
 from workbench.ops.own.identity import stated
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check
@@ -45,9 +46,20 @@ class Contract:
     _types: dict = field(default_factory=dict, init=False, repr=False)
 
     @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """That of the reference; to look it up takes longer than to bind a call's arguments."""
+        return inspect.signature(self.function)
+
+    @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names of the arguments, in order."""
-        return tuple(inspect.signature(self.function).parameters)
+        return tuple(self.signature.parameters)
+
+    def bound(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, those left out with their defaults. Raises TypeError as a call does."""
+        found = self.signature.bind(*args, **kwargs)
+        found.apply_defaults()
+        return dict(found.arguments)
 
     @functools.cached_property
     def stated(self) -> str:
@@ -85,7 +97,7 @@ class Contract:
             got = ", ".join(f"{name}: {value}" for name, value in arguments.items())
             raise ArgumentError(f"reference of {self.name}", f"{what} (for {got})", allowed, "Correct it.") from error
         return tuple(
-            (name, TensorType.contiguous(str(one.dtype).removeprefix("torch."), tuple(one.shape)))
+            (name, TensorType.contiguous(dtype_name(one.dtype), tuple(one.shape)))
             for name, one in zip(self._names(len(returned)), returned, strict=True)
         )
 
@@ -135,7 +147,7 @@ class Contract:
     def _check_one(self, name: str, got: torch.Tensor, wanted: torch.Tensor) -> Check:
         if tuple(got.shape) != tuple(wanted.shape):
             raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
-        dtype = str(got.dtype).removeprefix("torch.")
+        dtype = dtype_name(got.dtype)
         got, wanted = got.detach().cpu().double(), wanted.double()
         finite = wanted.isfinite()
         size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0

@@ -22,7 +22,14 @@ from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Launch
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.c_types import c_type
-from workbench.toolchain.source import Declaration, Source, declared_kernels, included_files, read_source
+from workbench.toolchain.source import (
+    Declaration,
+    Source,
+    declared_kernels,
+    included_files,
+    read_source,
+    split_at_commas,
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,6 +148,9 @@ def cuda_variant(
     """The variant; see `Op.cuda` for what it is declared by."""
     unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs)
     macros = {name: value for name, value in given_macros.items() if name not in tune} | dict(macros)
+    known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
+    if kernel is None:
+        kernel = _only_kernel(unit, known)
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     for index, one in enumerate(steps):
         if one.block is None:
@@ -148,10 +158,6 @@ def cuda_variant(
             raise ArgumentError(
                 "block" if index == 0 else f"then[{index - 1}].block", None, "threads per block", remedy
             )
-    known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
-    if kernel is None:
-        kernel = _only_kernel(unit, known)
-        steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
     parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
@@ -333,20 +339,8 @@ class CppText:
 def _instance(kernel: str, names: Names) -> str:
     """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
     base, _, inside = kernel.partition("<")
-    arguments = (CppText.of("kernel", one)(names) for one in split_arguments(inside.rpartition(">")[0]))
+    arguments = (CppText.of("kernel", one)(names) for one in split_at_commas(inside.rpartition(">")[0]))
     return f"{base}<{', '.join(map(str, arguments))}>"
-
-
-def split_arguments(text: str) -> list[str]:
-    """Of a template's arguments the pieces between commas that stand outside of brackets."""
-    pieces, depth = [""], 0
-    for character in text:
-        depth += (character in "<([") - (character in ">)]")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return pieces
 
 
 def _base(kernel: str) -> str:

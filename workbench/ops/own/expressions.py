@@ -84,15 +84,6 @@ class Expression:
         """What was written, of a function its source."""
         return self.given if isinstance(self.given, str) else stated(self.given)
 
-    def check_names(self, known: Iterable[str]) -> None:
-        """Raise ArgumentError for a name that nothing has."""
-        known = list(known)
-        for name in self.names:
-            if name not in known:
-                raise ArgumentError(
-                    self.where, f"{self.text!r}, which names {name!r}", ", ".join(known), "Correct the name."
-                )
-
     def __call__(self, names: Mapping[str, Any]) -> Any:
         """The value. Raises ArgumentError, with the expression, for what cannot be computed."""
         try:

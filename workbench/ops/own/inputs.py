@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError
+from workbench.ops.arguments import dtype_name
 from workbench.ops.own.expressions import Expression
 from workbench.ops.own.identity import stated
 from workbench.ops.own.tensor_type import TensorType
@@ -67,28 +68,24 @@ class Input:
         return f"{self.kind}({', '.join(map(str, self.shape))}{bounds}, dtype={self.dtype!r})"
 
 
-def _name_of(dtype: str | torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def randn(*shape: int | str, dtype: str | torch.dtype = "float32", mean: float = 0.0, std: float = 1.0) -> Input:
     """Normally distributed elements, drawn in float32 and rounded to ``dtype``."""
-    return Input("randn", shape, _name_of(dtype), (mean, std))
+    return Input("randn", shape, dtype_name(dtype), (mean, std))
 
 
 def rand(*shape: int | str, dtype: str | torch.dtype = "float32", low: float = 0.0, high: float = 1.0) -> Input:
     """Elements spread evenly over ``low`` to ``high``, drawn in float32 and rounded to ``dtype``."""
-    return Input("rand", shape, _name_of(dtype), (low, high))
+    return Input("rand", shape, dtype_name(dtype), (low, high))
 
 
 def randint(low: int, high: int, *shape: int | str, dtype: str | torch.dtype = "int32") -> Input:
     """Whole numbers from ``low`` to ``high - 1``."""
-    return Input("randint", shape, _name_of(dtype), (low, high))
+    return Input("randint", shape, dtype_name(dtype), (low, high))
 
 
 def full(value: float, *shape: int | str, dtype: str | torch.dtype = "float32") -> Input:
     """The same number everywhere."""
-    return Input("full", shape, _name_of(dtype), (value,))
+    return Input("full", shape, dtype_name(dtype), (value,))
 
 
 def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:

@@ -56,8 +56,7 @@ class Declared:
             if not values or len(set(values)) < len(values):
                 raise ArgumentError(f"tune[{name!r}]", values, "one or more different values", "Correct it.")
             space[name] = values
-        given = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
-        rules = tuple(Expression.of(f"where[{index}]", rule) for index, rule in enumerate(given))
+        rules = tuple(Expression.of(f"where[{index}]", rule) for index, rule in enumerate(listed(where)))
         if sizes is not None and not callable(sizes):
             remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
             raise ArgumentError("sizes", type(sizes).__name__, "a function of the op's arguments", remedy)
@@ -105,10 +104,6 @@ class Declared:
         """What expressions may name for a launch."""
         return Names(config, self.space, self._fixed(problem))
 
-    def known(self, problem: Problem) -> list[str]:
-        """The names, sorted as they were declared."""
-        return [*self.space, *(name for name in self._fixed(problem) if name not in self.space)]
-
     def restrictions(self) -> tuple[Restriction, ...]:
         """The rules, as spaces and messages want them."""
         return tuple(
@@ -127,8 +122,7 @@ class Declared:
     def default_of(self, variant: Any, problem: Problem) -> dict:
         """The untuned configuration: the declared one, else the first legal one of the space."""
         if self.default is not None:
-            config = {name: self.default.get(name, values[0]) for name, values in self.space.items()}
-            return config
+            return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
         found = next((config for config in variant.all_configurations() if not variant.broken(config, problem)), None)
         if found is None:
             rules = "; ".join(rule.text for rule in self.rules)
@@ -154,6 +148,11 @@ class Declared:
         """Everything that was declared, as text."""
         parts = (self.space, [rule.text for rule in self.rules], self.sizes, self.default)
         return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}))
+
+
+def listed(where: Any) -> list:
+    """One rule, or several, as a list."""
+    return list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
 
 
 @dataclass(frozen=True, eq=False)

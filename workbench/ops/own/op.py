@@ -237,9 +237,7 @@ class OwnOp(Op):
             variant: "auto" (torch on the CPU, the tuned kernel on a GPU), "tuned", or a name.
             config: the configuration to use instead of the tuned or default one; needs a named variant.
         """
-        bound = inspect.signature(self.contract.function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
+        arguments = self.contract.bound(args, kwargs)
         devices = {name: value.device for name, value in arguments.items() if isinstance(value, torch.Tensor)}
         if len(set(devices.values())) > 1:
             name, device = next(iter(devices.items()))
@@ -250,9 +248,7 @@ class OwnOp(Op):
     def library_op(self, *args, **kwargs) -> Any:
         """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
         name and a configuration as JSON, or None, behind them."""
-        bound = inspect.signature(self.contract.function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        return self._torch_op.library_op(dict(bound.arguments))
+        return self._torch_op.library_op(self.contract.bound(args, kwargs))
 
     def export(self, path: str | Path, variant: str | None = None) -> Path:
         """Write a variant, by default the fastest tuned one, to a file of its own; see `workbench.ops.own.export`."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.ops.arguments import dtype_name
+
 ALIGNMENT = 16
 """Bytes; torch's allocations start on a multiple of at least so many."""
 
@@ -27,7 +29,7 @@ class TensorType:
     def of(cls, tensor: torch.Tensor) -> TensorType:
         """That of a tensor; one without memory counts as aligned."""
         aligned = tensor.device.type == "meta" or tensor.data_ptr() % ALIGNMENT == 0
-        return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()), aligned)
+        return cls(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), aligned)
 
     @classmethod
     def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorType:

@@ -13,7 +13,7 @@ from workbench.ops.own.contract import Contract
 from workbench.ops.own.cuda import AnyDtype, Step
 from workbench.ops.own.expressions import Expression
 from workbench.ops.own.identity import stated
-from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used, listed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import called_files, digest
@@ -70,12 +70,12 @@ def triton_variant(
     """The variant; see `Op.triton` for what it is declared by."""
     function, tune, default, configs = _without_autotuner(function, tune, default)
     name = name or function.__name__
-    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
     if configs:
         rule = Expression.of(
             "where", lambda config: any(all(config[k] == v for k, v in one.items()) for one in configs)
         )
-        declared = Declared.of(contract, name, tune, [*_listed(where), rule], sizes, default, workspace)
+        where = [*listed(where), rule]
+    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
     steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
     parts = [Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}
@@ -101,10 +101,6 @@ def triton_variant(
         stated=declared.stated + statement,
         parts=tuple(parts),
     )
-
-
-def _listed(where: Any) -> list:
-    return list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
 
 
 def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any, Mapping, Any, list[dict]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.home import cuda_sources
-from workbench.ops.own.cuda import CppText, OwnCuda, Part, split_arguments
+from workbench.ops.own.cuda import CppText, OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, raw_block
 from workbench.ops.own.expressions import Expression
@@ -18,6 +18,7 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
 from workbench.toolchain.c_types import c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
+from workbench.toolchain.source import split_at_commas
 
 _FORMATS = {"float32": "f", "float64": "d", "float16": "e", "bool": "?", "bfloat16": "H"}
 _FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"}
@@ -193,7 +194,7 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     if "<" not in kernel:
         return []
     found: list[Expression | str] = []
-    for text in split_arguments(kernel.partition("<")[2].rpartition(">")[0]):
+    for text in split_at_commas(kernel.partition("<")[2].rpartition(">")[0]):
         one = CppText.of("kernel", text)
         found.append(text.strip() if one.is_text(values) else one.expression)
     return found
