@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from sampling import mark_sampled
 from simulated_gpu.plugin import SimulatedGpu
 
 from workbench.home import home as user_home
@@ -45,7 +46,9 @@ FIRST_MODULES = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_sampled(items)
     items.sort(key=_turn)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items or IN_CHILD:

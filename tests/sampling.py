@@ -1,21 +1,39 @@
-"""Which of a long list of parameters every run takes; the others are left to ``-m long``."""
+"""Parameters that every run takes, and those that are left to ``-m long``.
+
+``@pytest.mark.sampled(3)`` on a test with many parameters: every run takes each third of them (see conftest.py).
+"""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 
 
-def some(mutants, every=4):
-    """Each ``every``-th mutant in every run; the others are long."""
-    return [long_if(index % every, mutant, id=mutant.name) for index, mutant in enumerate(mutants)]
+def mark_sampled(items: list[pytest.Item]) -> None:
+    """Make those long that ``sampled`` leaves out; the first of each test stays."""
+    seen = Counter()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is None or item.get_closest_marker("long"):
+            continue
+        test = item.nodeid.split("[")[0]
+        if seen[test] % marker.args[0]:
+            item.add_marker(pytest.mark.long)
+        seen[test] += 1
 
 
-def some_of(variants, every=4):
-    """Of (variant, its mutants), each ``every``-th mutant in every run; the others are long."""
+def named(mutants):
+    """Parameters with the mutants' names."""
+    return [pytest.param(mutant, id=mutant.name) for mutant in mutants]
+
+
+def named_of(variants):
+    """The same of (variant, its mutants): parameters of a variant and a mutant."""
     return [
-        long_if(index % every, variant, mutant, id=f"{variant.name}-{mutant.name}")
+        pytest.param(variant, mutant, id=f"{variant.name}-{mutant.name}")
         for variant, mutants in variants
-        for index, mutant in enumerate(mutants)
+        for mutant in mutants
     ]
 
 

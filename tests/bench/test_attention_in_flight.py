@@ -54,6 +54,7 @@ CELLS = (
 
 
 @pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
+@pytest.mark.sampled(3)
 def test_what_the_compiler_takes_is_within_what_a_variant_declares(one):
     kernel = assert_within(one, Cell())
     if one.variant.language == "triton":  # what is under way has a place in shared memory

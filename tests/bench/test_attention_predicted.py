@@ -74,6 +74,7 @@ def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):
 
 
 @pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
+@pytest.mark.sampled(3)
 def test_pages_of_one_token_are_read_or_refused_with_the_rule(predictor, one):
     (row,) = predictor(Cell(4, 2, num_seqs=2, context=1024, head_size=64, block_size=1), [one])
     if one.variant.language == "triton" or one.name == "cuda_thread_group":

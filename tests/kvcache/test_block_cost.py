@@ -84,6 +84,7 @@ def life(manager: BlockManager) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"prefix_caching": True}, {"sliding_window": 8}])
+@pytest.mark.sampled(3)
 def test_steps_do_not_depend_on_the_number_of_blocks(options):
     steps, touched = {}, {}
     for num_blocks in (SMALL, LARGE):

@@ -32,6 +32,7 @@ def requests(number, seed=0):
         ("swap", {"num_host_blocks": 5, "prefix_caching": True}),  # too few: some are computed again
     ],
 )
+@pytest.mark.sampled(2)
 def test_every_request_gets_what_it_gets_alone(tiny, preemption, cache):
     kv = pool(**cache)
     engine = Engine(tiny, kv, max_num_seqs=6, preemption=preemption)

@@ -100,6 +100,7 @@ def soak(model, number, seed, **options):
     ],
     ids=lambda options: " ".join(map(str, options.values())),
 )
+@pytest.mark.sampled(2)
 def test_hundreds_of_requests(minute, options):
     swaps = options["preemption"] == "swap"
     seen = soak(minute, 400, seed=5, **options)

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 from mutation import Mutant, caught, with_text
-from sampling import some_of
+from sampling import named_of
 
 import workbench
 from workbench import ops
@@ -160,7 +160,8 @@ class TestMutants:
             verdict = judge(copy, config, one, checks=True)
             assert verdict.ok, verdict
 
-    @pytest.mark.parametrize(("variant", "mutant"), some_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize(("variant", "mutant"), named_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         ok, found = caught(variant, mutant, runs_of(variant), judge, tmp_path)
         assert ok, found

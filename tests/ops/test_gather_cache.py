@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from mutation import Mutant, caught, with_text
-from sampling import some_of
+from sampling import named_of
 
 import workbench
 from workbench import ops
@@ -313,7 +313,8 @@ class TestMutants:
             verdict = judge(copy, default_of(copy, one), one, checks=True)
             assert verdict.ok, verdict
 
-    @pytest.mark.parametrize(("variant", "mutant"), some_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize(("variant", "mutant"), named_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
     def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
         runs = [(one, default_of(variant, one)) for one in RUNS]
         ok, found = caught(variant, mutant, runs, judge, tmp_path)

@@ -88,6 +88,7 @@ def far(variant: Variant, kv_cache_dtype="auto"):
     ("name", "kv_cache_dtype"),
     [*((variant.name, "auto") for variant in KERNELS), ("cuda_grouped_mma", "int8"), ("triton_grouped", "int8")],
 )
+@pytest.mark.sampled(2)
 def test_pages_past_2_to_the_31_elements(name, kv_cache_dtype, judge):
     variant = ops.variant("paged_attention", name)
     one = far(variant, kv_cache_dtype)
@@ -98,6 +99,7 @@ def test_pages_past_2_to_the_31_elements(name, kv_cache_dtype, judge):
 @pytest.mark.parametrize(
     ("name", "mutant"), [pytest.param(name, one, id=f"{name} {one.name}") for name in MUTANTS for one in MUTANTS[name]]
 )
+@pytest.mark.sampled(4)
 def test_offsets_of_32_bits_are_caught(name, mutant, judge, tmp_path):
     variant = ops.variant("paged_attention", name)
     one = far(variant)

@@ -30,6 +30,7 @@ def arguments(one, block_size=16):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(4)
 def test_every_case(variant, name, cuda):
     one = fitted(variant, case(name))
     config = variant.default_config(one.problem(arch=cuda.arch))
@@ -82,6 +83,7 @@ def test_captured_in_a_cuda_graph(variant):
 
 
 @pytest.mark.parametrize("name", ["cuda_partitioned", "cuda_grouped_mma", "triton_partitioned", "triton_grouped"])
+@pytest.mark.sampled(2)
 def test_launches_share_counters(name):
     """One after the other, more and fewer sequences, on two streams at once, and in a graph beside them."""
     variant = next(one for one in KERNELS if one.name == name)

@@ -100,6 +100,7 @@ def test_copies_fill_their_sectors(sim):
         (256, 16, 16, 255),
     ],
 )
+@pytest.mark.sampled(2)
 def test_machine_code(arch, head_size, group, tile, registers):
     """No spills, registers for the blocks that shared memory leaves room for, 16-byte copies, products and matrices."""
     one = case("small", head_size=head_size, num_heads=2 * group, layout="nhd", dtype="bfloat16")

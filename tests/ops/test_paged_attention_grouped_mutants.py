@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from mutation import Mutant, caught
-from sampling import some
+from sampling import named
 from test_paged_attention_grouped import FEATURES
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
@@ -195,37 +195,43 @@ QUANTIZED_RUNS = {
 }
 
 
-@pytest.mark.parametrize("mutant", some(CUDA_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(CUDA_MUTANTS))
 def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, RUNS[CUDA], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(QUANTIZED_CUDA_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(QUANTIZED_CUDA_MUTANTS))
 def test_mutant_of_quantization_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(CONVERTING_CUDA_MUTANTS, every=6))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(CONVERTING_CUDA_MUTANTS))
 def test_mutant_of_the_conversion_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(CUDA, mutant, QUANTIZED_RUNS[CUDA][1:], judge, tmp_path, arch="sm_90")
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(CONVERTING_TRITON_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(CONVERTING_TRITON_MUTANTS))
 def test_mutant_of_the_conversion_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, QUANTIZED_RUNS[TRITON][1:], judge, tmp_path, arch="sm_90")
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(QUANTIZED_TRITON_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(QUANTIZED_TRITON_MUTANTS))
 def test_mutant_of_quantization_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, QUANTIZED_RUNS[TRITON], judge, tmp_path)
     assert ok, seen

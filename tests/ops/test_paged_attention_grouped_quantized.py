@@ -35,6 +35,7 @@ ALL = {"alibi": True, "sliding_window": 150, "soft_cap": 20.0, "sinks": True}
         ("fp8_e5m2", "token", "float16", "hnd", ALL, "sm_80"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, features, arch, judge):
     """The grid has every cache dtype with every kind of scale; here the machine looks for races too."""
     lengths = (1, 127, 128, 129, 300, 0)
@@ -96,6 +97,7 @@ def conversions():
 
 
 @pytest.mark.parametrize(("variant", "kv_cache_dtype", "arch"), list(conversions()))
+@pytest.mark.sampled(4)
 def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, arch):
     """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head.
 
@@ -122,6 +124,7 @@ EIGHT_BITS = "common/eight_bits.cuh"
     ],
     ids=lambda value: getattr(value, "name", value),
 )  # fmt: skip
+@pytest.mark.sampled(3)
 def test_a_mutant_of_the_codes_is_caught(variant, kv_cache_dtype, mutant, tmp_path):
     wrong = with_header(variant, mutant, tmp_path)
     SMALL[wrong] = SMALL[variant]
@@ -169,6 +172,7 @@ def test_scales_may_be_of_any_size(variant, size, sim):
 
 @BOTH
 @pytest.mark.parametrize(("kv_cache_dtype", "scales"), [("fp8_e4m3", "head"), ("int8", "token")])
+@pytest.mark.sampled(2)
 def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
     one = Case("long", 8, 1, 128, (4096,), dtype="bfloat16", layout="nhd", kv_cache_dtype=kv_cache_dtype, scales=scales)
@@ -208,6 +212,7 @@ def test_no_bank_conflicts_in_cuda(head_size, group, sim):
         ("fp8_e5m2", "token", 256, 16, 16, 255),
     ],
 )
+@pytest.mark.sampled(3)
 def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, tile, registers):
     """As without quantization, with half of the copies and matrix loads."""
     one = case("small", head_size=head_size, num_heads=2 * group, layout="nhd", dtype="bfloat16")
@@ -231,6 +236,7 @@ def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, ti
     ("arch", "kv_cache_dtype"),
     [long_if(True, "sm_80", "fp8_e4m3"), long_if(True, "sm_80", "int8"), ("sm_90", "int8"), ("sm_90", "fp8_e4m3")],
 )
+@pytest.mark.sampled(2)
 def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
     """Nor copy less than 16 bytes of K or V, convert one element at a time, or take values transposed byte by byte."""
     one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")

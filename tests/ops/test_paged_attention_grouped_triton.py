@@ -41,6 +41,7 @@ def test_every_byte_is_asked_for_once(group, layout, sim):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("head_size", [pytest.param(64, marks=pytest.mark.long), 128, 256])
+@pytest.mark.sampled(4)
 def test_machine_code(arch, head_size):
     """No spills, tensor cores, matrices, 16-byte copies of K and V (and 4-byte ones of the block table)."""
     one = case("llama-3-8b", layout="nhd", dtype="bfloat16", head_size=head_size, context=8192)

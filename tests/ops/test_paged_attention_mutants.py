@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutation import Mutant, caught, with_text
-from sampling import some
+from sampling import named
 
 from workbench import ops
 from workbench.ops.paged_attention import case
@@ -150,12 +150,14 @@ class TestCuda:
                 verdict = judge(variant, config, one, checks=True)
                 assert verdict.ok, verdict
 
-    @pytest.mark.parametrize("mutant", some(CUDA_MUTANTS))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("mutant", named(CUDA_MUTANTS))
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
         ok, seen = caught(CUDA, mutant, CUDA_RUNS, judge, tmp_path)
         assert ok, seen
 
-    @pytest.mark.parametrize("mutant", some(QUANTIZED_CUDA_MUTANTS))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("mutant", named(QUANTIZED_CUDA_MUTANTS))
     def test_mutant_of_quantization_is_caught(self, mutant, judge, tmp_path):
         ok, seen = caught(CUDA, mutant, QUANTIZED_CUDA_RUNS, judge, tmp_path)
         assert ok, seen
@@ -175,12 +177,14 @@ class TestTriton:
                 verdict = judge(variant, config, one)
                 assert verdict.ok, verdict
 
-    @pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("mutant", named(TRITON_MUTANTS))
     def test_mutant_is_caught(self, mutant, judge, tmp_path):
         ok, seen = caught(TRITON, mutant, TRITON_RUNS, judge, tmp_path, checks=False)
         assert ok, seen
 
-    @pytest.mark.parametrize("mutant", some(QUANTIZED_TRITON_MUTANTS))
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("mutant", named(QUANTIZED_TRITON_MUTANTS))
     def test_mutant_of_quantization_is_caught(self, mutant, judge, tmp_path):
         ok, seen = caught(TRITON, mutant, QUANTIZED_TRITON_RUNS, judge, tmp_path, checks=False)
         assert ok, seen

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 from mutation import Mutant, caught
-from sampling import long_if, some
+from sampling import long_if, named
 
 from workbench import ops
 from workbench.devices.sim import Simulator
@@ -63,6 +63,7 @@ def test_features_in_cuda(name, judge):
 
 
 @pytest.mark.parametrize("name", sampled(name for name in FEATURES if "e4m3" not in name))
+@pytest.mark.sampled(4)
 def test_features_in_triton(name, judge):
     layout = TRITON.layouts[len(name) % 3]
     one = case("small", layout=layout, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
@@ -179,6 +180,7 @@ class TestTheSplit:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8_e4m3", "int8"])
+@pytest.mark.sampled(3)
 def test_no_spills_and_wide_loads(arch, kv_cache_dtype):
     one = case("llama-3-8b", kv_cache_dtype=kv_cache_dtype)
     config = VARIANT.default_config(one.problem())
@@ -267,13 +269,15 @@ CASES = (
 RUNS = {VARIANT: [(one, SMALL) for one in CASES], TRITON: [(one, TRITON_SMALL) for one in CASES]}
 
 
-@pytest.mark.parametrize("mutant", some(MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(MUTANTS))
 def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(VARIANT, mutant, RUNS[VARIANT], judge, tmp_path)
     assert ok, seen
 
 
-@pytest.mark.parametrize("mutant", some(TRITON_MUTANTS))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("mutant", named(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path, checks=False)
     assert ok, seen

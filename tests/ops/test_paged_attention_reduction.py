@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 from mutation import Mutant, mutated
-from sampling import some_of
+from sampling import named_of
 
 from workbench.errors import KernelFault
 from workbench.ops.paged_attention import VARIANTS, case
@@ -73,6 +73,7 @@ def test_few_loads_after_one_another(variant, sim):
 
 @SPLIT
 @pytest.mark.parametrize("length", [1, 100, 128])
+@pytest.mark.sampled(3)
 def test_one_partition_leaves_nothing_behind(variant, length, sim):
     """The answer is written at once: no partial results, no counter, no room for them."""
     one = of(variant, seq_lens=(length, 0, 1), sinks=True)
@@ -139,6 +140,7 @@ def runs(variant):
 
 
 @SPLIT
+@pytest.mark.sampled(2)
 def test_two_launches_on_the_same_counters(variant, sim):
     for one in runs(variant):
         assert not found_wrong(variant, one, sim)
@@ -216,7 +218,7 @@ TRITON_OF_GROUPS = (
            "average(1.0, total, max_score, sink)"),
     Mutant("one head's sink for all", "sinks + kv_head * GROUP + row)", "sinks + kv_head * GROUP)"),
 )  # fmt: skip
-MUTANTS = some_of(
+MUTANTS = named_of(
     (
         (CUDA, CUDA_MUTANTS + ONE_HEAD),
         (CUDA_GROUPED, CUDA_MUTANTS + GROUPED),
@@ -226,6 +228,7 @@ MUTANTS = some_of(
 )
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("variant", "mutant"), MUTANTS)
 def test_mutant_is_caught(variant, mutant, sim, tmp_path):
     wrong = mutated(variant, mutant, tmp_path)

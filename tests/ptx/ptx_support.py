@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -95,6 +96,7 @@ FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127),
 WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
+@functools.lru_cache(maxsize=1 << 18)
 def decode_float(bits: int, kind: str) -> Fraction | float:
     """The exact value of a bit pattern: a Fraction, or a float for infinities and NaN (signed zeros become 0)."""
     precision, lowest, highest = FORMATS[kind]
@@ -106,8 +108,12 @@ def decode_float(bits: int, kind: str) -> Fraction | float:
     if exponent == (1 << (width - precision)) - 1:
         return math.nan if mantissa else sign * math.inf
     if exponent == 0:
-        return sign * Fraction(mantissa) * Fraction(2) ** (lowest - mantissa_bits)
-    return sign * Fraction(mantissa | 1 << mantissa_bits) * Fraction(2) ** (exponent - highest - mantissa_bits)
+        return _scaled(sign * mantissa, lowest - mantissa_bits)
+    return _scaled(sign * (mantissa | 1 << mantissa_bits), exponent - highest - mantissa_bits)
+
+
+def _scaled(whole: int, power: int) -> Fraction:
+    return Fraction(whole << power) if power >= 0 else Fraction(whole, 1 << -power)
 
 
 def round_float(value: Fraction, kind: str, mode: str = "rn", zero_sign: int = 0) -> int:
@@ -116,28 +122,28 @@ def round_float(value: Fraction, kind: str, mode: str = "rn", zero_sign: int = 0
     width, mantissa_bits = WIDTHS[kind], precision - 1
     if value == 0:
         return zero_sign << (width - 1)
-    sign, size = (1, -value) if value < 0 else (0, value)
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    if Fraction(2) ** exponent > size:
+    sign = int(value < 0)
+    above, below = abs(value.numerator), value.denominator
+    exponent = above.bit_length() - below.bit_length()
+    if below << max(exponent, 0) > above << max(-exponent, 0):
         exponent -= 1
     exponent = max(exponent, lowest)
-    steps = size / Fraction(2) ** (exponent - mantissa_bits)
-    whole, rest = divmod(steps.numerator, steps.denominator)
-    left = Fraction(rest, steps.denominator)
+    step = exponent - mantissa_bits  # the power of two of the last bit
+    below <<= max(step, 0)
+    whole, rest = divmod(above << max(-step, 0), below)
     up = {
-        "rn": left > Fraction(1, 2) or (left == Fraction(1, 2) and whole & 1),
+        "rn": 2 * rest > below or (2 * rest == below and whole & 1),
         "rz": False,
-        "rm": bool(sign and left),
-        "rp": bool(not sign and left),
+        "rm": sign and rest,
+        "rp": not sign and rest,
     }[mode]
     whole += bool(up)
-    limit = ((1 << precision) - 1) * Fraction(2) ** (highest - mantissa_bits)
-    if Fraction(whole) * Fraction(2) ** (exponent - mantissa_bits) > limit:
+    if whole >> precision:
+        whole, exponent = whole >> 1, exponent + 1
+    if exponent > highest:
         towards_zero = mode == "rz" or (mode == "rm" and not sign) or (mode == "rp" and sign)
         infinity = ((1 << (width - precision)) - 1) << mantissa_bits
         return sign << (width - 1) | (infinity - 1 if towards_zero else infinity)
-    if whole >> precision:
-        whole, exponent = whole >> 1, exponent + 1
     biased = exponent + highest if whole >> mantissa_bits else 0
     return sign << (width - 1) | biased << mantissa_bits | (whole & ((1 << mantissa_bits) - 1))
 
@@ -157,6 +163,7 @@ EDGES = {
 }  # fmt: skip
 
 
+@functools.cache
 def patterns(kind: str, count: int, seed: int) -> list[int]:
     """Edge values of a type followed by random bit patterns, and for floats by values of moderate size."""
     rng = np.random.default_rng(seed)
@@ -183,7 +190,8 @@ def patterns(kind: str, count: int, seed: int) -> list[int]:
     return edges + wild + small
 
 
-def operand_sets(kinds: Sequence[str], count: int = 60, cap: int = 600) -> list[list[int]]:
+@functools.cache
+def operand_sets(kinds: tuple[str, ...], count: int = 60, cap: int = 600) -> list[list[int]]:
     """Values for each operand: every pair of edges meets, up to ``cap`` tuples, then random tuples."""
     rng = np.random.default_rng(len(kinds))
     pools = [patterns(kind, count, 10 + i) for i, kind in enumerate(kinds)]

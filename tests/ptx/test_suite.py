@@ -43,6 +43,7 @@ def test_right_and_clean_at_more_sizes(sample: Sample, size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.kernel)
+@pytest.mark.sampled(3)
 def test_right_and_clean_as_other_code(sample: Sample, code: tuple[str, ...]) -> None:
     for size in sample.mutant_sizes:
         done = run(program(sample.file, *code), sample.kernel, sample.case(size), checks=True)
