@@ -21,6 +21,7 @@ CONFIGURATIONS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_thousands_of_seeded_steps(name):
     configuration = CONFIGURATIONS[name]
@@ -108,7 +109,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=15,
+    max_examples=10,
     stateful_step_count=50,
     deadline=None,
     derandomize=True,

@@ -237,6 +237,7 @@ def test_mutant_of_quantization_in_triton_is_caught(mutant, judge, tmp_path):
     assert ok, seen
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", [CUDA, TRITON], ids=lambda variant: variant.name)
 def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
     for one, config in RUNS[variant] + QUANTIZED_RUNS[variant]:

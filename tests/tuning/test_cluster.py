@@ -345,7 +345,8 @@ def check_hangs(executor, folder: Path) -> set[int]:
     return pids
 
 
-@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.long)])
+@pytest.mark.long  # in every run: test_isolation.py
+@pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_a_hang_in_a_worker_costs_one_row_and_leaves_no_process_behind(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
     processes = functools.partial(ProcessPoolExecutor, mp_context=SPAWN, initializer=measure_briefly)

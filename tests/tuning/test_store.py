@@ -185,9 +185,9 @@ def test_many_processes_may_make_the_same_store_at_once(tmp_path):
     paths = [str(tmp_path / f"{at}.sqlite") for at in range(8)]
     command = [sys.executable, "-c", code, *paths]
     processes = [
-        subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) for _ in range(3)
+        subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) for _ in range(2)
     ]
-    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert [process.wait() for process in processes] == [0, 0]
 
 
 def test_a_foreign_file_is_refused_and_left_alone(path):

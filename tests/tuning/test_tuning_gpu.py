@@ -22,7 +22,7 @@ SMALL = case("small", num_seqs=2, context=100)
 def test_every_configuration_gets_a_measured_time(tmp_path):
     names = ["cuda_thread_group", "triton_online_softmax"]
     run = wb.tune(
-        "paged_attention", SMALL, names, device="cuda", strategy="random", budget=4, store=tmp_path / "a.sqlite"
+        "paged_attention", SMALL, names, device="cuda", strategy="random", budget=2, store=tmp_path / "a.sqlite"
     )
     assert {trial.outcome for trial in run.trials} == {"ok"}, run
     assert {trial.variant for trial in run.trials} == set(names)
@@ -31,7 +31,7 @@ def test_every_configuration_gets_a_measured_time(tmp_path):
         assert trial.predicted_seconds is None
         assert len(trial.samples) >= 10
     again = wb.tune(
-        "paged_attention", SMALL, names, device="cuda", strategy="random", budget=4, store=tmp_path / "a.sqlite"
+        "paged_attention", SMALL, names, device="cuda", strategy="random", budget=2, store=tmp_path / "a.sqlite"
     )
     assert all(trial.reused for trial in again.trials)
 

@@ -1,6 +1,6 @@
 """The notebooks as a reader meets them: JupyterLab in a real browser, every cell run from top to bottom.
 
-In every run those with the most widgets; the others with ``-m long`` (nbval runs all of them anyway).
+In every run the one with the most widgets; the others with ``-m long`` (nbval runs all of them anyway).
 
 ``WORKBENCH_SCREENSHOTS=FOLDER`` keeps a picture of each, to be looked at.
 """
@@ -17,7 +17,7 @@ from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, wait_f
 from sampling import long_if
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-IN_EVERY_RUN = ("05_inside_the_kernel", "09_autotuning")
+IN_EVERY_RUN = ("05_inside_the_kernel",)
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
 
