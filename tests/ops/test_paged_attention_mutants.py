@@ -196,7 +196,7 @@ class TestTriton:
         """
         one, config = TRITON_RUNS[0]
         problem = one.problem(config)
-        kernel = TRITON.compile(config, problem)
+        (kernel,) = TRITON.kernels(config, problem, machine_code=False)
         synchronisation = list(re.finditer(r"\bbar\.sync\s[^;]*;|\bcp\.async\.wait_group[^;]*;", kernel.ptx))
         assert len(synchronisation) >= 6
 
