@@ -12,12 +12,12 @@ import torch
 import toy
 
 import workbench as wb
-from workbench import devices
+from workbench import devices, ops
 from workbench.devices.sim import Simulator
 from workbench.errors import CompileError, CompileTimeout, ConfigurationError, MissingToolError, WorkbenchError
 from workbench.tuning import device_model, evaluate
 from workbench.tuning.isolation import InWorker, to_compile
-from workbench.tuning.measure import available_bytes, compile_configuration, with_prediction
+from workbench.tuning.measure import Inputs, available_bytes, compile_configuration, enough_memory, with_prediction
 from workbench.tuning.trial import Trial
 
 ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
@@ -155,3 +155,18 @@ def test_a_constant_is_copied_on_the_device_in_a_graph_too():
     factors.mul_(2)
     graph.replay()
     assert torch.equal(out.cpu(), x.cpu() * 24)
+
+
+def test_inputs_of_the_latest_problems_are_kept():
+    small = ops.get("paged_attention").case("small", num_seqs=1, context=20)
+    inputs = Inputs(small, "sim", keep=2)
+    problems = [small.problem({"BLOCK_SIZE": size}) for size in (8, 16, 32)]
+    first = [inputs.of(problem).out for problem in problems]
+    assert inputs.of(problems[2]).out is first[2]
+    assert inputs.of(problems[0]).out is not first[0], "the oldest made room"
+
+
+def test_an_error_that_is_not_about_memory_is_its_own():
+    small = ops.get("paged_attention").case("small", num_seqs=1, context=20)
+    with pytest.raises(RuntimeError, match="another"), enough_memory(small, "cpu", 1):
+        raise RuntimeError("another")
