@@ -117,7 +117,7 @@ class TestTokens:
     + [(name, "window") for name in ("qwen2", "mistral", "gemma2")]
     + [("gemma2", "soft cap")],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_slips_change_tokens(name, slip, monkeypatch):
     """The comparison would notice: another scale, padding attended, a window longer by one, no soft cap."""
     op, make_room = hf.paged_attention, hf._Step.make_room

@@ -251,6 +251,7 @@ def test_the_judge_catches(wrong):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
+@pytest.mark.sampled(3)
 def test_gradients_and_compilation(variant):
     query, key, value = (tensor.requires_grad_() for tensor in inputs(tokens=6, head_size=4, seqs=1))
 

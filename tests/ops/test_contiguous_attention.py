@@ -214,6 +214,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    @pytest.mark.sampled(4)
     def test_static_side(self, variant, arch):
         for dtype in variant.dtypes:
             one = self.LONG.override(dtype=dtype)

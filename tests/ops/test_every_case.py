@@ -14,7 +14,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("variant", "case"), RUNS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_every_case(variant, case, judge):
     verdict = judge(variant, variant.default_config(case.problem()), case, checks=True)
     assert verdict.ok, verdict

@@ -205,6 +205,7 @@ def test_every_choice_reads_the_same(variant):
 
 @pytest.mark.parametrize("kind", ["auto", "int8", "fp8_e5m2"])
 @pytest.mark.parametrize("variant", ["torch", "cuda_tiled"])
+@pytest.mark.sampled(3)
 def test_opcheck(variant, kind):
     one = dataclasses.replace(case("small"), kv_cache_dtype=kind, scales="head", seq_lens=(3, 17))
     t = one.inputs(one.problem())

@@ -54,6 +54,7 @@ def statistics(one, config, sim):
     ("group", "dtype", "layout"),
     [(1, "float16", "hnd"), (4, "bfloat16", "nhd"), (8, "float16", "nhd"), (16, "float16", "hnd")],
 )
+@pytest.mark.sampled(2)
 def test_every_byte_is_asked_for_once(group, dtype, layout, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
     one = Case("long", group, 1, 128, (4096,), dtype=dtype, layout=layout)

@@ -134,6 +134,7 @@ def test_a_mutant_of_the_codes_is_caught(variant, kv_cache_dtype, mutant, tmp_pa
 
 
 @BOTH
+@pytest.mark.sampled(2)
 def test_scales_of_a_tensor_of_heads_and_of_tokens_are_one_kernel_or_two(variant, sim):
     """No scale, one of the tensor, the same for every head, and for every token, also of one of K and V alone."""
     one = case("small", seq_lens=(40, 129), kv_cache_dtype="int8", layout="nhd")
@@ -257,6 +258,7 @@ def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
 
 @BOTH
 @pytest.mark.parametrize(("kv_cache_dtype", "clocks"), [("fp8_e4m3", 900), ("int8", 800)])
+@pytest.mark.sampled(2)
 def test_codes_cost_few_clocks_of_the_units_for_integers(variant, kv_cache_dtype, clocks):
     """In the loop over tiles, for each 8 KiB of K and V that a warp reads; an instruction of sm_90 converts e4m3."""
     one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")

@@ -284,6 +284,7 @@ def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
 
 
 @pytest.mark.parametrize("variant", RUNS, ids=lambda variant: variant.name)
+@pytest.mark.sampled(2)
 def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
     for one, config in RUNS[variant]:
         verdict = judge(variant, config, one, checks=True)

@@ -63,6 +63,7 @@ ROUNDS = {CUDA: 2, CUDA_GROUPED: 8, TRITON: 2, TRITON_GROUPED: 8}
 
 
 @SPLIT
+@pytest.mark.sampled(2)
 def test_few_loads_after_one_another(variant, sim):
     one = of(variant, num_heads=4, num_kv_heads=1, head_size=128, seq_lens=(64 * 128,))
     warps = {"NUM_THREADS": 128} if variant.language == "cuda" else {"num_warps": 4}
@@ -77,7 +78,7 @@ def test_few_loads_after_one_another(variant, sim):
 
 @SPLIT
 @pytest.mark.parametrize("length", [1, 100, 128])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_one_partition_leaves_nothing_behind(variant, length, sim):
     """The answer is written at once: no partial results, no counter, no room for them."""
     one = of(variant, seq_lens=(length, 0, 1), sinks=True)
@@ -91,6 +92,7 @@ def test_one_partition_leaves_nothing_behind(variant, length, sim):
 
 
 @SPLIT
+@pytest.mark.sampled(2)
 def test_short_sequences_of_a_batch_leave_nothing_behind(variant, sim):
     """Also one whose window leaves one partition."""
     one = of(variant, seq_lens=(500, 100, 128, 0, 129), sliding_window=100)
@@ -105,6 +107,7 @@ def test_short_sequences_of_a_batch_leave_nothing_behind(variant, sim):
 
 
 @SPLIT
+@pytest.mark.sampled(2)
 def test_the_order_in_which_blocks_are_done_changes_no_bit(variant, sim):
     one = of(variant, seq_lens=(2400, 300), head_size=32)
     results = []
@@ -144,7 +147,7 @@ def runs(variant):
 
 
 @SPLIT
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_two_launches_on_the_same_counters(variant, sim):
     for one in runs(variant):
         assert not found_wrong(variant, one, sim)
@@ -232,7 +235,7 @@ MUTANTS = named_of(
 )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("variant", "mutant"), MUTANTS)
 def test_mutant_is_caught(variant, mutant, sim, tmp_path):
     wrong = mutated(variant, mutant, tmp_path)

@@ -111,7 +111,7 @@ def read_and_run(broken: str) -> int:
 
 
 @settings(
-    max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_changed_modules(texts: list[str], data: st.DataObject) -> None:

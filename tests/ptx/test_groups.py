@@ -85,6 +85,7 @@ def test_pipelines(program: ptx.Program) -> None:
 
 
 @pytest.mark.parametrize(("name", "steps"), [("group_copy", ()), ("barrier_copy", ()), ("pipeline_sum", (7,))])
+@pytest.mark.sampled(3)
 def test_a_missing_wait_is_found(name: str, steps: tuple[int, ...]) -> None:
     kernel = ptx.Program(compile_cuda(SOURCE, name, arch="sm_80", macros={"NO_WAIT": 1}).ptx)[name]
     report = run(kernel, 64, np.zeros(4096, np.int32), np.zeros(4096, np.int32), *steps)

@@ -100,7 +100,7 @@ def ptx_of(steps: list[Access | None], space: str) -> tuple[str, dict[int, Acces
 
 @pytest.mark.parametrize(("space", "blocks"), [("global", 1), ("global", 3), ("shared", 1)])
 @pytest.mark.parametrize("writes", [0.15, 0.5])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_findings_agree_with_the_model(space: str, blocks: int, writes: float) -> None:
     racing = 0
     for seed in range(120):

@@ -86,7 +86,7 @@ def _outcome(program: ptx.Program, mutant: Mutant, size: int, **order: bool) -> 
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_mutant(programs: dict[str, ptx.Program], mutant: Mutant) -> None:
     sizes, expected = mutant.sample.mutant_sizes, EXPECTED[mutant.kind]
     outcomes = [outcome(programs[mutant.sample.file], mutant, size) for size in sizes]
