@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.argument_types import declared_value
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.home import cuda_sources
-from workbench.module_variables import Variables
+from workbench.kernels.arguments import declared_value
+from workbench.kernels.loading import Kernel, Module, loaded_from
+from workbench.kernels.variables import Variables
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.own.identity import stated
@@ -370,8 +371,6 @@ def _only_kernel(unit: Source, known: Mapping[str, Declaration]) -> str:
 
 def _source_of(source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence) -> tuple:
     """The translation unit of text, a path, or a module or kernel of ``load_cuda``, with what that was loaded with."""
-    from workbench.loading import Kernel, Module, loaded_from
-
     if isinstance(source, Kernel):
         kernel, source = kernel or source.__name__, source.module
     if isinstance(source, Module):
