@@ -35,7 +35,7 @@ def prepared(variant, one, **changes):
 
 
 def launched(variant, problem, tensors, config, sim, **options):
-    launch = variant.launcher(config, problem, tensors)
+    launch = dataclasses.replace(variant, workspace=None).launch(config, problem, tensors)
     kernel = variant.compile(config, problem)
     return sim.launch(kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, **options)
 

@@ -15,7 +15,7 @@ import torch
 
 from workbench.ops.copy_blocks.page_case import UNWRITTEN, PageCase
 from workbench.ops.copy_blocks.problem import Problem, Tensors, tensors_of
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.element_types import DTYPES
 
 _FREE_PAGES = 3
 

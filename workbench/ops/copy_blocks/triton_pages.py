@@ -5,16 +5,14 @@ Distances come in steps of 16 bytes, so that the compiler sees by itself that ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.copy_blocks.problem import Problem, Tensors
-from workbench.ops.copy_blocks.rules import GRID
-from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import Restriction, cdiv
+from workbench.ops.variant import TritonVariant
 
 
 @triton.jit
@@ -43,21 +41,15 @@ def copy_pages(
     tl.store(targets + to_steps * 4 + word, words, mask=word < PAGE_WORDS)
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    return {
-        "sources": "*i32",
-        "targets": "*i32",
-        "source_places": "*i64:8",
-        "target_places": "*i64:8",
-        "pairs": "*i64:8",
-        "source_page_steps": "i64",
-        "target_page_steps": "i64",
-    }
-
-
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, int]:
-    return {"PAGE_WORDS": problem.page_bytes // 4, "CHUNK_WORDS": config["CHUNK_BYTES"] // 4}
-
+_TYPES = {
+    "sources": "*i32",
+    "targets": "*i32",
+    "source_places": "*i64:8",
+    "target_places": "*i64:8",
+    "pairs": "*i64:8",
+    "source_page_steps": "i64",
+    "target_page_steps": "i64",
+}
 
 SPACE = {
     "CHUNK_BYTES": (512, 1024, 2048, 4096, 8192, 16384, 32768),
@@ -73,45 +65,12 @@ def default_config(problem: Problem) -> dict:
 
 
 RESTRICTIONS = (
-    Restriction(
-        "whole words",
-        "page_bytes % 4 == 0",
-        lambda c, p: p.page_bytes % 4 == 0,
-    ),
-    Restriction(
-        "powers of two",
-        "CHUNK_BYTES is a power of two, at least 4 * 32 * num_warps",
-        lambda c, p: c["CHUNK_BYTES"] & (c["CHUNK_BYTES"] - 1) == 0 and c["CHUNK_BYTES"] >= 128 * c["num_warps"],
-    ),
-    Restriction(
-        "every chunk has work",
-        "CHUNK_BYTES < 2 * page_bytes, or the smallest",
-        lambda c, p: c["CHUNK_BYTES"] < 2 * p.page_bytes or c["CHUNK_BYTES"] == 512,
-    ),
-    Restriction(
-        "a chunk fits in registers",
-        "CHUNK_BYTES / (32 * num_warps) <= 256 bytes per thread",
-        lambda c, p: c["CHUNK_BYTES"] <= 256 * 32 * c["num_warps"],
-    ),
+    Restriction.of("whole words", "page_bytes % 4 == 0"),
+    Restriction.of("powers of two", "is_power_of_two(CHUNK_BYTES) and CHUNK_BYTES >= 4 * 32 * num_warps"),
+    Restriction.of("every chunk has work", "CHUNK_BYTES < 2 * page_bytes or CHUNK_BYTES == 512"),
+    Restriction.of("a chunk fits in registers", "CHUNK_BYTES <= 256 * 32 * num_warps", "256 bytes per thread"),
     GRID,
 )
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    sources, targets = tensors.source_memory, tensors.target_memory
-    return Launch(
-        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // config["CHUNK_BYTES"])),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            sources.base.view(torch.int32),
-            targets.base.view(torch.int32),
-            sources.places,
-            targets.places,
-            tensors.pairs,
-            sources.page_steps,
-            targets.page_steps,
-        ),
-    )
 
 
 def vectors_variant(op: str) -> TritonVariant:
@@ -120,14 +79,29 @@ def vectors_variant(op: str) -> TritonVariant:
         op=op,
         name="triton_vectors",
         idea="a program per pair, cache and chunk of a page",
-        source=Path(__file__),
-        function=copy_pages,
+        steps=(
+            TritonStep(
+                function=copy_pages,
+                grid=lambda config, problem: (
+                    problem.num_pairs,
+                    problem.num_caches,
+                    cdiv(problem.page_bytes, config["CHUNK_BYTES"]),
+                ),
+                types=lambda problem: _TYPES,
+                constexprs=lambda config, problem: {
+                    "PAGE_WORDS": problem.page_bytes // 4,
+                    "CHUNK_WORDS": config["CHUNK_BYTES"] // 4,
+                },
+                arguments=ARGUMENTS
+                | {
+                    "sources": lambda config, problem, tensors: tensors.source_memory.base.view(torch.int32),
+                    "targets": lambda config, problem, tensors: tensors.target_memory.base.view(torch.int32),
+                },
+            ),
+        ),
         space=SPACE,
         restrictions=RESTRICTIONS,
         layouts=("any",),
         dtypes=("any",),
         defaults=default_config,
-        signature=_signature,
-        constexprs=_constexprs,
-        launcher=_launch,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.copy_blocks.problem import Problem, Tensors
-from workbench.ops.copy_blocks.rules import GRID
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.rules import THREADS
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Restriction, cdiv
+from workbench.ops.variant import CudaVariant
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),
@@ -14,20 +16,11 @@ SPACE = {
 }
 
 RESTRICTIONS = (
-    Restriction(
-        "whole vectors",
-        "page_bytes % VEC_BYTES == 0",
-        lambda c, p: p.page_bytes % c["VEC_BYTES"] == 0,
-    ),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
-    Restriction(
+    Restriction.of("whole vectors", "page_bytes % VEC_BYTES == 0"),
+    THREADS,
+    Restriction.of(
         "every chunk has work",
-        "NUM_THREADS * VEC_BYTES * VECS_PER_THREAD < 2 * page_bytes, or the smallest of each",
-        lambda c, p: chunk(c) < 2 * p.page_bytes or (c["NUM_THREADS"] == 32 and c["VECS_PER_THREAD"] == 1),
+        "NUM_THREADS * VEC_BYTES * VECS_PER_THREAD < 2 * page_bytes or (NUM_THREADS == 32 and VECS_PER_THREAD == 1)",
     ),
     GRID,
 )
@@ -50,24 +43,6 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    sources, targets = tensors.source_memory, tensors.target_memory
-    return Launch(
-        grid=(problem.num_pairs, problem.num_caches, -(-problem.page_bytes // chunk(config))),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            sources.base,
-            targets.base,
-            sources.places,
-            targets.places,
-            tensors.pairs,
-            sources.page_steps,
-            targets.page_steps,
-            problem.page_bytes,
-        ),
-    )
-
-
 def vectors_variant(op: str) -> CudaVariant:
     """The variant of one of the ops that copy pages."""
     return CudaVariant(
@@ -75,13 +50,20 @@ def vectors_variant(op: str) -> CudaVariant:
         name="cuda_vectors",
         idea="a block per pair, cache and chunk of a page; every thread has several wide loads in flight",
         source=cuda_sources() / "copy_blocks_vectors.cu",
-        kernel="copy_blocks_vectors",
+        steps=(
+            CudaStep(
+                kernel="copy_blocks_vectors",
+                grid=lambda config, problem: (
+                    problem.num_pairs,
+                    problem.num_caches,
+                    cdiv(problem.page_bytes, chunk(config)),
+                ),
+                arguments=ARGUMENTS,
+            ),
+        ),
         space=SPACE,
         restrictions=RESTRICTIONS,
         layouts=("any",),
         dtypes=("any",),
         defaults=default_config,
-        macros=lambda config, problem: dict(config),
-        resources=lambda config, problem: (config["NUM_THREADS"], 0),
-        launcher=_launch,
     )

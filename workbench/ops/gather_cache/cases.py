@@ -20,9 +20,9 @@ import torch
 
 from workbench.kvcache.layouts import LAYOUTS, slots_of, to_paged
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
+from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.named_case import NamedCase, check_bits
-from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.variant import Check
 
 _FREE_PAGES = 3

@@ -6,9 +6,10 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
+from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops.arguments import ALIGNMENT, check_dtype, check_pages, dtype_name, look_at_values
+from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.scales import check_scale
 
 

@@ -20,7 +20,7 @@ from workbench.ops.own.launching import Declared, Shape, argument_value, argumen
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.source_files import digest
 from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Launch
+from workbench.ops.values import Config
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.c_types import c_type
 from workbench.toolchain.source import (
@@ -178,7 +178,6 @@ def cuda_variant(
         found = {key: _macro_value(config[key]) for key in declared.space}
         return found | {key: one(names) for key, one in macro_texts.items()}
 
-    first, *rest = (part.cuda_step(declared, macros_of) for part in parts)
     statement = stated(
         (
             [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps],
@@ -197,13 +196,9 @@ def cuda_variant(
         dtypes=AnyDtype(),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        defaults=lambda problem: {},
         workspace=declared.make_workspace if declared.workspace else None,
-        kernel=first.kernel,
+        steps=tuple(part.cuda_step(declared, macros_of) for part in parts),
         macros=macros_of,
-        resources=first.resources,
-        launcher=first.launcher,
-        then=tuple(rest),
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
         declared=declared,
@@ -275,27 +270,16 @@ class Part:
     def cuda_step(self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]]) -> CudaStep:
         """The step, whose launch is computed from the declaration."""
 
-        def resources(config: Config, problem: Problem) -> tuple[int, int]:
-            names = declared.names(config, problem)
-            threads = 1
-            for size in self.block(names):
-                threads *= size
-            return threads, int(self.shared_bytes(names))
+        def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
+            parameter, expression = self.arguments[index]
 
-        def launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-            names = declared.names(config, problem)
-            values = []
-            for index, (parameter, expression) in enumerate(self.arguments):
-                value = argument_value(expression, names, tensors, declared.workspace)
+            def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
+                found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
                 types = self.declaration.types
                 kind = c_type(types[index], macros(config, problem)) if types else None
-                values.append(declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, value))
-            return Launch(
-                grid=self.grid(names),
-                block=self.block(names),
-                arguments=tuple(values),
-                shared_bytes=int(self.shared_bytes(names)),
-            )
+                return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
+
+            return value
 
         template = "<" in self.kernel
         kernel = (
@@ -303,7 +287,13 @@ class Part:
             if template
             else self.kernel
         )
-        return CudaStep(kernel=kernel, resources=resources, launcher=launch)
+        return CudaStep(
+            kernel=kernel,
+            grid=lambda config, problem: self.grid(declared.names(config, problem)),
+            block=lambda config, problem: self.block(declared.names(config, problem)),
+            shared_bytes=lambda config, problem: int(self.shared_bytes(declared.names(config, problem))),
+            arguments={parameter: value_of(index) for index, (parameter, _) in enumerate(self.arguments)},
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,10 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import to_paged
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import NamedCase, check_sequences
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
 

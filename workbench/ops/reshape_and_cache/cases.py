@@ -20,8 +20,8 @@ import torch
 
 from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, quantize
+from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import NamedCase, check_bits
-from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import Check
 
