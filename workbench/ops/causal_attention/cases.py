@@ -127,10 +127,3 @@ CASES = {
         Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
     )
 }
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``num_tokens=512``."""
-    from workbench.ops.causal_attention import OP
-
-    return OP.case(name, **overrides)

@@ -114,10 +114,3 @@ class Case:
 
 
 CASES = {name: Case(PAGED[name]) for name in PAGED if not PAGED[name].problem().features}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.contiguous_attention import OP
-
-    return OP.case(name, **overrides)

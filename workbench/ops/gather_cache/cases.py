@@ -198,10 +198,3 @@ CASES = {
         Case("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
     )
 }
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.gather_cache import OP
-
-    return OP.case(name, **overrides)

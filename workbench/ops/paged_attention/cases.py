@@ -373,10 +373,3 @@ CASES = {
         ),
     )
 }
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.paged_attention import OP
-
-    return OP.case(name, **overrides)

@@ -70,10 +70,3 @@ CASES = {
         Case("tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"),
     )
 }
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``num_pairs=64``."""
-    from workbench.ops.swap_blocks import OP
-
-    return OP.case(name, **overrides)
