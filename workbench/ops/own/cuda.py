@@ -16,9 +16,8 @@ from workbench.kernels.variables import Variables
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.own.identity import stated
-from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.source_files import digest
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config
 from workbench.ops.variant import CudaVariant
@@ -34,12 +33,9 @@ from workbench.toolchain.source import (
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnCuda(CudaVariant):
+class OwnCuda(OwnVariant, CudaVariant):
     """A `CudaVariant` that was declared by expressions."""
 
-    declared: Declared
-    stated: str
-    parts: tuple[Part, ...]
     macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -56,15 +52,6 @@ class OwnCuda(CudaVariant):
     def files(self) -> tuple[Path, ...]:
         """The source and every header of one's own that it includes."""
         return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))
-
-    @property
-    def source_hash(self) -> str:
-        """Hex digest of the source, its headers and the declaration."""
-        return digest(self.files, self.stated)
-
-    def default_config(self, problem: Problem) -> dict:
-        """The declared default, else the first legal configuration."""
-        return self.declared.default_of(self, problem)
 
     def prepare(self, kernels: tuple, config: Config, problem: Problem, tensors: Tensors, device: Any) -> None:
         """Write the constants."""
@@ -187,23 +174,13 @@ def cuda_variant(
         )
     )
     return OwnCuda(
-        op=contract.name,
-        name=name,
-        idea=idea or f"{contract.name} in CUDA C++",
-        space=declared.space,
-        restrictions=declared.restrictions(),
-        layouts=("any",),
-        dtypes=AnyDtype(),
+        **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        workspace=declared.make_workspace if declared.workspace else None,
         steps=tuple(part.cuda_step(declared, macros_of) for part in parts),
         macros=macros_of,
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
-        declared=declared,
-        stated=declared.stated + statement,
-        parts=tuple(parts),
         macro_texts=macro_texts,
         constants=constant_expressions,
         given={
@@ -226,13 +203,6 @@ def cuda_variant(
             "idea": idea,
         },
     )
-
-
-class AnyDtype(tuple):
-    """Every dtype: an own op's kernels are told by their tensors."""
-
-    def __contains__(self, dtype: object) -> bool:
-        return True
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.cuda import AnyDtype, Step
+from workbench.ops.own.cuda import Step
 from workbench.ops.own.expressions import Expression
 from workbench.ops.own.identity import stated
-from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used, listed
+from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used, listed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.source_files import called_files, digest
+from workbench.ops.source_files import called_files
 from workbench.ops.steps import TRITON_OPTIONS, TritonStep
 from workbench.ops.values import Config
 from workbench.ops.variant import TritonVariant
@@ -27,26 +27,13 @@ _SPECIALISED = 16
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnTriton(TritonVariant):
+class OwnTriton(OwnVariant, TritonVariant):
     """A `TritonVariant` that was declared by expressions."""
-
-    declared: Declared
-    stated: str
-    parts: tuple[Part, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files and cells of its functions and of all that they call."""
         return tuple(sorted({path for one in self.steps for path in called_files(one.function)}))
-
-    @property
-    def source_hash(self) -> str:
-        """Hex digest of the functions' files and the declaration."""
-        return digest(self.files, self.stated)
-
-    def default_config(self, problem: Problem) -> dict:
-        """The declared default, else the autotuner's first or the first legal configuration."""
-        return self.declared.default_of(self, problem)
 
 
 def triton_variant(
@@ -80,18 +67,8 @@ def triton_variant(
     check_used(f"{contract.name}/{name}", declared.space, "", read, tuple(TRITON_OPTIONS))
     statement = stated([(one.grid, one.args, dict(one.constexprs), dict(one.options)) for one in steps])
     return OwnTriton(
-        op=contract.name,
-        name=name,
-        idea=idea or f"{contract.name} in Triton",
-        space=declared.space,
-        restrictions=declared.restrictions(),
-        layouts=("any",),
-        dtypes=AnyDtype(),
-        workspace=declared.make_workspace if declared.workspace else None,
+        **declared.fields(idea or f"{contract.name} in Triton", statement, parts),
         steps=tuple(part.triton_step(declared, main=index == 0) for index, part in enumerate(parts)),
-        declared=declared,
-        stated=declared.stated + statement,
-        parts=tuple(parts),
     )
 
 
