@@ -136,7 +136,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
             "arguments": [argument_record(one, name_of) for one in launch.arguments]
             + [["null", None]] * kernel.scratch_parameters,
         }
-        for kernel, launch in zip(kernels, held.launches(config, problem, tensors), strict=True)
+        for kernel, launch in zip(kernels, held.launches(config, problem, tensors, kernels), strict=True)
     ]
     constants = variant.constant_values(config, problem, tensors) if isinstance(variant, OwnCuda) else {}
     return {
