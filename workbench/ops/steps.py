@@ -27,19 +27,20 @@ def passed(
     kernel: str, parameters: Iterable[str], given: Arguments, config: Config, problem: Any, tensors: Any
 ) -> tuple:
     """What a launch passes for each parameter. Raises ArgumentError naming the one that nothing is declared for."""
-    values = []
+    values, own = [], vars(tensors)  # in a loop that every launch waits for
     for name in parameters:
-        value = _NOTHING
         if name in given:
-            value = given[name](config, problem, tensors)
-        for place in (tensors, getattr(tensors, "workspace", None), problem):
+            values.append(given[name](config, problem, tensors))
+        elif name in own:
+            values.append(own[name])
+        else:
+            value = getattr(own.get("workspace"), name, _NOTHING)
+            value = getattr(problem, name, _NOTHING) if value is _NOTHING else value
             if value is _NOTHING:
-                value = getattr(place, name, _NOTHING)
-        if value is _NOTHING:
-            known = ", ".join(given) or "nothing"
-            remedy = "Name a tensor, a size of the problem, or one of arguments= so."
-            raise ArgumentError(f"{kernel}()", f"a parameter {name!r}", f"one that is declared, as {known}", remedy)
-        values.append(value)
+                known = ", ".join((*given, *own))
+                remedy = "Name a tensor, a size of the problem, or one of arguments= so."
+                raise ArgumentError(f"{kernel}()", f"a parameter {name!r}", f"one that is declared, as {known}", remedy)
+            values.append(value)
     return tuple(values)
 
 
@@ -96,9 +97,13 @@ class TritonStep:
 
     def constants(self, config: Config, problem: Any) -> dict[str, Any]:
         """The constexpr parameters of the function."""
-        known = {name: value for name, value in config.items() if name not in self.arguments}
-        known |= self.constexprs(config, problem)
-        return {name: known[name] for name in self.function.arg_names if name in known}
+        known = self.constexprs(config, problem)
+        tunables = config.keys() - self.arguments.keys()
+        return {
+            name: known[name] if name in known else config[name]
+            for name in self.function.arg_names
+            if name in known or name in tunables
+        }
 
     def signature(self, config: Config, problem: Any) -> dict[str, str]:
         """The types of the parameters that a launch passes. Raises ArgumentError naming one that has none."""
@@ -125,10 +130,9 @@ class TritonStep:
             **self.options(config, problem),
         )
 
-    def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
-        """The launch, with the arguments that are no constexprs."""
-        constants = self.constants(config, problem)
-        parameters = (name for name in self.function.arg_names if name not in constants)
+    def launch(self, constants: Mapping[str, Any], config: Config, problem: Any, tensors: Any) -> Launch:
+        """The launch, with the arguments that are not among the constexpr parameters."""
+        parameters = [name for name in self.function.arg_names if name not in constants]
         return Launch(
             grid=self.grid(config, problem),
             block=(32 * self.options(config, problem)["num_warps"],),

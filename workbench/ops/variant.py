@@ -183,13 +183,16 @@ class Variant:
 
         Of ``kernels``, where they are compiled already, the parameters need not be looked up in the source.
         """
-        if self.workspace is not None:
-            tensors = replace(tensors, workspace=self.workspace(config, problem, tensors))
-        return self._launches(config, problem, tensors, kernels)
+        return self._launches(config, problem, self._with_workspace(config, problem, tensors), kernels)
 
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
         """The launch of the first kernel."""
         return self.launches(config, problem, tensors)[0]
+
+    def _with_workspace(self, config: Config, problem: Any, tensors: Any) -> Any:
+        if self.workspace is None:
+            return tensors
+        return replace(tensors, workspace=self.workspace(config, problem, tensors))
 
     def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
         raise NotImplementedError
@@ -326,7 +329,7 @@ class CudaVariant(Variant):
             bases = (step.name(config, problem).split("<")[0].split("::")[-1].strip() for step in self.steps)
             parameters = [declared[base].parameters for base in bases]
         else:
-            parameters = [tuple(parameter.name for parameter in kernel.parameters) for kernel in kernels]
+            parameters = [kernel.parameter_names for kernel in kernels]
         return tuple(
             step.launch(names, config, problem, tensors) for step, names in zip(self.steps, parameters, strict=True)
         )
@@ -382,7 +385,7 @@ class TritonVariant(Variant):
         )
 
     def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
-        return tuple(step.launch(config, problem, tensors) for step in self.steps)
+        return tuple(step.launch(step.constants(config, problem), config, problem, tensors) for step in self.steps)
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
@@ -394,8 +397,10 @@ class TritonVariant(Variant):
     def jit(self, config: Config, problem: Any, tensors: Any) -> None:
         """Run through Triton's own launcher: the JIT on a GPU, or the interpreter under ``TRITON_INTERPRET=1``."""
         self.check(config, problem)
-        for step, launch in zip(self.steps, self.launches(config, problem, tensors), strict=True):
+        tensors = self._with_workspace(config, problem, tensors)
+        for step in self.steps:
             constexprs = step.constants(config, problem)
+            launch = step.launch(constexprs, config, problem, tensors)
             names = (name for name in step.function.arg_names if name not in constexprs)
             arguments = dict(zip(names, launch.arguments, strict=True)) | constexprs
             step.function[launch.grid](**arguments, **step.options(config, problem))

@@ -44,7 +44,7 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 
 RESTRICTIONS = (
-    Restriction.of("heads of one group", "group % HEADS_PER_BLOCK == 0", "group = num_heads / num_kv_heads"),
+    Restriction.of("heads of one group", "num_heads // num_kv_heads % HEADS_PER_BLOCK == 0"),
     Restriction.of("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
     Restriction.of("whole vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
     Restriction.of("16-byte loads", "VEC_SIZE * itemsize <= 16"),

@@ -84,7 +84,7 @@ def num_partitions(config: Config, problem: Problem) -> int:
 
 PAGE_SIZE = Restriction.of("page size", "block_size in (None, BLOCK_SIZE)", "the page size of the cache")
 
-GROUP = Restriction.of("group", "group <= 16", "num_heads / num_kv_heads, the rows of a tile of queries")
+GROUP = Restriction.of("group", "num_heads / num_kv_heads <= 16", "the rows of a tile of queries")
 
 GRID = grid("num_seqs")
 
