@@ -67,12 +67,9 @@ def test_a_wrong_variant_is_shown_and_not_raised():
     """A rule that forgets the scale: same kernel, wrong argument."""
     right = OP.variant("cuda_thread_group")
 
-    def unscaled(config, problem, tensors):
-        launch = right.launcher(config, problem, tensors)
-        arguments = tuple(1.0 if argument is tensors.scale else argument for argument in launch.arguments)
-        return dataclasses.replace(launch, arguments=arguments)
-
-    wrong = dataclasses.replace(right, launcher=unscaled)
+    (step,) = right.steps
+    unscaled = dataclasses.replace(step, arguments={**step.arguments, "scale": lambda config, problem, tensors: 1.0})
+    wrong = dataclasses.replace(right, steps=(unscaled,))
     found = wb.compare("paged_attention", "small", [wrong], "sim")
     assert not found.all_correct
     assert found.trials[0].outcome == "wrong_result"

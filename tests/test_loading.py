@@ -10,8 +10,8 @@ import torch
 
 import workbench as wb
 from workbench.errors import ArgumentError, CompileError, DeviceUnavailableError, KernelFault, UnknownNameError
+from workbench.kernels import Trace
 from workbench.ptx import LaunchReport
-from workbench.traced import Trace
 
 SOURCE = """\
 #ifndef FACTOR

@@ -11,8 +11,8 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.kernels import Trace, lines_of
 from workbench.toolchain import compile_cuda
-from workbench.traced import Trace, lines_of
 
 SOURCE = """\
 __global__ void copy(float *out, const float *in) {

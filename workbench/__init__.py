@@ -18,10 +18,10 @@ _LAZY = {
     "compile": "workbench.ops",
     "compare": "workbench.comparison",
     "trace": "workbench.tracing",
-    "trace_kernel": "workbench.tracing",
+    "trace_kernel": "workbench.kernels",
     "tune": "workbench.tuning",
-    "load_cuda": "workbench.loading",
-    "check_kernel": "workbench.checking",
+    "load_cuda": "workbench.kernels",
+    "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
     "op": "workbench.ops.own",
@@ -35,12 +35,13 @@ _LAZY = {
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
 
 if TYPE_CHECKING:
-    from workbench.checking import check_kernel as check_kernel
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
     from workbench.judge import check as check
-    from workbench.loading import load_cuda as load_cuda
+    from workbench.kernels import check_kernel as check_kernel
+    from workbench.kernels import load_cuda as load_cuda
+    from workbench.kernels import trace_kernel as trace_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
     from workbench.ops.own import full as full
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from workbench.ops.own import randn as randn
     from workbench.ops.own import step as step
     from workbench.tracing import trace as trace
-    from workbench.tracing import trace_kernel as trace_kernel
     from workbench.tuning import tune as tune
 
 

@@ -1,20 +1,16 @@
-"""``trace`` and ``trace_kernel``: run once in the PTX machine and say what the kernel did."""
+"""``trace``: run one variant of an op once in the PTX machine and say what its kernels did."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from workbench import ops
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError
+from workbench.kernels.lines import lines_of
+from workbench.kernels.trace import Trace
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Variant
-from workbench.toolchain import CompiledKernel
-from workbench.traced import Trace, TracedLine, lines_of
-
-__all__ = ["Trace", "TracedLine", "lines_of", "trace", "trace_kernel", "trace_of"]
 
 
 def trace(
@@ -55,69 +51,3 @@ def trace(
     report = chosen.run(config, problem, inputs, device, statistics=True, record_block=record_block)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)
-
-
-def trace_kernel(
-    kernel: Any,
-    *,
-    grid: int | Sequence[int],
-    block: int | Sequence[int] | None = None,
-    args: Sequence[object],
-    shared_bytes: int = 0,
-    record_block: int | Sequence[int] | None = None,
-    seconds_limit: float | None = 60.0,
-    checks: bool = False,
-) -> Trace:
-    """Run ``kernel`` once in the PTX machine and attribute what it did to its source lines.
-
-    ``kernel`` is a kernel of ``load_cuda`` or of a ``%%cuda`` cell, or a CompiledKernel of ``compile_cuda`` or
-    ``compile_triton``; it runs on the CPU, whatever device it was loaded for, and writes to its arguments. ``grid``,
-    ``block``, ``args`` (CPU tensors, NumPy arrays, numbers) and ``shared_bytes`` (dynamic shared memory per block) are
-    a launch's; a kernel of Triton knows its own ``block``. ``record_block`` (x, y, z) keeps that block's requests and
-    waits one by one, in ``trace.recording``; ``checks`` looks for races and the like too, in ``trace.report.findings``.
-
-    Raises ArgumentError for anything else than a kernel and for arguments that it cannot take, KernelFault where it
-    makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
-    """
-    from workbench.loading import compiled_kernel
-
-    compiled, args = compiled_kernel(kernel, args)
-    if block is None:
-        block = compiled.threads_per_block
-        if block is None:
-            raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
-    report = Simulator(arch=compiled.arch).launch(
-        compiled,
-        grid,
-        block,
-        args,
-        shared_bytes=shared_bytes,
-        statistics=True,
-        checks=checks,
-        seconds_limit=seconds_limit,
-        record_block=record_block,
-    )
-    return trace_of(compiled, report, shared_bytes)
-
-
-def trace_of(compiled: CompiledKernel, report: Any, shared_bytes: int) -> Trace:
-    """The trace of a launch that has run with statistics."""
-    launched = replace(
-        compiled,
-        threads_per_block=report.block[0] * report.block[1] * report.block[2],
-        dynamic_shared_bytes=max(shared_bytes, compiled.dynamic_shared_bytes),
-    )
-    shape = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in _sizes(report))
-    return Trace(f"{compiled.label}, {shape}", lines_of(report), report, (launched,))
-
-
-def _sizes(report: Any) -> list[tuple[str, list[int]]]:
-    """Grid and block without the trailing ones."""
-
-    def short(size: Sequence[int]) -> list[int]:
-        kept = list(size)
-        while len(kept) > 1 and kept[-1] == 1:
-            kept.pop()
-        return kept
-
-    return [("grid", short(report.grid)), ("block", short(report.block))]

@@ -40,7 +40,9 @@ def with_text(variant, text, folder, name="none"):
     if hasattr(module, "VARIANT"):
         return module.VARIANT
     # A function that several variants launch.
-    return dataclasses.replace(variant, function=getattr(module, variant.function.__name__))
+    (step,) = variant.steps
+    step = dataclasses.replace(step, function=getattr(module, step.function.__name__))
+    return dataclasses.replace(variant, steps=(step,))
 
 
 def with_header(variant, mutant, folder):

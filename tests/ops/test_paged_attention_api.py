@@ -91,7 +91,7 @@ BAD = {
         lambda a: {"seq_lens": with_entry(a["seq_lens"], 2, a["block_tables"].shape[1] * 16 + 1)},
         "Widen",
     ),
-    "negative length": ("seq_lens[5]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 5, -3)}, "0 or more"),
+    "negative length": ("seq_lens[5]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 5, -3)}, "0 to"),
     "scale": ("scale", lambda a: {"scale": math.nan}, "finite"),
     "window": ("sliding_window", lambda a: {"sliding_window": 0}, "1 or more"),
     "cap": ("soft_cap", lambda a: {"soft_cap": -1.0}, "positive"),

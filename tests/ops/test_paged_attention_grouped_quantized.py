@@ -14,9 +14,10 @@ from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
 from workbench.devices.sim import Simulator
 from workbench.kvcache.layouts import to_paged
+from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops.paged_attention import VARIANTS, Case, case
 from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.ops.paged_attention.triton_tiles import FP8_SUPPORT
 from workbench.toolchain.sass_counts import alu_clocks, counts_by_ptx_line, loop_counts

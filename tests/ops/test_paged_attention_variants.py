@@ -121,7 +121,7 @@ class TestDeclarations:
         assert files >= {"cuda_partitioned.py", "workspace.py", "paged_attention_partitioned.cu", "partitions.cuh"}
         for op in ("copy_blocks", "swap_blocks"):
             files = {path.name for path in ops.variant(op, "cuda_vectors").files}
-            assert files >= {"vectors.py", "rules.py", "problem.py", "copy_blocks_vectors.cu", "copies.cuh"}
+            assert files >= {"cuda_vectors.py", "rules.py", "problem.py", "copy_blocks_vectors.cu", "copies.cuh"}
         assert {"torch_naive.py", "problem.py"} < {p.name for p in ops.variant("causal_attention", "torch_sdpa").files}
 
     def test_names(self):

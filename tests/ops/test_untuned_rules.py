@@ -68,12 +68,13 @@ def test_a_tensor_s_gpu_is_asked(monkeypatch):
 
 
 def test_the_op_asks_for_the_gpu_of_its_tensors(monkeypatch):
+    from workbench.ops import dispatch
     from workbench.ops.paged_attention import api
 
     seen = []
     monkeypatch.setattr(api, "multiprocessors_of", lambda tensor: 46)
-    choose = api.choose
-    monkeypatch.setattr(api, "choose", lambda op, problem, *rest, **more: seen.append(problem) or choose(
+    choose = dispatch.choose
+    monkeypatch.setattr(dispatch, "choose", lambda op, problem, *rest, **more: seen.append(problem) or choose(
         op, problem, *rest, **more))  # fmt: skip
     small = case("small")
     tensors = small.inputs(small.problem())

@@ -132,8 +132,7 @@ def doubled(x):
 
 SECOND_CELL = """
 import triton.language as tl
-from workbench.ops.values import Launch
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import TritonStep, TritonVariant
 
 @triton.jit
 def double(out, x, count, BLOCK: tl.constexpr):
@@ -149,10 +148,13 @@ VARIANT = TritonVariant(
     layouts=("flat",),
     dtypes=("float32",),
     defaults=lambda problem: {"BLOCK": 64, "num_warps": 1, "num_stages": 1},
-    function=double,
-    signature=lambda problem: {"out": "*fp32", "x": "*fp32", "count": "i32"},
-    constexprs=lambda config, problem: {"BLOCK": config["BLOCK"]},
-    launcher=lambda config, problem, t: Launch((problem.count // config["BLOCK"],), (32,), (t.out, t.x, problem.count)),
+    steps=(
+        TritonStep(
+            function=double,
+            grid=lambda config, problem: (problem.count // config["BLOCK"],),
+            types=lambda problem: {"out": "*fp32", "x": "*fp32", "count": "i32"},
+        ),
+    ),
 )
 """
 

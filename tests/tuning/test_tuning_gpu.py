@@ -10,7 +10,7 @@ import torch
 import workbench as wb
 from workbench import devices, ops
 from workbench.ops.paged_attention import case
-from workbench.ops.variant import CudaVariant, Launch
+from workbench.ops.variant import CudaStep, CudaVariant
 from workbench.tuning.gpu_state import gpu_lost
 from workbench.tuning.isolation import InProcess
 from workbench.tuning.measure import DeviceLostError
@@ -50,14 +50,11 @@ def wild(tmp_path):
     values |= {
         "name": "wild",
         "source": source,
-        "kernel": "paged_attention_wild",
+        "steps": (CudaStep(kernel="paged_attention_wild", grid=lambda *_: (1,), block=lambda *_: (1,)),),
         "space": {"STRAY": (0, 1)},
         "restrictions": (),
         "defaults": lambda problem: {"STRAY": 0},
         "macros": lambda config, problem: dict(config),
-        "resources": lambda config, problem: (1, 0),
-        "launcher": lambda config, problem, t: Launch(grid=(1,), block=(1,), arguments=(t.out,)),
-        "then": (),
         "workspace": None,
     }
     return CudaVariant(**values)

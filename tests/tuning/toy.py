@@ -20,7 +20,7 @@ import torch
 
 from workbench.errors import CompileError, KernelFault, KernelTimeout
 from workbench.ops.op import Op
-from workbench.ops.variant import Check, CudaVariant, Launch, Restriction, Variant
+from workbench.ops.variant import Check, CudaStep, CudaVariant, Restriction, Variant
 from workbench.toolchain.occupancy import occupancy
 
 
@@ -109,12 +109,7 @@ def scale_variant(
         dtypes=("float32",),
         source=Path(__file__).with_name("scale.cu"),
         defaults=lambda problem: {"VEC_SIZE": 1, "NUM_THREADS": 128, "STRIDED": strided[0], "MODE": modes[0]},
-        kernel="scale",
-        macros=lambda config, problem: dict(config),
-        resources=lambda config, problem: (config["NUM_THREADS"], 0),
-        launcher=lambda config, problem, t: Launch(
-            (blocks(config, problem),), (config["NUM_THREADS"],), (t.out, t.x, problem.count)
-        ),
+        steps=(CudaStep(kernel="scale", grid=lambda config, problem: (blocks(config, problem),)),),
     )
 
 

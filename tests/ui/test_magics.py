@@ -14,8 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
 from workbench.errors import CompileError
+from workbench.kernels import Trace
 from workbench.ptx import LaunchReport
-from workbench.traced import Trace
 
 KERNELS = """\
 extern "C" __global__ void scale(float *x, int n, float factor) {

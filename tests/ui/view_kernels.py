@@ -9,6 +9,7 @@ import numpy as np
 
 import workbench as wb
 from workbench import ptx
+from workbench.kernels import Trace
 from workbench.ptx.recording import Recording, WarpRequest
 
 TRANSPOSES = Path(__file__).parents[1] / "ptx" / "suite" / "transposes.cu"
@@ -16,7 +17,7 @@ SIZE = 64
 
 
 @cache
-def transpose(name: str) -> wb.tracing.Trace:
+def transpose(name: str) -> Trace:
     """One of the transposes of a 64 x 64 matrix, block (0, 0) recorded."""
     matrix = np.arange(SIZE * SIZE, dtype=np.float32)
     kernel = wb.load_cuda(TRANSPOSES, device="sim")[f"transpose_{name}"]
@@ -25,12 +26,12 @@ def transpose(name: str) -> wb.tracing.Trace:
 
 
 @cache
-def attention(variant: str) -> wb.tracing.Trace:
+def attention(variant: str) -> Trace:
     """A variant of paged attention on the quick case; block (0, 3) has a long sequence."""
     return wb.trace("paged_attention", variant=variant, record_block=(0, 3, 0))
 
 
-def line_of(trace: wb.tracing.Trace, text: str) -> int:
+def line_of(trace: Trace, text: str) -> int:
     """The number of the first line with facts that contains the text."""
     return next(line.line for line in trace.lines if text in line.text)
 

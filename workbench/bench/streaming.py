@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, WrongResultError
 from workbench.home import cuda_sources
-from workbench.loading import load_cuda
+from workbench.kernels import load_cuda
 from workbench.tuning.gpu_timing import Clock, interleave
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import types
@@ -16,6 +15,7 @@ import torch
 from workbench.errors import CompileError, ConfigurationError, WorkbenchError
 from workbench.judge.description import argument_record
 from workbench.ops.own.cuda import OwnCuda
+from workbench.ops.own.files import run_file
 from workbench.ops.own.op import OwnOp
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -76,11 +76,7 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
     op = OwnOp(contract, None)
     op.cases = dict(cases)
     path = Path(request["candidate"])
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    declare = getattr(module, DECLARE, None)
+    declare = getattr(run_file(path), DECLARE, None)
     if not callable(declare):
         raise NotLoaded(f"{path.name} has no function {DECLARE}(op), which declares its variants with op.cuda(...)")
     declare(op)
@@ -140,7 +136,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
             "arguments": [argument_record(one, name_of) for one in launch.arguments]
             + [["null", None]] * kernel.scratch_parameters,
         }
-        for kernel, launch in zip(kernels, held.launches(config, problem, tensors), strict=True)
+        for kernel, launch in zip(kernels, held.launches(config, problem, tensors, kernels), strict=True)
     ]
     constants = variant.constant_values(config, problem, tensors) if isinstance(variant, OwnCuda) else {}
     return {

@@ -21,7 +21,7 @@ from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionE
 from workbench.judge.buffers import Buffers
 from workbench.judge.description import Argument, Description, InvalidDescription, KernelLaunch
 from workbench.judge.outcomes import OK, of_finding
-from workbench.module_variables import Variables
+from workbench.kernels.variables import Variables
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ptx import Program
 from workbench.ptx.parse import PtxSyntaxError

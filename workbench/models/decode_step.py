@@ -21,9 +21,10 @@ from workbench.kvcache.layouts import to_paged
 from workbench.models.caches import PagedCache, make_cache
 from workbench.models.generation import advance, check_prompt
 from workbench.models.gpt import GPT
+from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import check_sequences
 from workbench.ops.paged_attention.cases import Case
-from workbench.ops.paged_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
 

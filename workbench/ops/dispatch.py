@@ -60,6 +60,13 @@ def choose(
     return chosen, dict(config)
 
 
+def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None, size: int) -> None:
+    """Choose as `choose` does and run where ``like`` is; ``size`` 0 is nothing to do. ``config`` is a `config_text`."""
+    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
+    if size:
+        chosen.run(chosen_config, problem, tensors, device_of(chosen, like))
+
+
 def device_of(variant: Variant, tensor: torch.Tensor) -> Device | None:
     """Where a variant runs on this tensor: its GPU, or the simulator for host memory; None for a torch variant."""
     if variant.language == "torch":

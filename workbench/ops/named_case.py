@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 
@@ -16,10 +16,25 @@ from workbench.ops.values import Check
 class NamedCase:
     """A case all of whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
 
+    _lengths: ClassVar[str] = ""
+    """The field with the lengths of sequences, if there is one."""
+
     def override(self, **changes) -> Self:
-        """The case with fields changed; ArgumentError for a name that is no field."""
-        self._check_names(changes)
+        """The case with fields changed; of cases with lengths also ``context``, tokens of the longest sequence, and
+        ``num_seqs``. ArgumentError for a name that is no field."""
+        if not self._lengths:
+            self._check_names(changes)
+            return replace(self, **changes)
+        self._check_names(changes, "context", "num_seqs")
+        context, num_seqs = changes.pop("context", None), changes.pop("num_seqs", None)
+        if context is not None or num_seqs is not None:
+            lengths, seed = getattr(self, self._lengths), changes.get("seed", self.seed)
+            changes[self._lengths] = self._resized(num_seqs or len(lengths), context or max(lengths), seed)
         return replace(self, **changes)
+
+    def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
+        """Lengths for another number of sequences, or of tokens."""
+        return (context,) * num_seqs
 
     def _check_names(self, changes: Mapping[str, Any], *more: str) -> None:
         """Refuse names that are neither fields nor among ``more``, which stand for changes of several fields."""
@@ -42,6 +57,14 @@ class NamedCase:
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """The case of a record made by `to_dict`."""
         return cls(**record)
+
+
+_Case = TypeVar("_Case")
+
+
+def by_name(*cases: _Case) -> dict[str, _Case]:
+    """The cases of an op under their names, the quick one first."""
+    return {case.name: case for case in cases}
 
 
 def check_sequences(out: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) -> Check:

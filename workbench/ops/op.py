@@ -39,7 +39,7 @@ class Op:
         return next(iter(self.cases.values()))
 
     def case(self, name: str | Case | None, **overrides) -> Case:
-        """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``).
+        """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``, as its `override`).
 
         None stands for the quick one; a case itself, which need not be one of the op's, is taken as it is.
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
-def padded(size: int) -> int:
-    """The next power of two."""
-    return 1 << (size - 1).bit_length()
+from workbench.ops.values import padded
 
 
 def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:

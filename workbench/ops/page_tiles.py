@@ -9,48 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.ops.page_strides import head_and_strides, head_and_token_stride, padded
-from workbench.ops.paged_attention.cuda_types import CPP_NAMES
-from workbench.ops.paged_attention.problem import DTYPES
-from workbench.ops.scales import no_scales
-from workbench.ops.variant import Config, Restriction
+from workbench.ops.arguments import dtype_name
+from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
+from workbench.ops.page_strides import head_and_strides, head_and_token_stride
+from workbench.ops.rules import THREADS, TILE_TOKENS, tile_in_registers
+from workbench.ops.scales import SCALE_TYPES, no_scales
+from workbench.ops.values import Config, Restriction, padded
 
-STATIC_SHARED = 48 * 1024
-"""Bytes of shared memory that a block may declare."""
-
-WHOLE_X_GROUPS = Restriction(
-    "whole x groups",
-    "layout 'x' only: head_size % x == 0 with x = 16 / sizeof(cache element)",
-    lambda config, problem: problem.layout != "x" or problem.head_size % problem.x == 0,
+WHOLE_X_GROUPS = Restriction.of(
+    "whole x groups", "layout != 'x' or head_size % x == 0", "x = 16 / sizeof(cache element)"
 )
 
 CUDA_RESTRICTIONS = (
-    Restriction(
-        "whole vectors",
-        "head_size % VEC_SIZE == 0",
-        lambda c, p: p.head_size % c["VEC_SIZE"] == 0,
+    Restriction.of("whole vectors", "head_size % VEC_SIZE == 0"),
+    Restriction.of("16-byte values", "V_VEC_SIZE * cache_itemsize <= 16"),
+    Restriction.of(
+        "a run of tokens stays in its page", "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0"
     ),
-    Restriction(
-        "16-byte values",
-        "V_VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["V_VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
-    ),
-    Restriction(
-        "a run of tokens stays in its page",
-        "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0",
-        lambda c, p: c["TILE_TOKENS"] % c["V_VEC_SIZE"] == 0 and p.block_size % c["V_VEC_SIZE"] == 0,
-    ),
-    Restriction(
-        "value rows are those of layout x",
-        "V_VEC_SIZE == 1 unless layout is 'x'",
-        lambda c, p: p.layout == "x" or c["V_VEC_SIZE"] == 1,
-    ),
+    Restriction.of("value rows are those of layout x", "layout == 'x' or V_VEC_SIZE == 1"),
     WHOLE_X_GROUPS,
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
+    THREADS,
 )
 
 CUDA_SPACE = {
@@ -65,7 +43,7 @@ def macros(config: Config, problem: Any) -> Mapping[str, Any]:
     """The macros of a CUDA kernel: elements, and where they lie in a page."""
     head, token = head_and_token_stride(problem, problem.block_size)
     if problem.quantized:
-        scalar, cache = CPP_NAMES[DTYPES[problem.dtype]], CPP_NAMES[problem.cache_dtype]
+        scalar, cache = CPP_NAMES[problem.dtype], CPP_NAMES[dtype_name(problem.cache_dtype)]
     else:  # words of that size: the same code for float16 and bfloat16
         scalar = cache = {2: "unsigned short", 4: "unsigned int"}[problem.itemsize]
     return {
@@ -82,21 +60,9 @@ def macros(config: Config, problem: Any) -> Mapping[str, Any]:
 
 
 TRITON_RESTRICTIONS = (
-    Restriction(
-        "powers of two",
-        "TILE_TOKENS is a power of two",
-        lambda c, p: c["TILE_TOKENS"] > 0 and c["TILE_TOKENS"] & (c["TILE_TOKENS"] - 1) == 0,
-    ),
-    Restriction(
-        "only layout x turns values",
-        "TURN_VALUES == 0 unless layout is 'x'",
-        lambda c, p: p.layout == "x" or not c["TURN_VALUES"],
-    ),
-    Restriction(
-        "a tile fits in registers",
-        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 64 elements per thread",
-        lambda c, p: c["TILE_TOKENS"] * padded(p.head_size) <= 64 * 32 * c["num_warps"],
-    ),
+    TILE_TOKENS,
+    Restriction.of("only layout x turns values", "layout == 'x' or not TURN_VALUES"),
+    tile_in_registers(64),
     WHOLE_X_GROUPS,
 )
 
@@ -109,14 +75,26 @@ TRITON_SPACE = {
 
 
 def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
-    """The constexprs of a Triton function: a head, where its elements lie in a page, the tile."""
+    """The constexprs of a Triton function: a head, and where its elements lie in a page."""
     return {
+        "NUM_KV_HEADS": problem.num_kv_heads,
         **head_and_strides(problem, problem.block_size),
         "BLOCK_SIZE": problem.block_size,
-        "TILE_TOKENS": config["TILE_TOKENS"],
-        "TURN_VALUES": config["TURN_VALUES"],
         "KIND": problem.kv_cache_dtype,
         **no_scales(problem),
+    }
+
+
+def triton_types(problem: Any) -> Mapping[str, str]:
+    """Triton's types of what both functions take."""
+    cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
+    return {
+        "key_cache": cache,
+        "value_cache": cache,
+        "num_tokens": "i32",
+        "key_page_stride": page,
+        "value_page_stride": page,
+        **SCALE_TYPES,
     }
 
 

@@ -59,7 +59,7 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
 
 
-_TYPES = {
+SCALE_TYPES = {
     "k_scale": "*fp32:1",
     "v_scale": "*fp32:1",
     "k_slot_stride": "i32",
@@ -67,27 +67,9 @@ _TYPES = {
     "v_slot_stride": "i32",
     "v_head_stride": "i32",
 }
-
-
-def scale_types(problem: Any) -> Mapping[str, str]:
-    """Triton's types of `scale_arguments`."""
-    return _TYPES if problem.quantized else {}
+"""Triton's types of what kernels take of the scales of a quantized cache."""
 
 
 def no_scales(problem: Any) -> Mapping[str, None]:
-    """The constexprs that stand for `scale_arguments` where there are none: of them nothing is compiled."""
-    return {} if problem.quantized else dict.fromkeys(_TYPES)
-
-
-def scale_arguments(problem: Any, tensors: Any) -> tuple:
-    """What a kernel takes of the scales of a quantized cache: ``k_scale``, ``v_scale``, each 1 if it is None, and their
-    `scale_strides`. Nothing for any other cache."""
-    if not problem.quantized:
-        return ()
-    k_scale, v_scale = (scale_or_one(scale, tensors.key_cache) for scale in (tensors.k_scale, tensors.v_scale))
-    return k_scale, v_scale, *scale_strides(k_scale), *scale_strides(v_scale)
-
-
-def scale_or_one(scale: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """The scale, or 1 for a quantized cache that came without."""
-    return torch.ones(1, dtype=torch.float32, device=like.device) if scale is None else scale
+    """The constexprs that stand for `SCALE_TYPES` where there are no scales: of them nothing is compiled."""
+    return {} if problem.quantized else dict.fromkeys(SCALE_TYPES)

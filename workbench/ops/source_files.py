@@ -12,6 +12,20 @@ from pathlib import Path
 
 from workbench.home import cuda_sources
 
+_MECHANISM = (
+    "arguments",
+    "constants",
+    "dispatch",
+    "kept_zeros",
+    "named_case",
+    "op",
+    "steps",
+    "tuned",
+    "values",
+    "variant",
+)
+"""Modules of this package that decide neither what a kernel is compiled with nor what it is given."""
+
 
 def read(path: Path) -> str:
     """The text of a file; of a cell, which has a name like a file's and is none, what was run.
@@ -40,7 +54,8 @@ def digest(files: Iterable[Path], stated: str = "") -> str:
 
 
 def with_headers(source: Path) -> set[Path]:
-    """A source file and every file of ours that it includes, directly or not; of Python the modules of its op."""
+    """A source file and every file of ours that it includes, directly or not; of Python what ops declare and
+    share, but not the mechanism."""
     found, waiting = set(), [Path(source)]
     while waiting:
         path = waiting.pop()
@@ -52,8 +67,9 @@ def with_headers(source: Path) -> set[Path]:
                 here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
                 waiting += here[:1]
         elif path.suffix == ".py":
-            modules = re.findall(r"^from workbench\.ops\.(\w+)\.(\w+) import", read(path), re.MULTILINE)
-            waiting += [Path(__file__).parent / op / f"{module}.py" for op, module in modules]
+            names = re.findall(r"^from workbench\.ops\.([\w.]+) import", read(path), re.MULTILINE)
+            files = (Path(__file__).parent / f"{name.replace('.', '/')}.py" for name in names if name not in _MECHANISM)
+            waiting += [file for file in files if file.is_file()]
     return found
 
 

@@ -1,52 +1,140 @@
-"""Kernels that run after a variant's first one: a reduction of partial results, for instance.
+"""The kernels of a variant, in the order in which they run: what each is compiled with, and how it is launched.
 
-A variant is one idea, but not always one kernel. Those that follow the first are declared in the variant's ``then``,
-take the same configuration and problem, and find what the first one left in ``tensors.workspace``.
+An argument of a launch is declared once. Names and order are those of the kernel's own parameters, in the CUDA C++
+source or in the Triton function, and what a parameter gets is found by its name: among the ``arguments`` of the step,
+else as an attribute of the tensors, of their workspace or of the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.errors import ArgumentError
 from workbench.ops.values import Config, Launch
+
+Size = Callable[[Config, Any], tuple[int, ...]]
+"""(config, problem) -> blocks of a grid, or threads of a block, in up to three dimensions."""
+Arguments = Mapping[str, Callable[[Config, Any, Any], Any]]
+"""Parameter -> (config, problem, tensors) -> what is passed."""
+
+_NOTHING = object()
+
+
+def passed(
+    kernel: str, parameters: Iterable[str], given: Arguments, config: Config, problem: Any, tensors: Any
+) -> tuple:
+    """What a launch passes for each parameter. Raises ArgumentError naming the one that nothing is declared for."""
+    values, own = [], vars(tensors)  # in a loop that every launch waits for
+    for name in parameters:
+        if name in given:
+            values.append(given[name](config, problem, tensors))
+        elif name in own:
+            values.append(own[name])
+        else:
+            value = getattr(own.get("workspace"), name, _NOTHING)
+            value = getattr(problem, name, _NOTHING) if value is _NOTHING else value
+            if value is _NOTHING:
+                known = ", ".join((*given, *own))
+                remedy = "Name a tensor, a size of the problem, or one of arguments= so."
+                raise ArgumentError(f"{kernel}()", f"a parameter {name!r}", f"one that is declared, as {known}", remedy)
+            values.append(value)
+    return tuple(values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CudaStep:
-    """One more kernel of a variant's .cu file, compiled with the variant's macros."""
+    """A kernel of a variant's .cu file, compiled with the variant's macros."""
 
     kernel: str | Callable[[Config, Any], str]
     """The name of the ``extern "C"`` kernel, or a C++ name expression, which may depend on (config, problem)."""
-    resources: Callable[[Config, Any], tuple[int, int]]
-    """(config, problem) -> (threads per block, dynamic shared memory in bytes)."""
-    launcher: Callable[[Config, Any, Any], Launch]
-    """(config, problem, tensors) -> Launch."""
+    grid: Size
+    block: Size = lambda config, problem: (config["NUM_THREADS"],)
+    shared_bytes: Callable[[Config, Any], int] = lambda config, problem: 0
+    """(config, problem) -> dynamic shared memory."""
+    arguments: Arguments = field(default_factory=dict)
+
+    def name(self, config: Config, problem: Any) -> str:
+        """The kernel's name, or name expression, of a configuration."""
+        return self.kernel(config, problem) if callable(self.kernel) else self.kernel
+
+    def threads(self, config: Config, problem: Any) -> int:
+        """Of a block."""
+        return math.prod(self.block(config, problem))
+
+    def launch(self, parameters: Iterable[str], config: Config, problem: Any, tensors: Any) -> Launch:
+        """The launch of a kernel that has these parameters."""
+        return Launch(
+            grid=self.grid(config, problem),
+            block=self.block(config, problem),
+            arguments=passed(self.name(config, problem), parameters, self.arguments, config, problem, tensors),
+            shared_bytes=self.shared_bytes(config, problem),
+        )
+
+
+TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
+"""What Triton compiles with where a configuration does not say."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TritonStep:
-    """A ``@triton.jit`` function with what it takes; the fields are those of `TritonVariant`."""
+    """A ``@triton.jit`` function with what it takes."""
 
     function: Any
-    signature: Callable[[Any], Mapping[str, str]]
-    constexprs: Callable[[Config, Any], Mapping[str, Any]]
-    launcher: Callable[[Config, Any, Any], Launch]
-    options: Callable[[Config, Any], Mapping[str, int]] = lambda config, problem: {"num_warps": 4, "num_stages": 1}
+    grid: Size
+    types: Callable[[Any], Mapping[str, str]]
+    """problem -> Triton types by parameter, e.g. ``{"out": "*fp16", "scale": "fp32"}``, of others too. ``"i64:16"``
+    promises that the value is a multiple of 16; a pointer is one of 16 bytes unless ``"*i32:1"``."""
+    constexprs: Callable[[Config, Any], Mapping[str, Any]] = lambda config, problem: {}
+    """(config, problem) -> what is known when it is compiled, by parameter, of others too; beside it the tunables."""
+    arguments: Arguments = field(default_factory=dict)
+    options: Callable[[Config, Any], Mapping[str, int]] = lambda config, problem: {
+        name: config.get(name, usual) for name, usual in TRITON_OPTIONS.items()
+    }
     """(config, problem) -> num_warps and num_stages."""
+
+    def constants(self, config: Config, problem: Any) -> dict[str, Any]:
+        """The constexpr parameters of the function."""
+        known = self.constexprs(config, problem)
+        tunables = config.keys() - self.arguments.keys()
+        return {
+            name: known[name] if name in known else config[name]
+            for name in self.function.arg_names
+            if name in known or name in tunables
+        }
+
+    def signature(self, config: Config, problem: Any) -> dict[str, str]:
+        """The types of the parameters that a launch passes. Raises ArgumentError naming one that has none."""
+        constants, types = self.constants(config, problem), self.types(problem)
+        found = {name: types.get(name) for name in self.function.arg_names if name not in constants}
+        for name, kind in found.items():
+            if kind is None:
+                remedy = "Declare its type, or its value as a constexpr."
+                raise ArgumentError(f"{self.function.__name__}()", f"a parameter {name!r}", ", ".join(types), remedy)
+        return found
 
     def compile(self, config: Config, problem: Any, arch: str, *, machine_code: bool):
         """Compile ahead of time, without a GPU."""
         from workbench.toolchain import compile_triton
 
-        types = {name: kind.partition(":") for name, kind in self.signature(problem).items()}
+        types = {name: kind.partition(":") for name, kind in self.signature(config, problem).items()}
         return compile_triton(
             self.function,
             {name: kind for name, (kind, _, _) in types.items()},
-            dict(self.constexprs(config, problem)),
+            self.constants(config, problem),
             arch=arch,
             attributes={name: int(multiple) for name, (_, _, multiple) in types.items() if multiple},
             machine_code=machine_code,
             **self.options(config, problem),
+        )
+
+    def launch(self, constants: Mapping[str, Any], config: Config, problem: Any, tensors: Any) -> Launch:
+        """The launch, with the arguments that are not among the constexpr parameters."""
+        parameters = [name for name in self.function.arg_names if name not in constants]
+        return Launch(
+            grid=self.grid(config, problem),
+            block=(32 * self.options(config, problem)["num_warps"],),
+            arguments=passed(self.function.__name__, parameters, self.arguments, config, problem, tensors),
         )

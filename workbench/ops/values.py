@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 Config = Mapping[str, Any]
 """A configuration: one value per tunable."""
+
+
+def cdiv(number: int, divisor: int) -> int:
+    """The quotient, rounded up."""
+    return -(-number // divisor)
+
+
+def padded(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+RULE_FUNCTIONS: Mapping[str, Callable] = {
+    "cdiv": cdiv,
+    "is_power_of_two": lambda number: number > 0 and number & (number - 1) == 0,
+    "max": max,
+    "min": min,
+    "next_power_of_2": padded,
+}
+"""What the formula of a rule may call."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +39,23 @@ class Restriction:
     rule: str
     """The rule as a formula, e.g. ``32 % THREAD_GROUP_SIZE == 0``."""
     holds: Callable[[Config, Any], bool] = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, rule: str, meaning: str = "") -> Self:
+        """A rule whose formula is Python: over tunables, fields of the problem (``head_size``) and `RULE_FUNCTIONS`.
+
+        Tunables are in capitals, or num_warps and num_stages. ``meaning`` is for whoever reads the rule.
+        """
+        read = {node.id for node in ast.walk(ast.parse(rule, mode="eval")) if isinstance(node, ast.Name)}
+        names = sorted(read - RULE_FUNCTIONS.keys())
+        formula = eval(f"lambda {', '.join(names)}: {rule}", dict(RULE_FUNCTIONS))
+        tunable = [name.isupper() or name in ("num_warps", "num_stages") for name in names]
+
+        def holds(config: Config, problem: Any) -> bool:
+            given = zip(names, tunable, strict=True)
+            return bool(formula(*(config[name] if own else getattr(problem, name) for name, own in given)))
+
+        return cls(name, f"{rule}{meaning and ': '}{meaning}", holds)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.rule}"

@@ -14,6 +14,7 @@ Two plain things travel beside a variant:
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,10 @@ from typing import Any
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
 from workbench.ops.compiled_code import CompiledCode
-from workbench.ops.source_files import called_files, digest, with_headers, written_in
+from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
-from workbench.toolchain.source import Source
+from workbench.toolchain.source import Declaration, Source, declared_kernels
 
 __all__ = [
     "Case",
@@ -58,26 +59,28 @@ class Variant:
     Attributes:
         op, name: the op's name and the variant's (its file's) name.
         idea: one line on what distinguishes it.
+        steps: its kernels in the order in which they run, the first with the main work; of plain torch none.
         space: the tunables with their candidate values, in teaching order.
         restrictions: what a configuration must keep; `broken` adds the support for layout, dtype and features.
         layouts, dtypes, features: what it reads, in order of preference; features are names such as ``"alibi"``.
-        source: the file that holds the kernel.
+        source: the file that holds the kernel; of Triton and torch where the function is written, unless given.
         defaults: the untuned rule, problem -> configuration.
-        workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; the launchers
-            find it in ``tensors.workspace``.
+        workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; launches find it
+            in ``tensors.workspace``.
         footprint: (config, problem) -> what a block takes and waits for, of a variant that mostly reads memory.
     """
 
     op: str
     name: str
     idea: str
-    space: Mapping[str, tuple]
-    restrictions: tuple[Restriction, ...]
+    steps: tuple = ()
+    space: Mapping[str, tuple] = field(default_factory=dict)
+    restrictions: tuple[Restriction, ...] = ()
     layouts: tuple[str, ...]
     dtypes: tuple[str, ...]
     features: tuple[str, ...] = ()
-    source: Path
-    defaults: Callable[[Any], dict]
+    source: Path | None = None
+    defaults: Callable[[Any], dict] = lambda problem: {}
     workspace: Callable[[Config, Any, Any], Any] | None = None
     footprint: Callable[[Config, Any], Footprint] | None = None
     _code: CompiledCode = field(default_factory=CompiledCode, init=False, repr=False)
@@ -86,6 +89,8 @@ class Variant:
 
     def __post_init__(self):
         object.__setattr__(self, "space", MappingProxyType(dict(self.space)))
+        if self.source is None:
+            object.__setattr__(self, "source", _file_of(self._function))
 
     def __str__(self) -> str:
         return f"{self.op}/{self.name}"
@@ -173,18 +178,23 @@ class Variant:
         """
         raise NotImplementedError
 
-    def launches(self, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
-        """Grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`."""
-        if self.workspace is not None:
-            tensors = replace(tensors, workspace=self.workspace(config, problem, tensors))
-        return tuple(launcher(config, problem, tensors) for launcher in self._launchers)
+    def launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None = None) -> tuple[Launch, ...]:
+        """Grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`.
+
+        Of ``kernels``, where they are compiled already, the parameters need not be looked up in the source.
+        """
+        return self._launches(config, problem, self._with_workspace(config, problem, tensors), kernels)
 
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
         """The launch of the first kernel."""
         return self.launches(config, problem, tensors)[0]
 
-    @property
-    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
+    def _with_workspace(self, config: Config, problem: Any, tensors: Any) -> Any:
+        if self.workspace is None:
+            return tensors
+        return replace(tensors, workspace=self.workspace(config, problem, tensors))
+
+    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
         raise NotImplementedError
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
@@ -204,7 +214,7 @@ class Variant:
                     shared_bytes=launch.shared_bytes,
                     **launch_options,
                 )
-                for kernel, launch in zip(kernels, self.launches(config, problem, tensors), strict=True)
+                for kernel, launch in zip(kernels, self.launches(config, problem, tensors, kernels), strict=True)
             ]
         if len(reports) == 1 or reports[0] is None:
             return reports[0]
@@ -223,15 +233,16 @@ class Variant:
 
     @property
     def declaration(self) -> Path:
-        """The Python file that declares this variant: the one in which its first launch is written."""
-        return Path(inspect.getsourcefile(self._launchers[0]))
+        """The Python file that declares this variant: the one in which its first grid is written."""
+        return _file_of(self.steps[0].grid)
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file that the variant is made of: declaration, kernel source, headers, what they share, and the files
         and cells of somebody's own functions that it holds."""
-        parts = (self, *self.restrictions, *getattr(self, "then", ()))
-        functions = (value for part in parts for value in vars(part).values())
+        parts = (self, *self.restrictions, *self.steps)
+        functions = [value for part in parts for value in vars(part).values()]
+        functions += [value for step in self.steps for value in step.arguments.values()]
         return tuple(sorted(with_headers(self.declaration) | with_headers(self.source) | written_in(functions)))
 
     @property
@@ -252,7 +263,11 @@ class TorchVariant(Variant):
     @property
     def declaration(self) -> Path:
         """The Python file that declares this variant: the one in which ``compute`` is written."""
-        return Path(inspect.getsourcefile(self.compute))
+        return _file_of(self.compute)
+
+    @property
+    def _function(self) -> Callable:
+        return self.compute
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Refused: torch variants have no kernel of ours."""
@@ -268,18 +283,10 @@ class TorchVariant(Variant):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CudaVariant(Variant):
-    """A kernel in a .cu file; a configuration reaches it as macros named as in the search space."""
+    """Kernels in a .cu file; a configuration reaches it as macros named as in the search space."""
 
-    kernel: str | Callable[[Config, Any], str]
-    """The name of the ``extern "C"`` kernel, or a C++ name expression, which may depend on (config, problem)."""
-    macros: Callable[[Config, Any], Mapping[str, str | int | float]]
+    macros: Callable[[Config, Any], Mapping[str, str | int | float]] = lambda config, problem: dict(config)
     """(config, problem) -> preprocessor macros."""
-    resources: Callable[[Config, Any], tuple[int, int]]
-    """(config, problem) -> (threads per block, dynamic shared memory in bytes)."""
-    launcher: Callable[[Config, Any, Any], Launch]
-    """(config, problem, tensors) -> Launch."""
-    then: tuple[CudaStep, ...] = ()
-    """Kernels of the same file that run after it."""
     text: Source | None = None
     """The source, where ``source`` is no file of its own: a string, or a cell of a notebook."""
     options: Sequence[str] = ()
@@ -294,8 +301,7 @@ class CudaVariant(Variant):
         from workbench.toolchain import compile_cuda_module
 
         self.check(config, problem)
-        steps = (self, *self.then)
-        names = [step.kernel(config, problem) if callable(step.kernel) else step.kernel for step in steps]
+        names = [step.name(config, problem) for step in self.steps]
         module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
             self.text or self.source,
             kernels=names,
@@ -306,91 +312,80 @@ class CudaVariant(Variant):
             machine_code=machine_code,
         )
         compiled = []
-        for step, name in zip(steps, names, strict=True):
-            block, shared_bytes = step.resources(config, problem)
-            launch = module.for_launch(threads_per_block=block, dynamic_shared_bytes=shared_bytes)
-            compiled.append(launch[name])
+        for step, name in zip(self.steps, names, strict=True):
+            block, shared_bytes = step.threads(config, problem), step.shared_bytes(config, problem)
+            compiled.append(module.for_launch(threads_per_block=block, dynamic_shared_bytes=shared_bytes)[name])
         return tuple(compiled)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """The macros, the names of templates and the block sizes."""
-        steps = (self, *self.then)
-        names = (step.kernel(config, problem) for step in steps if callable(step.kernel))
-        blocks = (step.resources(config, problem)[0] for step in steps)
+        names = (step.name(config, problem) for step in self.steps)
+        blocks = (step.threads(config, problem) for step in self.steps)
         return (*sorted(self.macros(config, problem).items()), *names, *blocks)
 
-    @property
-    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
-        return (self.launcher, *(step.launcher for step in self.then))
+    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
+        if kernels is None:
+            declared = _declared(self.text or self.source, stamp(self.source), tuple(self.macros(config, problem)))
+            bases = (step.name(config, problem).split("<")[0].split("::")[-1].strip() for step in self.steps)
+            parameters = [declared[base].parameters for base in bases]
+        else:
+            parameters = [kernel.parameter_names for kernel in kernels]
+        return tuple(
+            step.launch(names, config, problem, tensors) for step, names in zip(self.steps, parameters, strict=True)
+        )
 
 
-TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
-"""What Triton compiles with where a configuration does not say."""
+@functools.lru_cache(maxsize=256)
+def _declared(source: Path | Source, stamp: int, macros: tuple[str, ...]) -> Mapping[str, Declaration]:
+    """The kernels of a source as it was at ``stamp``, with their parameters."""
+    return declared_kernels(source.text if isinstance(source, Source) else read(source), macros)
+
+
+def _file_of(function: Any) -> Path:
+    """Where a function, of Triton's too, is written: a file, or a cell of a notebook."""
+    while not inspect.isfunction(function):
+        function = function.fn
+    return Path(inspect.getsourcefile(function))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TritonVariant(Variant):
-    """A ``@triton.jit`` function; a configuration reaches it as constexprs, num_warps and num_stages.
+    """``@triton.jit`` functions; a configuration reaches it as constexprs, num_warps and num_stages.
 
     Compiled ahead of time for the simulator, by Triton's own JIT on a GPU and under ``TRITON_INTERPRET=1``.
     """
 
-    function: Any
-    """The ``@triton.jit`` function; its parameters are first those of ``signature``, then the constexprs."""
-    signature: Callable[[Any], Mapping[str, str]]
-    """problem -> Triton types of the arguments of a launch in order, e.g. ``{"out": "*fp16", "scale": "fp32"}``.
-    ``"i64:16"`` promises that the value is a multiple of 16; a pointer is one of 16 bytes unless ``"*i32:1"``."""
-    constexprs: Callable[[Config, Any], Mapping[str, Any]]
-    """(config, problem) -> the constexpr parameters."""
-    launcher: Callable[[Config, Any, Any], Launch]
-    then: tuple[TritonStep, ...] = ()
-    """Functions that run after it."""
-    source: Path | None = None
-    """Unless given, where ``function`` is written: a file, or a cell of a notebook."""
-
     language = "triton"
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.source is None:
-            function = self.function
-            while not inspect.isfunction(function):
-                function = function.fn
-            object.__setattr__(self, "source", Path(inspect.getsourcefile(function)))
+    @property
+    def _function(self) -> Any:
+        return self.steps[0].function
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Also those of the functions that its functions call."""
-        called = {path for step in self._steps for path in called_files(step.function)}
+        called = {path for step in self.steps for path in called_files(step.function)}
         return tuple(sorted({*super().files, *called}))
-
-    @property
-    def _steps(self) -> tuple[TritonStep, ...]:
-        first = TritonStep(
-            function=self.function,
-            signature=self.signature,
-            constexprs=self.constexprs,
-            launcher=self.launcher,
-            options=lambda config, problem: {name: config.get(name, usual) for name, usual in TRITON_OPTIONS.items()},
-        )
-        return (first, *self.then)
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
         """Compile ahead of time, without a GPU."""
         self.check(config, problem)
-        return tuple(step.compile(config, problem, arch, machine_code=machine_code) for step in self._steps)
+        return tuple(step.compile(config, problem, arch, machine_code=machine_code) for step in self.steps)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """Of each function the argument types, the constexprs, and how many warps and stages."""
         return tuple(
             tuple(part.items())
-            for step in self._steps
-            for part in (step.signature(problem), step.constexprs(config, problem), step.options(config, problem))
+            for step in self.steps
+            for part in (
+                step.signature(config, problem),
+                step.constants(config, problem),
+                step.options(config, problem),
+            )
         )
 
-    @property
-    def _launchers(self) -> tuple[Callable[[Config, Any, Any], Launch], ...]:
-        return tuple(step.launcher for step in self._steps)
+    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
+        return tuple(step.launch(step.constants(config, problem), config, problem, tensors) for step in self.steps)
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
@@ -402,8 +397,10 @@ class TritonVariant(Variant):
     def jit(self, config: Config, problem: Any, tensors: Any) -> None:
         """Run through Triton's own launcher: the JIT on a GPU, or the interpreter under ``TRITON_INTERPRET=1``."""
         self.check(config, problem)
-        for step, launch in zip(self._steps, self.launches(config, problem, tensors), strict=True):
-            constexprs = dict(step.constexprs(config, problem))
+        tensors = self._with_workspace(config, problem, tensors)
+        for step in self.steps:
+            constexprs = step.constants(config, problem)
+            launch = step.launch(constexprs, config, problem, tensors)
             names = (name for name in step.function.arg_names if name not in constexprs)
             arguments = dict(zip(names, launch.arguments, strict=True)) | constexprs
             step.function[launch.grid](**arguments, **step.options(config, problem))

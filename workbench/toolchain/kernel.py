@@ -104,6 +104,11 @@ class CompiledKernel:
         return (math.prod(int(number) for number in found[2].split(",")), found[1] == "reqntid") if found else None
 
     @cached_property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Of the parameters that a launch passes, as the source names them."""
+        return tuple(parameter.name for parameter in self.parameters if not parameter.scratch)
+
+    @cached_property
     def scratch_parameters(self) -> int:
         """How many parameters at the end a launch fills by itself."""
         return sum(parameter.scratch for parameter in self.parameters)

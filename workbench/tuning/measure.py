@@ -136,13 +136,12 @@ def renew(tensors) -> None:
 
     Tensors that know more, such as what a run writes in place, do it themselves.
     """
-    import torch
+    from workbench.ops.element_types import poison
 
     if hasattr(tensors, "renew"):
         tensors.renew()
     else:
-        out = tensors.out
-        out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).max)
+        poison(tensors.out)
 
 
 @dataclass(frozen=True)

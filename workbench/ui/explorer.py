@@ -11,8 +11,9 @@ import traitlets
 
 from workbench import ops
 from workbench.errors import ArgumentError
+from workbench.kernels import Trace
 from workbench.ops.variant import Case, Variant
-from workbench.tracing import Trace, trace
+from workbench.tracing import trace
 from workbench.ui.picture import Picture
 
 _COLUMNS = ("", "now", "at the start")

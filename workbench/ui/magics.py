@@ -13,7 +13,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from workbench.errors import CompileError
-from workbench.loading import Module, load_cuda
+from workbench.kernels import Module, load_cuda
 from workbench.toolchain.source import Source
 
 _MESSAGE = re.compile(r"^(In\[\d+\])\((\d+)\): ", re.MULTILINE)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workbench.kernels import Trace, TracedLine
     from workbench.ptx import Finding
-    from workbench.tracing import Trace, TracedLine
 
 Place = tuple[str, int]
 """A file's path and a line of it."""

@@ -17,8 +17,8 @@ from workbench.ui.picture import folded
 from workbench.ui.source_facts import FACTS, FINDINGS, NAMES, Place, detail_of, sides_of, values_of
 
 if TYPE_CHECKING:
+    from workbench.kernels import Trace
     from workbench.ptx import Finding
-    from workbench.tracing import Trace
 
 _STATIC = Path(__file__).parent / "static"
 _LONGEST_GAP = 12  # lines without instructions that the browser still shows

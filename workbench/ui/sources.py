@@ -78,7 +78,7 @@ def kernel_source(variant: Variant) -> str:
         ArgumentError: a torch variant, which has none.
     """
     if isinstance(variant, TritonVariant):
-        return inspect.getsource(variant.function.fn)
+        return inspect.getsource(variant.steps[0].function.fn)
     if variant.language == "cuda":
         text = variant.source.read_text()
         start = _KERNEL.search(text)

@@ -16,7 +16,8 @@ import torch
 
 from workbench.bench.attention.cells import CACHES, Cell
 from workbench.kvcache.layouts import bits_of, from_canonical, unused_value
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, Tensors
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check
 

@@ -108,7 +108,7 @@ class Predictor:
         tensors = inputs.tensors(one.form)
         kernels = one.variant.kernels(config, problem, arch)
         found = []
-        for kernel, launch in zip(kernels, one.variant.launches(config, problem, tensors), strict=True):
+        for kernel, launch in zip(kernels, one.variant.launches(config, problem, tensors, kernels), strict=True):
             report = self.device.launch(
                 kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, statistics=True
             )

@@ -1,7 +1,7 @@
 """Causal attention without a cache: the mathematics that everything else is to be equal to, in plain torch."""
 
 from workbench.ops.causal_attention.api import causal_attention
-from workbench.ops.causal_attention.cases import CASES, Case, case
+from workbench.ops.causal_attention.cases import CASES, Case
 from workbench.ops.causal_attention.decode import append, decode_step
 from workbench.ops.causal_attention.problem import Problem, Tensors
 from workbench.ops.causal_attention.torch_blockwise import VARIANT as TORCH_BLOCKWISE
@@ -14,6 +14,7 @@ from workbench.ops.op import Op
 VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA)
 
 OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
+case = OP.case
 
 __all__ = [
     "CASES",

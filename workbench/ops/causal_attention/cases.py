@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.named_case import NamedCase, check_sequences
+from workbench.ops.named_case import NamedCase, by_name, check_sequences
 from workbench.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check
 
@@ -116,21 +116,11 @@ def _token_by_token(case: Case, dtype: torch.dtype) -> torch.Tensor:
     return out
 
 
-CASES = {
-    item.name: item
-    for item in (
-        Case("gqa", num_heads=8, num_kv_heads=2, head_size=64, num_tokens=65),
-        Case("mha", num_heads=4, num_kv_heads=4, head_size=32, num_tokens=33, dtype="float16"),
-        Case("mqa", num_heads=4, num_kv_heads=1, head_size=80, num_tokens=16, dtype="bfloat16"),
-        Case("one-token", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=1),
-        Case("cached-prefix", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_queries=7),
-        Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
-    )
-}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``num_tokens=512``."""
-    from workbench.ops.causal_attention import OP
-
-    return OP.case(name, **overrides)
+CASES = by_name(
+    Case("gqa", num_heads=8, num_kv_heads=2, head_size=64, num_tokens=65),
+    Case("mha", num_heads=4, num_kv_heads=4, head_size=32, num_tokens=33, dtype="float16"),
+    Case("mqa", num_heads=4, num_kv_heads=1, head_size=80, num_tokens=16, dtype="bfloat16"),
+    Case("one-token", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=1),
+    Case("cached-prefix", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_queries=7),
+    Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
+)

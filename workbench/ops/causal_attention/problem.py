@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+from workbench.ops import element_types
+from workbench.ops.cache_problem import Sizes
+
+DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 """The dtypes of query, key, value and output by name."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Sizes):
     """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form."""
 
     num_seqs: int
@@ -30,10 +28,6 @@ class Problem:
     layout: str = "heads first"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
 
 
 @dataclass

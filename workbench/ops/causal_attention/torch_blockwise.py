@@ -14,8 +14,6 @@ negative number) *and* their values are set to zero: such a slot may hold anythi
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
@@ -88,7 +86,6 @@ VARIANT = TorchVariant(
     op="causal_attention",
     name="torch_blockwise",
     idea="a block of keys and values at a time, online softmax: no more scores in memory than one block's",
-    source=Path(__file__),
     space={"BLOCK_SIZE": (8, 16, 32, 64, 128)},
     restrictions=(
         Restriction("block size", "BLOCK_SIZE >= 1", lambda config, problem: config["BLOCK_SIZE"] >= 1),

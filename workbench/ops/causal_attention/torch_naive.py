@@ -9,8 +9,6 @@ dot product of head_size terms at 1; 1/sqrt(embedding size) would flatten the we
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
@@ -77,11 +75,7 @@ VARIANT = TorchVariant(
     op="causal_attention",
     name="torch_naive",
     idea="the formula: all scores in memory, minus infinity above the diagonal, softmax",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
-    defaults=lambda problem: {},
     compute=compute,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
@@ -24,11 +22,7 @@ VARIANT = TorchVariant(
     op="causal_attention",
     name="torch_sdpa",
     idea="torch's scaled_dot_product_attention, with an explicit mask",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
-    defaults=lambda problem: {},
     compute=compute,
 )

@@ -1,7 +1,7 @@
 """Attention of one new token per sequence over a contiguous cache of keys and values (decode)."""
 
 from workbench.ops.contiguous_attention.api import contiguous_attention
-from workbench.ops.contiguous_attention.cases import CASES, Case, case
+from workbench.ops.contiguous_attention.cases import CASES, Case
 from workbench.ops.contiguous_attention.cuda_register_softmax import VARIANT as CUDA_REGISTER_SOFTMAX
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.contiguous_attention.torch_vectorised import VARIANT as TORCH
@@ -11,5 +11,6 @@ from workbench.ops.op import Op
 VARIANTS = (TORCH, CUDA_REGISTER_SOFTMAX, TRITON_ONLINE_SOFTMAX)
 
 OP = Op(name="contiguous_attention", variants=VARIANTS, cases=CASES, function=contiguous_attention)
+case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "contiguous_attention"]

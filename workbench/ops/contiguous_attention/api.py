@@ -10,7 +10,7 @@ from workbench.ops.arguments import check_devices
 from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.dispatch import arch_of, config_text, run
 
 
 def contiguous_attention(
@@ -80,12 +80,7 @@ def _contiguous_attention(
     tensors = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
     problem = problem_of(tensors, arch_of(query))
     check_values(tensors)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(query))
-    if problem.num_seqs == 0:
-        return
-    chosen.run(chosen_config, problem, tensors, device_of(chosen, query))
+    run(OP, problem, tensors, query, variant, config, problem.num_seqs)
 
 
-@_contiguous_attention.register_fake
-def _(out, query, *rest, **options) -> None:
-    return None
+_contiguous_attention.register_fake(lambda *given, **options: None)

@@ -14,9 +14,9 @@ import torch
 
 from workbench.kvcache.layouts import from_paged
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.ops.element_types import DTYPES
 from workbench.ops.paged_attention.cases import CASES as PAGED
 from workbench.ops.paged_attention.cases import Case as Decode
-from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.variant import Check
 
 _FREE_ROWS = 2
@@ -114,10 +114,3 @@ class Case:
 
 
 CASES = {name: Case(PAGED[name]) for name in PAGED if not PAGED[name].problem().features}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.contiguous_attention import OP
-
-    return OP.case(name, **overrides)

@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.contiguous_attention.problem import Problem, Tensors
-from workbench.ops.contiguous_attention.rules import GRID
-from workbench.ops.paged_attention.problem import DTYPES
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.rules import STATIC_SHARED, THREADS
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Restriction
+from workbench.ops.variant import CudaVariant
 
-_CPP_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}
 _OTHER_REGISTERS = 40
 """What the kernel needs beside queries, sums and vectors: addresses, loop state, scores."""
 _DEFAULT_REGISTERS = 168
 """What an untuned configuration may take: three blocks of 128 threads on a multiprocessor."""
-_STATIC_SHARED = 48 * 1024
-"""Bytes of shared memory that a block may declare."""
 
 SPACE = {
     "HEADS_PER_BLOCK": (1, 2, 4, 8),
@@ -31,14 +30,10 @@ SPACE = {
 }
 
 
-def _itemsize(problem: Problem) -> int:
-    return DTYPES[problem.dtype].itemsize
-
-
 def _registers(config: Config, problem: Problem) -> int:
     """Of one thread: its slice of queries and sums in fp32, and of the keys and values that are in flight."""
     elements = -(-problem.head_size // config["THREAD_GROUP_SIZE"])
-    in_flight = config["TOKENS_IN_FLIGHT"] * elements * _itemsize(problem) // 4
+    in_flight = config["TOKENS_IN_FLIGHT"] * elements * problem.itemsize // 4
     return 2 * config["HEADS_PER_BLOCK"] * (elements + 1) + 2 * in_flight + _OTHER_REGISTERS
 
 
@@ -49,31 +44,11 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 
 RESTRICTIONS = (
-    Restriction(
-        "heads of one group",
-        "(num_heads / num_kv_heads) % HEADS_PER_BLOCK == 0",
-        lambda c, p: p.group % c["HEADS_PER_BLOCK"] == 0,
-    ),
-    Restriction(
-        "groups divide a warp",
-        "32 % THREAD_GROUP_SIZE == 0",
-        lambda c, p: 32 % c["THREAD_GROUP_SIZE"] == 0,
-    ),
-    Restriction(
-        "whole vectors",
-        "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0",
-        lambda c, p: p.head_size % (c["THREAD_GROUP_SIZE"] * c["VEC_SIZE"]) == 0,
-    ),
-    Restriction(
-        "16-byte loads",
-        "VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["VEC_SIZE"] * _itemsize(p) <= 16,
-    ),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
+    Restriction.of("heads of one group", "num_heads // num_kv_heads % HEADS_PER_BLOCK == 0"),
+    Restriction.of("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
+    Restriction.of("whole vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
+    Restriction.of("16-byte loads", "VEC_SIZE * itemsize <= 16"),
+    THREADS,
     Restriction(
         "registers",
         "head_size / THREAD_GROUP_SIZE * (2 * HEADS_PER_BLOCK + 2 * TOKENS_IN_FLIGHT * sizeof(cache element) / 4) "
@@ -83,7 +58,7 @@ RESTRICTIONS = (
     Restriction(
         "shared memory",
         "4 * HEADS_PER_BLOCK * ((warps + 1) * head_size + 2 * warps) <= 48 KiB",
-        lambda c, p: _shared_bytes(c, p) <= _STATIC_SHARED,
+        lambda c, p: _shared_bytes(c, p) <= STATIC_SHARED,
     ),
     GRID,
 )
@@ -97,7 +72,7 @@ def default_config(problem: Problem) -> dict:
         while problem.head_size % (group * vec) and group > 1:
             group //= 2
         narrowest = config | {"THREAD_GROUP_SIZE": group, "VEC_SIZE": vec}
-        fits = vec * _itemsize(problem) <= 16 and problem.head_size % (group * vec) == 0
+        fits = vec * problem.itemsize <= 16 and problem.head_size % (group * vec) == 0
         if fits and _registers(narrowest, problem) <= _DEFAULT_REGISTERS:
             config = narrowest
             break
@@ -106,7 +81,7 @@ def default_config(problem: Problem) -> dict:
     for name, values in (("HEADS_PER_BLOCK", (2, 4, 8)), ("TOKENS_IN_FLIGHT", (2, 4))):
         for value in values:
             wider = config | {name: value}
-            fits = _registers(wider, problem) <= _DEFAULT_REGISTERS and _shared_bytes(wider, problem) <= _STATIC_SHARED
+            fits = _registers(wider, problem) <= _DEFAULT_REGISTERS and _shared_bytes(wider, problem) <= STATIC_SHARED
             if fits and problem.group % wider["HEADS_PER_BLOCK"] == 0:
                 config = wider
     return {name: config[name] for name in SPACE}
@@ -114,31 +89,11 @@ def default_config(problem: Problem) -> dict:
 
 def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
-        "SCALAR": _CPP_NAMES[problem.dtype],
+        "SCALAR": CPP_NAMES[problem.dtype],
         "HEAD_SIZE": problem.head_size,
         "GROUP": problem.group,
         **config,
     }
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads // config["HEADS_PER_BLOCK"], problem.num_seqs),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            t.query,
-            t.kv_cache,
-            t.seq_lens,
-            t.cache_rows,
-            t.scale,
-            problem.num_heads,
-            problem.max_seqlen,
-            t.query.stride(0),
-            t.kv_cache.stride(0),
-        ),
-    )
 
 
 VARIANT = CudaVariant(
@@ -146,13 +101,17 @@ VARIANT = CudaVariant(
     name="cuda_register_softmax",
     idea="an online softmax per thread group, in registers; one read of K and V for several query heads",
     source=cuda_sources() / "contiguous_attention_register_softmax.cu",
-    kernel="contiguous_attention_register_softmax",
+    steps=(
+        CudaStep(
+            kernel="contiguous_attention_register_softmax",
+            grid=lambda config, problem: (problem.num_heads // config["HEADS_PER_BLOCK"], problem.num_seqs),
+            arguments=ARGUMENTS,
+        ),
+    ),
     space=SPACE,
     restrictions=RESTRICTIONS,
     layouts=("contiguous",),
     dtypes=("float32", "float16", "bfloat16"),
     defaults=default_config,
     macros=_macros,
-    resources=lambda config, problem: (config["NUM_THREADS"], 0),
-    launcher=_launch,
 )

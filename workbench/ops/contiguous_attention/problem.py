@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
+from workbench.ops.cache_problem import STRIDES, Sizes
+from workbench.ops.element_types import DTYPES
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
+
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Sizes):
     """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
     cache has room for, ``max_seq_len`` the longest sequence in it."""
 
@@ -29,9 +34,10 @@ class Problem:
         """Query heads that share one KV head."""
         return self.num_heads // self.num_kv_heads
 
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPES[self.dtype].itemsize
 
 
 @dataclass
@@ -48,3 +54,9 @@ class Tensors:
     cache_rows: torch.Tensor
     scale: float
     out: torch.Tensor
+
+
+ARGUMENTS: Arguments = STRIDES | {"row_stride": lambda config, problem, tensors: tensors.kv_cache.stride(0)}
+"""What kernels take beside tensors and sizes of their names."""
+
+GRID = grid("num_seqs")

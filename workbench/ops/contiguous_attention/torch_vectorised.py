@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.element_types import DTYPES
 from workbench.ops.variant import TorchVariant
 
 
@@ -40,11 +38,7 @@ VARIANT = TorchVariant(
     op="contiguous_attention",
     name="torch",
     idea="rows up to the longest sequence, masked: plain torch",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=("contiguous",),
     dtypes=tuple(DTYPES),
-    defaults=lambda problem: {},
     compute=compute,
 )

@@ -8,16 +8,17 @@ for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from workbench.ops.contiguous_attention.problem import Problem, Tensors
-from workbench.ops.contiguous_attention.rules import GRID
-from workbench.ops.paged_attention.problem import DTYPES
-from workbench.ops.variant import Config, Launch, Restriction, TritonVariant
+from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.rules import TILE_TOKENS, shared_limit, tile_in_registers
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import Config, Restriction, padded
+from workbench.ops.variant import TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -82,11 +83,8 @@ def contiguous_attention_online_softmax(
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
-_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-
-
-def _signature(problem: Problem) -> Mapping[str, str]:
-    scalar = f"*{_TYPES[problem.dtype]}"
+def _types(problem: Problem) -> Mapping[str, str]:
+    scalar = f"*{TRITON_NAMES[problem.dtype]}"
     return {
         "out": scalar,
         "query": f"{scalar}:1",
@@ -96,78 +94,39 @@ def _signature(problem: Problem) -> Mapping[str, str]:
         "scale": "fp32",
         "max_seqlen": "i32",
         "query_stride": "i64",
-        "row_stride": f"i64:{_row_divisor(problem)}",
+        "row_stride": f"i64:{16 // problem.itemsize}",
     }
-
-
-def _row_divisor(problem: Problem) -> int:
-    """Elements per 16 bytes, a multiple of which rows are apart."""
-    return 4 if problem.dtype == "float32" else 8
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
-        "HEAD_PADDED": triton.next_power_of_2(problem.head_size),
-        "TILE_TOKENS": config["TILE_TOKENS"],
+        "HEAD_PADDED": padded(problem.head_size),
         "NUM_STAGES": config["num_stages"],
     }
 
 
 def default_config(problem: Problem) -> dict:
     """A tile of 64 tokens, or fewer where a head is large, on four warps."""
-    tile = max(16, min(64, 8192 // triton.next_power_of_2(problem.head_size)))
+    tile = max(16, min(64, 8192 // padded(problem.head_size)))
     return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.out,
-            t.query,
-            t.kv_cache,
-            t.seq_lens,
-            t.cache_rows,
-            t.scale,
-            problem.max_seqlen,
-            t.query.stride(0),
-            t.kv_cache.stride(0),
-        ),
-    )
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
     """Tiles of keys and values that the compiler's pipeline keeps in flight, and room to reduce in."""
-    tile = config["TILE_TOKENS"] * triton.next_power_of_2(problem.head_size) * DTYPES[problem.dtype].itemsize
+    tile = config["TILE_TOKENS"] * padded(problem.head_size) * problem.itemsize
     return 2 * (config["num_stages"] - 1) * tile + 8192
 
 
-def _shared_limit(arch: str) -> int:
-    from workbench.toolchain.occupancy import limits_of
-
-    return limits_of(arch).shared_per_block
-
-
 RESTRICTIONS = (
-    Restriction(
-        "powers of two",
-        "TILE_TOKENS is a power of two",
-        lambda c, p: c["TILE_TOKENS"] > 0 and c["TILE_TOKENS"] & (c["TILE_TOKENS"] - 1) == 0,
-    ),
-    Restriction(
-        "a tile fits in registers",
-        "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
-        lambda c, p: c["TILE_TOKENS"] * triton.next_power_of_2(p.head_size) <= 128 * 32 * c["num_warps"],
-    ),
+    TILE_TOKENS,
+    tile_in_registers(128),
     Restriction(
         "shared memory",
         "2 * (num_stages - 1) * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 8 KiB <= what a "
         "block of arch may take",
-        lambda c, p: _shared_bytes(c, p) <= _shared_limit(p.arch),
+        lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
     ),
     GRID,
 )
@@ -176,8 +135,15 @@ VARIANT = TritonVariant(
     op="contiguous_attention",
     name="triton_online_softmax",
     idea="a program per query head, tiles of tokens, online softmax",
-    source=Path(__file__),
-    function=contiguous_attention_online_softmax,
+    steps=(
+        TritonStep(
+            function=contiguous_attention_online_softmax,
+            grid=lambda config, problem: (problem.num_heads, problem.num_seqs),
+            types=_types,
+            constexprs=_constexprs,
+            arguments=ARGUMENTS,
+        ),
+    ),
     space={
         "TILE_TOKENS": (16, 32, 64, 128),
         "num_warps": (1, 2, 4, 8),
@@ -187,7 +153,4 @@ VARIANT = TritonVariant(
     layouts=("contiguous",),
     dtypes=("float32", "float16", "bfloat16"),
     defaults=default_config,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
 )

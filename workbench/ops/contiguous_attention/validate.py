@@ -7,7 +7,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_dtype, check_out, check_pages, check_query, dtype_name, look_at_values
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.element_types import DTYPES
 
 
 def problem_of(t: Tensors, arch: str) -> Problem:

@@ -9,7 +9,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
-from workbench.ops.copy_blocks.validate import check_pairs, problem_of
+from workbench.ops.copy_blocks.validate import check_inside, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 
 
@@ -61,7 +61,7 @@ def _copy_blocks(
 
     first = key_caches[0]
     problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
-    check_pairs(pairs, first.shape[0])
+    check_inside(pairs, first.shape[0])
     chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(first))
     if problem.num_pairs == 0:
         return
@@ -73,6 +73,4 @@ def _copy_blocks(
         chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
 
 
-@_copy_blocks.register_fake
-def _(key_caches, value_caches, pairs, *options, **more) -> None:
-    return None
+_copy_blocks.register_fake(lambda *given, **options: None)

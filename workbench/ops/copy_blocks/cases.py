@@ -15,7 +15,8 @@ import torch
 
 from workbench.ops.copy_blocks.page_case import UNWRITTEN, PageCase
 from workbench.ops.copy_blocks.problem import Problem, Tensors, tensors_of
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.element_types import DTYPES
+from workbench.ops.named_case import by_name
 
 _FREE_PAGES = 3
 
@@ -71,19 +72,9 @@ def _answer(case: Case) -> torch.Tensor:
     return odd
 
 
-CASES = {
-    item.name: item
-    for item in (
-        Case("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
-        Case("fork", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
-        Case("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
-        Case("tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"),
-    )
-}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``num_pairs=64``."""
-    from workbench.ops.copy_blocks import OP
-
-    return OP.case(name, **overrides)
+CASES = by_name(
+    Case("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
+    Case("fork", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
+    Case("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
+    Case("tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"),
+)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from workbench.ops.copy_blocks.problem import Problem
+from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import NamedCase, check_bits
-from workbench.ops.paged_attention.problem import DTYPES
 from workbench.ops.variant import Check
 
 UNWRITTEN = 0xFF

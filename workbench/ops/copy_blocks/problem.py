@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from workbench.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
 
 STEP = 16
 """Bytes: the unit of all distances between caches and pages."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Sizes):
     """The sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
 
     A page is ``page_bytes`` bytes, whatever its dtype and layout; ``layout`` and ``dtype`` say so in every op's terms.
@@ -31,10 +34,6 @@ class Problem:
     def of_caches(self, num_caches: int) -> Problem:
         """The same copy in fewer caches."""
         return replace(self, num_caches=num_caches)
-
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,19 @@ class Tensors:
     source_memory: Memory | None
     target_memory: Memory | None
     out: torch.Tensor | None = None
+
+
+ARGUMENTS: Arguments = {
+    "sources": lambda config, problem, tensors: tensors.source_memory.base,
+    "targets": lambda config, problem, tensors: tensors.target_memory.base,
+    "source_places": lambda config, problem, tensors: tensors.source_memory.places,
+    "target_places": lambda config, problem, tensors: tensors.target_memory.places,
+    "source_page_steps": lambda config, problem, tensors: tensors.source_memory.page_steps,
+    "target_page_steps": lambda config, problem, tensors: tensors.target_memory.page_steps,
+}
+"""What kernels take beside tensors and sizes of their names."""
+
+GRID = grid("num_caches")
 
 
 def tensors_of(

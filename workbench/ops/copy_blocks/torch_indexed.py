@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from workbench.kvcache.layouts import bits_of
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
@@ -21,11 +19,7 @@ VARIANT = TorchVariant(
     op="copy_blocks",
     name="torch",
     idea="one indexed assignment per cache: plain torch, through a copy of the source pages",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=("any",),
     dtypes=("any",),
-    defaults=lambda problem: {},
     compute=compute,
 )

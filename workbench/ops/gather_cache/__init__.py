@@ -1,7 +1,7 @@
 """Reading tokens out of a paged cache into contiguous tensors, dequantized: `reshape_and_cache` undone."""
 
 from workbench.ops.gather_cache.api import gather_cache
-from workbench.ops.gather_cache.cases import CASES, Case, case
+from workbench.ops.gather_cache.cases import CASES, Case
 from workbench.ops.gather_cache.cuda_tiled import VARIANT as CUDA_TILED
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.gather_cache.torch_indexed import VARIANT as TORCH
@@ -11,5 +11,6 @@ from workbench.ops.op import Op
 VARIANTS = (TORCH, CUDA_TILED, TRITON_TILED)
 
 OP = Op(name="gather_cache", variants=VARIANTS, cases=CASES, function=gather_cache)
+case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "gather_cache"]

@@ -9,7 +9,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import detect
 from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.dispatch import arch_of, config_text, run
 from workbench.ops.gather_cache.problem import Tensors
 from workbench.ops.gather_cache.validate import check_values, problem_of
 from workbench.ops.scales import as_scale
@@ -114,12 +114,7 @@ def _gather_cache(
     tensors = Tensors(keys, values, key_cache, value_cache, block_tables, seq_lens, starts, k_scale, v_scale)
     problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(key_cache))
     check_values(tensors, problem)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(key_cache))
-    if problem.num_tokens == 0:
-        return
-    chosen.run(chosen_config, problem, tensors, device_of(chosen, key_cache))
+    run(OP, problem, tensors, key_cache, variant, config, problem.num_tokens)
 
 
-@_gather_cache.register_fake
-def _(keys, values, *rest, **options) -> None:
-    return None
+_gather_cache.register_fake(lambda *given, **options: None)

@@ -13,26 +13,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, slots_of, to_paged
+from workbench.kvcache.layouts import LAYOUTS, to_paged
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
+from workbench.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, shuffled_tables
+from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.named_case import NamedCase, check_bits
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.named_case import by_name, check_bits
 from workbench.ops.variant import Check
-
-_FREE_PAGES = 3
-_UNWRITTEN = 0xFF
-SCALES = ("none", "tensor", "head", "token")
-"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
 
 
 @dataclass(frozen=True)
-class Case(NamedCase):
+class Case(CacheCase):
     """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
 
     name: str
@@ -53,20 +49,10 @@ class Case(NamedCase):
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``prefix 4x300 float16 x/16 int8 per token``."""
-        kind = "" if self.kv_cache_dtype == "auto" else f" {self.kv_cache_dtype} per {self.scales}"
         longest = max(self.seq_lens, default=0)
-        return f"{self.name} {len(self.seq_lens)}x{longest} {self.dtype} {self.layout}/{self.block_size}{kind}"
+        return f"{self.name} {len(self.seq_lens)}x{longest} {self.dtype} {self.cache_label}"
 
-    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
-        """The case with fields changed; ``context`` tokens in each of ``num_seqs`` sequences.
-
-        Raises:
-            ArgumentError: a name that is no field.
-        """
-        self._check_names(changes, "context", "num_seqs")
-        if context is not None or num_seqs is not None:
-            changes["seq_lens"] = (context or max(self.seq_lens),) * (num_seqs or len(self.seq_lens))
-        return replace(self, **changes)
+    _lengths = "seq_lens"
 
     def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
         """The problem to solve; no configuration changes it, as the page size is that of the cache."""
@@ -80,14 +66,14 @@ class Case(NamedCase):
             layout=self.layout,
             block_size=self.block_size,
             kv_cache_dtype=self.kv_cache_dtype,
-            features=() if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,),
+            features=self.cache_features,
             arch=arch,
         )
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: every token read and written, K and V, scales per token, used entries."""
         token = self.num_kv_heads * self.head_size * (problem.cache_dtype.itemsize + problem.itemsize)
-        if self.kv_cache_dtype != "auto" and self.scales == "token":
+        if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         entries = sum(-(-length // self.block_size) for length in self.seq_lens)
         return 2 * sum(self.seq_lens) * token + 4 * entries + 12 * len(self.seq_lens)
@@ -103,7 +89,7 @@ class Case(NamedCase):
             block_size=self.block_size,
             layout=self.layout,
         )
-        out = torch.full_like(_answer(self), _UNWRITTEN, device=device)
+        out = torch.full_like(_answer(self), UNWRITTEN, device=device)
         shape, dtype = (sum(self.seq_lens), self.num_kv_heads, self.head_size), DTYPES[self.dtype]
         keys, values = (side[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape) for side in out)
         lengths = torch.tensor(self.seq_lens, dtype=torch.int32)
@@ -123,13 +109,10 @@ class Case(NamedCase):
 
     def _placed_scales(self, content: _Content) -> list[torch.Tensor | None]:
         """The scales of K and V as the op takes them."""
-        if self.scales != "token" or self.kv_cache_dtype == "auto":
+        if self.scales != "token" or not self.quantized:
             return list(content.scales)
-        placed = torch.full((2, content.num_blocks * self.block_size, self.num_kv_heads), torch.nan)
-        slots = slots_of(content.tables, self.seq_lens, self.block_size)
-        for side, scale in zip(placed, content.scales, strict=True):
-            side[slots] = scale
-        return list(placed.unflatten(1, (content.num_blocks, self.block_size)))
+        where = content.tables, self.seq_lens, self.block_size, content.num_blocks
+        return [in_pages(scale, *where) for scale in content.scales]
 
     def reference(self) -> torch.Tensor:
         """The bytes of keys and of values, ``[2, bytes] uint8``."""
@@ -154,15 +137,10 @@ class _Content:
 @functools.lru_cache(maxsize=4)
 def _content(case: Case) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
-    counts = [-(-length // case.block_size) for length in case.seq_lens]
-    num_blocks = sum(counts) + _FREE_PAGES
-    tables = torch.full((len(counts), max([1, *counts])), -1, dtype=torch.int32)
-    pages = torch.randperm(num_blocks, generator=generator).int()
-    for row, table in zip(tables, pages[: sum(counts)].split(counts), strict=True):
-        row[: len(table)] = table
+    tables, num_blocks = shuffled_tables(case.seq_lens, case.block_size, generator)
     num_tokens = sum(case.seq_lens)
     tokens = torch.randn(2, num_tokens, case.num_kv_heads, case.head_size, generator=generator)
-    if case.kv_cache_dtype == "auto":
+    if not case.quantized:
         return _Content(tuple(tokens.to(DTYPES[case.dtype])), (None, None), tables, num_blocks)
     shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": (num_tokens, case.num_kv_heads)}
     scales = (None, None)
@@ -179,29 +157,19 @@ def _content(case: Case) -> _Content:
 def _answer(case: Case) -> torch.Tensor:
     content, sides = _content(case), []
     for codes, scale in zip(content.codes, content.scales, strict=True):
-        if case.kv_cache_dtype == "auto":
+        if not case.quantized:
             sides.append(codes)
         else:
             sides.append(dequantize(codes, 1.0 if scale is None else scale).to(DTYPES[case.dtype]))
     raw = torch.stack([side.flatten().view(torch.uint8) for side in sides])
-    return torch.nn.functional.pad(raw, (0, -raw.shape[1] % 16), value=_UNWRITTEN)
+    return torch.nn.functional.pad(raw, (0, -raw.shape[1] % 16), value=UNWRITTEN)
 
 
-CASES = {
-    item.name: item
-    for item in (
-        Case("small", num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 16, 5, 40)),
-        Case("prefix", num_kv_heads=8, head_size=128, seq_lens=(300, 45)),
-        Case("nhd", num_kv_heads=4, head_size=80, seq_lens=(33, 1, 9), dtype="bfloat16", layout="nhd"),
-        Case("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
-        Case("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
-        Case("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
-    )
-}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.gather_cache import OP
-
-    return OP.case(name, **overrides)
+CASES = by_name(
+    Case("small", num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 16, 5, 40)),
+    Case("prefix", num_kv_heads=8, head_size=128, seq_lens=(300, 45)),
+    Case("nhd", num_kv_heads=4, head_size=80, seq_lens=(33, 1, 9), dtype="bfloat16", layout="nhd"),
+    Case("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
+    Case("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
+    Case("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+)

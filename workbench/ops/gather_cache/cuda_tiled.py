@@ -6,11 +6,13 @@ The kernel is ``cuda_src/gather_cache_tiled.cu``.
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.gather_cache.rules import GRID
-from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, STATIC_SHARED, macros
-from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.cache_problem import STRIDES
+from workbench.ops.gather_cache.problem import GRID, Problem, blocks
+from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
+from workbench.ops.rules import STATIC_SHARED
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Restriction
+from workbench.ops.variant import CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -21,11 +23,7 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 RESTRICTIONS = (
     *CUDA_RESTRICTIONS,
-    Restriction(
-        "16-byte stores",
-        "VEC_SIZE * sizeof(element) <= 16",
-        lambda c, p: c["VEC_SIZE"] * p.itemsize <= 16,
-    ),
+    Restriction.of("16-byte stores", "VEC_SIZE * itemsize <= 16"),
     Restriction(
         "shared memory",
         "TILE_TOKENS * (16 + 2 * (head_size * sizeof(cache element) + 16) in layout 'x') <= 48 KiB",
@@ -52,37 +50,14 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(-(-problem.max_seq_len // config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.keys,
-            t.values,
-            t.key_cache,
-            t.value_cache,
-            t.block_tables,
-            t.seq_lens,
-            t.starts,
-            t.k_scale,
-            t.v_scale,
-            *scale_strides(t.k_scale),
-            *scale_strides(t.v_scale),
-            t.block_tables.stride(0),
-            problem.num_tokens,
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
-        ),
-    )
-
-
 VARIANT = CudaVariant(
     op="gather_cache",
     name="cuda_tiled",
     idea="a block per tile of tokens, KV head and sequence; layout x is turned back in shared memory",
     source=cuda_sources() / "gather_cache_tiled.cu",
-    kernel="gather_cache_tiled",
+    steps=(
+        CudaStep(kernel="gather_cache_tiled", grid=lambda config, problem: blocks(config, problem), arguments=STRIDES),
+    ),
     space=CUDA_SPACE,
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
@@ -90,6 +65,4 @@ VARIANT = CudaVariant(
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_config,
     macros=macros,
-    resources=lambda config, problem: (config["NUM_THREADS"], 0),
-    launcher=_launch,
 )

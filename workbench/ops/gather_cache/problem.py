@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.paged_attention.problem import CacheProblem
+from workbench.ops.cache_problem import CacheProblem
+from workbench.ops.rules import grid
+from workbench.ops.values import Config, cdiv
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,11 @@ class Tensors:
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
     out: torch.Tensor | None = None
+
+
+GRID = grid("num_kv_heads", "num_seqs")
+
+
+def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """The grid: tiles of the longest sequence, KV heads, sequences."""
+    return cdiv(problem.max_seq_len, config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs

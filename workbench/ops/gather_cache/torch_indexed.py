@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
-from workbench.kvcache.quantization import dequantize
+from workbench.kvcache.quantization import CACHE_DTYPES, dequantize
+from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
 from workbench.ops.variant import TorchVariant
 
 
@@ -39,12 +37,8 @@ VARIANT = TorchVariant(
     op="gather_cache",
     name="torch",
     idea="one index per cache: plain torch, every layout, quantized or not",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=LAYOUTS,
     dtypes=tuple(DTYPES),
     features=tuple(CACHE_DTYPES),
-    defaults=lambda problem: {},
     compute=compute,
 )

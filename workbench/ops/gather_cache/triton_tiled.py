@@ -7,20 +7,17 @@ layout "x" has them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.gather_cache.rules import GRID
-from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config
-from workbench.ops.paged_attention.triton_tiles import SCALAR_TYPES
+from workbench.ops.cache_problem import CODES_AS_BYTES, SCALES_OR_ONE, STRIDES
+from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.gather_cache.problem import GRID, Problem, blocks
+from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config, triton_types
 from workbench.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.ops.scales import scale_arguments, scale_types
-from workbench.ops.variant import Config, Launch, TritonVariant
+from workbench.ops.steps import TritonStep
+from workbench.ops.variant import TritonVariant
 
 
 @triton.jit
@@ -96,64 +93,35 @@ def gather_cache_tiled(
     tl.store(values + place, v.to(values.dtype.element_ty), mask=mask)
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    kind = SCALAR_TYPES[problem.dtype]
-    cache = "u8" if problem.quantized else kind
-    return {
-        "keys": f"*{kind}",
-        "values": f"*{kind}",
-        "key_cache": f"*{cache}",
-        "value_cache": f"*{cache}",
+def _types(problem: Problem) -> Mapping[str, str]:
+    result = f"*{TRITON_NAMES[problem.dtype]}"
+    return triton_types(problem) | {
+        "keys": result,
+        "values": result,
         "block_tables": "*i32:1",
         "seq_lens": "*i32:1",
         "starts": "*i64:8",
         "table_stride": "i64",
-        "num_tokens": "i32",
-        "key_page_stride": f"i64:{problem.x}",
-        "value_page_stride": f"i64:{problem.x}",
-        **scale_types(problem),
     }
-
-
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"NUM_KV_HEADS": problem.num_kv_heads, **constexprs(config, problem)}
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    caches = [cache.view(torch.uint8) if problem.quantized else cache for cache in (t.key_cache, t.value_cache)]
-    return Launch(
-        grid=(-(-problem.max_seq_len // config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.keys,
-            t.values,
-            *caches,
-            t.block_tables,
-            t.seq_lens,
-            t.starts,
-            t.block_tables.stride(0),
-            problem.num_tokens,
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
-            *scale_arguments(problem, t),
-        ),
-    )
 
 
 VARIANT = TritonVariant(
     op="gather_cache",
     name="triton_tiled",
     idea="a program per tile of tokens, KV head and sequence; the compiler turns the tile back",
-    source=Path(__file__),
-    function=gather_cache_tiled,
+    steps=(
+        TritonStep(
+            function=gather_cache_tiled,
+            grid=lambda config, problem: blocks(config, problem),
+            types=_types,
+            constexprs=constexprs,
+            arguments=STRIDES | SCALES_OR_ONE | CODES_AS_BYTES,
+        ),
+    ),
     space=TRITON_SPACE,
     restrictions=(*TRITON_RESTRICTIONS, GRID),
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_triton_config,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
 )

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.argument_types import declared_value
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.home import cuda_sources
-from workbench.module_variables import Variables
+from workbench.kernels.arguments import declared_value
+from workbench.kernels.loading import Kernel, Module, loaded_from
+from workbench.kernels.variables import Variables
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.own.identity import stated
-from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.source_files import digest
 from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Launch
+from workbench.ops.values import Config
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.c_types import c_type
 from workbench.toolchain.source import (
@@ -33,12 +33,9 @@ from workbench.toolchain.source import (
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnCuda(CudaVariant):
+class OwnCuda(OwnVariant, CudaVariant):
     """A `CudaVariant` that was declared by expressions."""
 
-    declared: Declared
-    stated: str
-    parts: tuple[Part, ...]
     macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -55,15 +52,6 @@ class OwnCuda(CudaVariant):
     def files(self) -> tuple[Path, ...]:
         """The source and every header of one's own that it includes."""
         return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))
-
-    @property
-    def source_hash(self) -> str:
-        """Hex digest of the source, its headers and the declaration."""
-        return digest(self.files, self.stated)
-
-    def default_config(self, problem: Problem) -> dict:
-        """The declared default, else the first legal configuration."""
-        return self.declared.default_of(self, problem)
 
     def prepare(self, kernels: tuple, config: Config, problem: Problem, tensors: Tensors, device: Any) -> None:
         """Write the constants."""
@@ -177,7 +165,6 @@ def cuda_variant(
         found = {key: _macro_value(config[key]) for key in declared.space}
         return found | {key: one(names) for key, one in macro_texts.items()}
 
-    first, *rest = (part.cuda_step(declared, macros_of) for part in parts)
     statement = stated(
         (
             [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps],
@@ -187,27 +174,13 @@ def cuda_variant(
         )
     )
     return OwnCuda(
-        op=contract.name,
-        name=name,
-        idea=idea or f"{contract.name} in CUDA C++",
-        space=declared.space,
-        restrictions=declared.restrictions(),
-        layouts=("any",),
-        dtypes=AnyDtype(),
+        **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        defaults=lambda problem: {},
-        workspace=declared.make_workspace if declared.workspace else None,
-        kernel=first.kernel,
+        steps=tuple(part.cuda_step(declared, macros_of) for part in parts),
         macros=macros_of,
-        resources=first.resources,
-        launcher=first.launcher,
-        then=tuple(rest),
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
-        declared=declared,
-        stated=declared.stated + statement,
-        parts=tuple(parts),
         macro_texts=macro_texts,
         constants=constant_expressions,
         given={
@@ -230,13 +203,6 @@ def cuda_variant(
             "idea": idea,
         },
     )
-
-
-class AnyDtype(tuple):
-    """Every dtype: an own op's kernels are told by their tensors."""
-
-    def __contains__(self, dtype: object) -> bool:
-        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,27 +240,16 @@ class Part:
     def cuda_step(self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]]) -> CudaStep:
         """The step, whose launch is computed from the declaration."""
 
-        def resources(config: Config, problem: Problem) -> tuple[int, int]:
-            names = declared.names(config, problem)
-            threads = 1
-            for size in self.block(names):
-                threads *= size
-            return threads, int(self.shared_bytes(names))
+        def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
+            parameter, expression = self.arguments[index]
 
-        def launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-            names = declared.names(config, problem)
-            values = []
-            for index, (parameter, expression) in enumerate(self.arguments):
-                value = argument_value(expression, names, tensors, declared.workspace)
+            def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
+                found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
                 types = self.declaration.types
                 kind = c_type(types[index], macros(config, problem)) if types else None
-                values.append(declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, value))
-            return Launch(
-                grid=self.grid(names),
-                block=self.block(names),
-                arguments=tuple(values),
-                shared_bytes=int(self.shared_bytes(names)),
-            )
+                return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
+
+            return value
 
         template = "<" in self.kernel
         kernel = (
@@ -302,7 +257,13 @@ class Part:
             if template
             else self.kernel
         )
-        return CudaStep(kernel=kernel, resources=resources, launcher=launch)
+        return CudaStep(
+            kernel=kernel,
+            grid=lambda config, problem: self.grid(declared.names(config, problem)),
+            block=lambda config, problem: self.block(declared.names(config, problem)),
+            shared_bytes=lambda config, problem: int(self.shared_bytes(declared.names(config, problem))),
+            arguments={parameter: value_of(index) for index, (parameter, _) in enumerate(self.arguments)},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,8 +331,6 @@ def _only_kernel(unit: Source, known: Mapping[str, Declaration]) -> str:
 
 def _source_of(source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence) -> tuple:
     """The translation unit of text, a path, or a module or kernel of ``load_cuda``, with what that was loaded with."""
-    from workbench.loading import Kernel, Module, loaded_from
-
     if isinstance(source, Kernel):
         kernel, source = kernel or source.__name__, source.module
     if isinstance(source, Module):

@@ -15,20 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.own.identity import stated
-
-_CPP_NAMES = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
-_CPP_NAMES |= {"float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2", "uint8": "unsigned char"}
-_CPP_NAMES |= {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
+from workbench.ops.values import cdiv
 
 
 def _ctype(value: Any) -> str:
     dtype = getattr(value, "dtype", value)
-    return _CPP_NAMES[str(dtype)]
-
-
-def _cdiv(number: int, divisor: int) -> int:
-    return -(-number // divisor)
+    return CPP_NAMES[str(dtype)]
 
 
 def _next_power_of_2(number: int) -> int:
@@ -36,7 +30,7 @@ def _next_power_of_2(number: int) -> int:
 
 
 FUNCTIONS: Mapping[str, Callable] = {
-    "abs": abs, "bool": bool, "ceil": math.ceil, "cdiv": _cdiv, "ctype": _ctype, "float": float, "int": int,
+    "abs": abs, "bool": bool, "ceil": math.ceil, "cdiv": cdiv, "ctype": _ctype, "float": float, "int": int,
     "len": len, "log2": math.log2, "max": max, "min": min, "next_power_of_2": _next_power_of_2, "prod": math.prod,
     "round": round, "sqrt": math.sqrt, "sum": sum,
 }  # fmt: skip

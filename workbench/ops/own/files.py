@@ -44,16 +44,19 @@ def _module(file: Path) -> ModuleType:
             return known
         what = f"{file.name}: a module {file.stem!r} is loaded already"
         raise ArgumentError("op", what, "a file of a name of its own", "Rename it.")
-    folder = str(file.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
     try:
-        spec.loader.exec_module(module)
+        return run_file(file)
     except (Exception, SystemExit) as error:
         del sys.modules[file.stem]
         what = f"{file.name}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", f"Correct {file.name}.") from error
+
+
+def run_file(file: Path) -> ModuleType:
+    """Run a file as the module of its own name, its folder first on the import path. Raises whatever the file does."""
+    if sys.path[:1] != [str(file.parent)]:
+        sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module

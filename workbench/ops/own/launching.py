@@ -18,6 +18,7 @@ from workbench.ops.own.identity import stated
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.source_files import digest
 from workbench.ops.values import Config, Restriction
 
 _REMEMBERED = 256
@@ -143,11 +144,52 @@ class Declared:
             )
         return SimpleNamespace(**made)
 
+    def fields(self, idea: str, statement: str, parts: Iterable[Any]) -> dict[str, Any]:
+        """The fields of an `OwnVariant`; ``statement`` is what was declared beside this, as text."""
+        return {
+            "op": self.contract.name,
+            "name": self.variant,
+            "idea": idea,
+            "space": self.space,
+            "restrictions": self.restrictions(),
+            "layouts": ("any",),
+            "dtypes": AnyDtype(),
+            "workspace": self.make_workspace if self.workspace else None,
+            "declared": self,
+            "stated": self.stated + statement,
+            "parts": tuple(parts),
+        }
+
     @property
     def stated(self) -> str:
         """Everything that was declared, as text."""
         parts = (self.space, [rule.text for rule in self.rules], self.sizes, self.default)
         return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnVariant:
+    """What a variant that was declared by expressions has beside its language's own."""
+
+    declared: Declared
+    stated: str
+    parts: tuple
+
+    @property
+    def source_hash(self) -> str:
+        """Hex digest of the source, of all that it includes or calls, and of the declaration."""
+        return digest(self.files, self.stated)
+
+    def default_config(self, problem: Problem) -> dict:
+        """The declared default, else the first legal configuration (of an autotuner its first)."""
+        return self.declared.default_of(self, problem)
+
+
+class AnyDtype(tuple):
+    """Every dtype: an own op's kernels are told by their tensors."""
+
+    def __contains__(self, dtype: object) -> bool:
+        return True
 
 
 def listed(where: Any) -> list:

@@ -16,7 +16,8 @@ from workbench.ops import tuned
 from workbench.ops.op import Op
 from workbench.ops.own.case import Case
 from workbench.ops.own.contract import Contract, check_reference
-from workbench.ops.own.cuda import AnyDtype, Step, cuda_variant
+from workbench.ops.own.cuda import Step, cuda_variant
+from workbench.ops.own.launching import AnyDtype
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.torch_op import TorchOp
 from workbench.ops.own.triton import triton_variant
@@ -340,12 +341,9 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
         op=contract.name,
         name=name,
         idea=idea,
-        space={},
-        restrictions=(),
         layouts=("any",),
         dtypes=AnyDtype(),
         source=Path(source or "<unknown>"),
-        defaults=lambda problem: {},
         compute=compute,
         function=function,
     )

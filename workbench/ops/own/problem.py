@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from workbench.ops.element_types import poison
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.tensor_type import TensorType
 
@@ -95,15 +95,3 @@ class Tensors:
                 self._before[name] = self.arguments[name].clone()
         for out in self.outputs.values():
             poison(out)
-
-
-def poison(out: torch.Tensor) -> None:
-    """Fill an output with NaN, or the largest integer, so that what a kernel does not write is noticed."""
-    if out.dtype == torch.bool:
-        out.view(torch.uint8).fill_(0xFF)
-    elif out.is_floating_point() and out.itemsize > 1:
-        out.fill_(math.nan)
-    elif out.is_floating_point():
-        out.view(torch.uint8).fill_(0x7F)  # NaN in float8_e4m3fn and float8_e5m2
-    else:
-        out.fill_(torch.iinfo(out.dtype).max)

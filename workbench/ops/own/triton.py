@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.cuda import AnyDtype, Step
+from workbench.ops.own.cuda import Step
 from workbench.ops.own.expressions import Expression
 from workbench.ops.own.identity import stated
-from workbench.ops.own.launching import Declared, Shape, argument_value, arguments_for, check_used, listed
+from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used, listed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.source_files import called_files, digest
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Launch
-from workbench.ops.variant import TRITON_OPTIONS, TritonVariant
+from workbench.ops.source_files import called_files
+from workbench.ops.steps import TRITON_OPTIONS, TritonStep
+from workbench.ops.values import Config
+from workbench.ops.variant import TritonVariant
 
-_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1"}
-_TYPES |= {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "uint8": "u8", "uint16": "u16", "uint32": "u32"}
-_TYPES |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}
 _SPECIALISED = 16
 """Triton compiles for pointers and numbers that are multiples of so much."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnTriton(TritonVariant):
+class OwnTriton(OwnVariant, TritonVariant):
     """A `TritonVariant` that was declared by expressions."""
-
-    declared: Declared
-    stated: str
-    parts: tuple[Part, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files and cells of its functions and of all that they call."""
-        return tuple(sorted({path for one in self._steps for path in called_files(one.function)}))
-
-    @property
-    def source_hash(self) -> str:
-        """Hex digest of the functions' files and the declaration."""
-        return digest(self.files, self.stated)
-
-    def default_config(self, problem: Problem) -> dict:
-        """The declared default, else the autotuner's first or the first legal configuration."""
-        return self.declared.default_of(self, problem)
+        return tuple(sorted({path for one in self.steps for path in called_files(one.function)}))
 
 
 def triton_variant(
@@ -80,26 +65,10 @@ def triton_variant(
     parts = [Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}
     check_used(f"{contract.name}/{name}", declared.space, "", read, tuple(TRITON_OPTIONS))
-    first, *rest = (part.triton_step(declared, main=index == 0) for index, part in enumerate(parts))
     statement = stated([(one.grid, one.args, dict(one.constexprs), dict(one.options)) for one in steps])
     return OwnTriton(
-        op=contract.name,
-        name=name,
-        idea=idea or f"{contract.name} in Triton",
-        space=declared.space,
-        restrictions=declared.restrictions(),
-        layouts=("any",),
-        dtypes=AnyDtype(),
-        defaults=lambda problem: {},
-        workspace=declared.make_workspace if declared.workspace else None,
-        function=first.function,
-        signature=first.signature,
-        constexprs=first.constexprs,
-        launcher=first.launcher,
-        then=tuple(rest),
-        declared=declared,
-        stated=declared.stated + statement,
-        parts=tuple(parts),
+        **declared.fields(idea or f"{contract.name} in Triton", statement, parts),
+        steps=tuple(part.triton_step(declared, main=index == 0) for index, part in enumerate(parts)),
     )
 
 
@@ -176,7 +145,7 @@ class Part:
     def triton_step(self, declared: Declared, *, main: bool) -> TritonStep:
         """The step, whose launch is computed from the declaration."""
 
-        def signature(problem: Problem) -> dict[str, str]:
+        def types(problem: Problem) -> dict[str, str]:
             ones = self._ones(declared, problem)
             return {name: self._type(name, one, declared, problem) for name, one in self.arguments if name not in ones}
 
@@ -190,20 +159,18 @@ class Part:
             usual = {name: config.get(name, value) if main else value for name, value in TRITON_OPTIONS.items()}
             return usual | {name: one(names) for name, one in self.options.items()}
 
-        def launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-            names, ones = declared.names(config, problem), self._ones(declared, problem)
-            return Launch(
-                grid=(*self.grid(names), 1, 1)[:3],
-                block=(32 * options(config, problem)["num_warps"],),
-                arguments=tuple(
-                    argument_value(one, names, tensors, declared.workspace)
-                    for name, one in self.arguments
-                    if name not in ones
-                ),
+        def value_of(expression: Expression) -> Callable[[Config, Problem, Tensors], Any]:
+            return lambda config, problem, tensors: argument_value(
+                expression, declared.names(config, problem), tensors, declared.workspace
             )
 
         return TritonStep(
-            function=self.function, signature=signature, constexprs=constexprs, launcher=launch, options=options
+            function=self.function,
+            grid=lambda config, problem: (*self.grid(declared.names(config, problem)), 1, 1)[:3],
+            types=types,
+            constexprs=constexprs,
+            arguments={name: value_of(one) for name, one in self.arguments},
+            options=options,
         )
 
     def _ones(self, declared: Declared, problem: Problem) -> set[str]:
@@ -223,14 +190,14 @@ class Part:
     def _type(self, parameter: str, expression: Expression, declared: Declared, problem: Problem) -> str:
         """Triton's type of an argument, with what its JIT would find out about the value."""
         if expression.is_name and expression.names[0] in declared.workspace:
-            return f"*{_TYPES[declared.workspace[expression.names[0]].dtype]}"
+            return f"*{TRITON_NAMES[declared.workspace[expression.names[0]].dtype]}"
         if set(expression.names) & set(declared.space):
             return "i32"  # known for each configuration only: compiled for any value
         value = expression(declared.names({}, problem))
         if isinstance(value, TensorType):
-            if value.dtype not in _TYPES:
-                raise ArgumentError(expression.where, value.dtype, ", ".join(_TYPES), "Triton has no such type.")
-            return f"*{_TYPES[value.dtype]}" + ("" if value.aligned else ":1")
+            if value.dtype not in TRITON_NAMES:
+                raise ArgumentError(expression.where, value.dtype, ", ".join(TRITON_NAMES), "Triton has no such type.")
+            return f"*{TRITON_NAMES[value.dtype]}" + ("" if value.aligned else ":1")
         if isinstance(value, bool):
             return "i1"
         if isinstance(value, float):

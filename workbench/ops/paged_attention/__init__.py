@@ -2,7 +2,7 @@
 
 from workbench.ops.op import Op
 from workbench.ops.paged_attention.api import paged_attention
-from workbench.ops.paged_attention.cases import CASES, Case, case
+from workbench.ops.paged_attention.cases import CASES, Case
 from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED_MMA
 from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA_PARTITIONED
 from workbench.ops.paged_attention.cuda_thread_group import VARIANT as CUDA_THREAD_GROUP
@@ -23,5 +23,6 @@ VARIANTS = (
 )
 
 OP = Op(name="paged_attention", variants=VARIANTS, cases=CASES, function=paged_attention)
+case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "paged_attention"]

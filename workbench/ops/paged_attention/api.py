@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import torch
 
 from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, multiprocessors_of, parse_config, table_of
+from workbench.ops.cache_arguments import check_entries
+from workbench.ops.dispatch import arch_of, config_text, multiprocessors_of, run
 from workbench.ops.paged_attention.problem import Tensors
-from workbench.ops.paged_attention.validate import check_values, problem_of
+from workbench.ops.paged_attention.validate import problem_of
 from workbench.ops.scales import as_scale
 
 
@@ -143,13 +144,8 @@ def _paged_attention(
     )
     where = {"arch": arch_of(query), "multiprocessors": multiprocessors_of(query)}
     problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
-    check_values(tensors, key_cache.shape[0], problem.page)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(query))
-    if problem.num_seqs == 0:
-        return
-    chosen.run(chosen_config, problem, tensors, device_of(chosen, query))
+    check_entries(tensors, problem.page)
+    run(OP, problem, tensors, query, variant, config, problem.num_seqs)
 
 
-@_paged_attention.register_fake
-def _(out, query, *rest, **options) -> None:
-    return None
+_paged_attention.register_fake(lambda *given, **options: None)

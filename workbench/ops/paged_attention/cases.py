@@ -27,22 +27,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import to_paged
-from workbench.ops.named_case import NamedCase, check_sequences
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.cache_case import in_pages, shuffled_tables
+from workbench.ops.element_types import DTYPES
+from workbench.ops.named_case import NamedCase, by_name, check_sequences
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
 
 SCALES = ("tensor", "head", "token")
 FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")
 _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless the maximum is subtracted
-_FREE_PAGES = 3
 
 
 @dataclass(frozen=True)
@@ -100,23 +102,14 @@ class Case(NamedCase):
             if wanted
         )
 
-    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
-        """The case with fields changed.
+    _lengths = "seq_lens"
 
-        Args:
-            context: tokens of the longest sequence; the others get uneven lengths of at least half of it.
-            num_seqs: sequences in the batch.
-            **changes: any field of `Case`.
-
-        Raises:
-            ArgumentError: a name that is no field.
-        """
-        self._check_names(changes, "context", "num_seqs")
-        if context is not None or num_seqs is not None:
-            changes["seq_lens"] = _uneven(
-                num_seqs or len(self.seq_lens), context or max(self.seq_lens), changes.get("seed", self.seed)
-            )
-        return replace(self, **changes)
+    def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
+        """Lengths between half the context and all of it, the first of them all of it."""
+        generator = torch.Generator().manual_seed(seed + 2)
+        low = max(1, context // 2)
+        others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
+        return (context, *others)
 
     # -- sizes --------------------------------------------------------------------------------------------------
 
@@ -152,12 +145,7 @@ class Case(NamedCase):
         """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
         content = _content(self)
         generator = torch.Generator().manual_seed(self.seed + 1)
-        counts = [math.ceil(length / problem.page) for length in self.seq_lens]
-        num_blocks = sum(counts) + _FREE_PAGES
-        pages = torch.randperm(num_blocks, generator=generator).int()
-        tables = torch.full((len(counts), max([1, *counts])), -1, dtype=torch.int32)
-        for row, table in zip(tables, pages[: sum(counts)].split(counts), strict=True):
-            row[: len(table)] = table
+        tables, num_blocks = shuffled_tables(self.seq_lens, problem.page, generator)
         key_cache, value_cache = to_paged(
             content.keys,
             content.values,
@@ -192,11 +180,7 @@ class Case(NamedCase):
             return None
         if self.scales != "token":
             return scales[0][0, : 1 if self.scales == "tensor" else None]
-        placed = torch.full((num_blocks * page, self.num_kv_heads), torch.nan)
-        for table, of_sequence in zip(tables.long(), scales, strict=True):
-            positions = torch.arange(len(of_sequence))
-            placed[table[positions // page] * page + positions % page] = of_sequence
-        return placed.view(num_blocks, page, self.num_kv_heads)
+        return in_pages(torch.cat(scales), tables, self.seq_lens, page, num_blocks)
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -325,56 +309,38 @@ def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return exact, (4 if quantized else 2) * error + 1e-5
 
 
-def _uneven(num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
-    """Lengths between half the context and all of it, the first of them all of it."""
-    generator = torch.Generator().manual_seed(seed + 2)
-    low = max(1, context // 2)
-    others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
-    return (context, *others)
-
-
 _PAGE_EDGES = (1, 15, 16, 17, 63, 64, 65, 129)
 
-CASES = {
-    item.name: item
-    for item in (
-        Case("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=_PAGE_EDGES),
-        Case("llama-2-7b", num_heads=32, num_kv_heads=32, head_size=128, seq_lens=(300, 1, 127, 65)),
-        Case("llama-3-8b", num_heads=32, num_kv_heads=8, head_size=128, seq_lens=(300, 1, 127, 65)),
-        Case("llama-3-70b", num_heads=64, num_kv_heads=8, head_size=128, seq_lens=(257, 33)),
-        Case(
-            "zero-query",
-            num_heads=8,
-            num_kv_heads=4,
-            head_size=64,
-            seq_lens=(0, 1, 32, 33, 128),
-            dtype="float32",
-            family="zero_query",
-        ),
-        Case(
-            "one-hot-value",
-            num_heads=8,
-            num_kv_heads=8,
-            head_size=64,
-            seq_lens=(1, 0, 64, 63, 97),
-            dtype="bfloat16",
-            family="one_hot_value",
-        ),
-        Case(
-            "large-scores",
-            num_heads=8,
-            num_kv_heads=2,
-            head_size=64,
-            seq_lens=(100, 1, 64, 31),
-            dtype="float32",
-            family="large_scores",
-        ),
-    )
-}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.paged_attention import OP
-
-    return OP.case(name, **overrides)
+CASES = by_name(
+    Case("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=_PAGE_EDGES),
+    Case("llama-2-7b", num_heads=32, num_kv_heads=32, head_size=128, seq_lens=(300, 1, 127, 65)),
+    Case("llama-3-8b", num_heads=32, num_kv_heads=8, head_size=128, seq_lens=(300, 1, 127, 65)),
+    Case("llama-3-70b", num_heads=64, num_kv_heads=8, head_size=128, seq_lens=(257, 33)),
+    Case(
+        "zero-query",
+        num_heads=8,
+        num_kv_heads=4,
+        head_size=64,
+        seq_lens=(0, 1, 32, 33, 128),
+        dtype="float32",
+        family="zero_query",
+    ),
+    Case(
+        "one-hot-value",
+        num_heads=8,
+        num_kv_heads=8,
+        head_size=64,
+        seq_lens=(1, 0, 64, 63, 97),
+        dtype="bfloat16",
+        family="one_hot_value",
+    ),
+    Case(
+        "large-scores",
+        num_heads=8,
+        num_kv_heads=2,
+        head_size=64,
+        seq_lens=(100, 1, 64, 31),
+        dtype="float32",
+        family="large_scores",
+    ),
+)

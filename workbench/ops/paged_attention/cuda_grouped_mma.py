@@ -15,28 +15,28 @@ and 1,056,128 (1.002); with a scale per token the least is 1,086,468, and it saw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
+from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.page_strides import head_and_token_stride
-from workbench.ops.paged_attention.cuda_types import type_macros
-from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem, macros
 from workbench.ops.paged_attention.rules import (
     GRID,
     GROUP,
     PAGE_SIZE,
     PARTITIONS,
+    WHOLE_TILES,
     balanced_partition_size,
+    num_partitions,
     partition_blocks,
-    shared_limit,
 )
-from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
-from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
+from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.rules import shared_limit
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Footprint, Restriction
+from workbench.ops.variant import CudaVariant
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
-_TUNABLES = ("BLOCK_SIZE", "PARTITION_SIZE", "TILE_TOKENS", "NUM_STAGES", "NUM_THREADS")
 
 
 def _steps(problem: Problem) -> int:
@@ -51,7 +51,7 @@ def _rows(problem: Problem) -> int:
 
 def _row_bytes(problem: Problem) -> int:
     """A row of a tile in shared memory: the head in whole steps of 16 elements."""
-    return _steps(problem) * 16 * problem.cache_dtype.itemsize
+    return _steps(problem) * 16 * problem.cache_itemsize
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -73,31 +73,15 @@ def _static_bytes(config: Config, problem: Problem) -> int:
 RESTRICTIONS = (
     PAGE_SIZE,
     GROUP,
-    Restriction(
-        "whole 16-byte steps",
-        "head_size % 8 == 0 and head_size <= 256, whose sums fit in registers",
-        lambda c, p: p.head_size % 8 == 0 and p.head_size <= 256,
+    Restriction.of("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "whose sums fit in registers"),
+    Restriction.of("pages and tiles", "BLOCK_SIZE >= 8 and is_power_of_two(BLOCK_SIZE) and TILE_TOKENS in (16, 32)"),
+    Restriction.of(
+        "offsets inside a page", "BLOCK_SIZE * num_kv_heads * head_size < 2**31", "elements, as 32-bit numbers"
     ),
-    Restriction(
-        "pages and tiles",
-        "BLOCK_SIZE >= 8 is a power of two, TILE_TOKENS is 16 or 32",
-        lambda c, p: c["BLOCK_SIZE"] >= 8 and c["BLOCK_SIZE"].bit_count() == 1 and c["TILE_TOKENS"] in (16, 32),
-    ),
-    Restriction(
-        "offsets inside a page",
-        "BLOCK_SIZE * num_kv_heads * head_size < 2**31 elements, 32-bit numbers",
-        lambda c, p: c["BLOCK_SIZE"] * p.num_kv_heads * p.head_size < 2**31,
-    ),
-    Restriction(
-        "whole tiles",
-        "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
-        lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
-    ),
-    Restriction("stages", "NUM_STAGES >= 2: one is copied while one is read", lambda c, p: c["NUM_STAGES"] >= 2),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 256: up to 255 registers each",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 256,
+    WHOLE_TILES,
+    Restriction.of("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+    Restriction.of(
+        "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
     ),
     Restriction(
         "shared memory",
@@ -114,7 +98,7 @@ def default_config(problem: Problem) -> dict:
     """Tiles of equal bytes whatever the element; as many stages and warps as fit; partitions that end together."""
     from workbench.toolchain.occupancy import occupancy
 
-    tile = 32 // problem.cache_dtype.itemsize
+    tile = 32 // problem.cache_itemsize
     config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": max(_PARTITION_SIZES), "TILE_TOKENS": tile}
     for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
         config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
@@ -127,7 +111,7 @@ def default_config(problem: Problem) -> dict:
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
     """A warp's stages but the one that it reads, keys and values."""
-    row_bytes = problem.head_size * problem.cache_dtype.itemsize
+    row_bytes = problem.head_size * problem.cache_itemsize
     stages = (config["NUM_STAGES"] - 1) * config["TILE_TOKENS"] * 2 * row_bytes
     return Footprint(
         blocks=partition_blocks(config, problem, problem.num_kv_heads),
@@ -138,54 +122,28 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     )
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        **type_macros(problem),
-        "GROUP": problem.group,
-        "HEAD_SIZE": problem.head_size,
-        **{name: config[name] for name in _TUNABLES},
-    }
-
-
-def _resources(config: Config, problem: Problem) -> tuple[int, int]:
-    return config["NUM_THREADS"], _tile_bytes(config, problem)
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    quantized = problem.quantized
-    k_scale, v_scale = (
-        scale_or_one(scale, problem, t.query) if quantized else None for scale in (t.k_scale, t.v_scale)
-    )
-    return Launch(
-        grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            *t.workspace.arguments,
-            *t.read,
-            k_scale,
-            v_scale,
-            t.alibi_slopes,
-            t.sinks,
-            t.scale,
-            t.soft_cap or 0.0,
-            t.sliding_window or 0,
-            *t.strides,
-            *head_and_token_stride(problem, config["BLOCK_SIZE"]),
-            *scale_places(k_scale, config["BLOCK_SIZE"]),
-            *scale_places(v_scale, config["BLOCK_SIZE"]),
-        ),
-        shared_bytes=_tile_bytes(config, problem),
-    )
-
-
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_grouped_mma",
     idea="a block per KV head and partition: its query heads in one tile on tensor cores, a copy pipeline per warp",
     source=cuda_sources() / "paged_attention_grouped_mma.cu",
-    kernel="paged_attention_grouped",
+    steps=(
+        CudaStep(
+            kernel="paged_attention_grouped",
+            grid=lambda config, problem: (problem.num_kv_heads, problem.num_seqs, num_partitions(config, problem)),
+            shared_bytes=_tile_bytes,
+            arguments=ARGUMENTS
+            | SCALES_OR_ONE
+            | SCALE_PLACES
+            | {
+                "output": lambda config, problem, tensors: tensors.out,
+                "head_stride": lambda config, problem, tensors: head_and_token_stride(problem, config["BLOCK_SIZE"])[0],
+                "token_stride": lambda config, problem, tensors: head_and_token_stride(problem, config["BLOCK_SIZE"])[
+                    1
+                ],
+            },
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
         "PARTITION_SIZE": _PARTITION_SIZES,
@@ -199,8 +157,6 @@ VARIANT = CudaVariant(
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    macros=_macros,
-    resources=_resources,
-    launcher=_launch,
+    macros=lambda config, problem: {**macros(config, problem), "GROUP": problem.group},
     workspace=partials,
 )

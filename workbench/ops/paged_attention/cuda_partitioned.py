@@ -14,23 +14,21 @@ answered by L2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import type_macros
-from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import ARGUMENTS, Problem, macros
 from workbench.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
     PARTITIONS,
+    num_partitions,
     partition_blocks,
     partition_size,
-    shared_limit,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
+from workbench.ops.rules import STATIC_SHARED, THREADS, shared_limit
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Footprint, Restriction
+from workbench.ops.variant import CudaVariant
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
@@ -42,30 +40,14 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 RESTRICTIONS = (
     PAGE_SIZE,
-    Restriction(
-        "a page is one load of a warp",
-        "BLOCK_SIZE is 8, 16 or 32 tokens",
-        lambda c, p: c["BLOCK_SIZE"] in (8, 16, 32),
-    ),
-    Restriction(
-        "whole pages",
-        "PARTITION_SIZE % BLOCK_SIZE == 0",
-        lambda c, p: c["PARTITION_SIZE"] % c["BLOCK_SIZE"] == 0,
-    ),
-    Restriction(
-        "whole 16-byte steps",
-        "head_size % x == 0 with x = 16 / sizeof(cache element)",
-        lambda c, p: p.head_size % p.x == 0,
-    ),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
+    Restriction.of("a page is one load of a warp", "BLOCK_SIZE in (8, 16, 32)"),
+    Restriction.of("whole pages", "PARTITION_SIZE % BLOCK_SIZE == 0"),
+    Restriction.of("whole 16-byte steps", "head_size % x == 0", "x = 16 / sizeof(cache element)"),
+    THREADS,
     Restriction(
         "shared memory",
         "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32 bytes <= 49152 (declared statically)",
-        lambda c, p: _shared_bytes(c, p) <= min(49152, shared_limit(p)),
+        lambda c, p: _shared_bytes(c, p) <= min(STATIC_SHARED, shared_limit(p)),
     ),
     PARTITIONS,
     GRID,
@@ -84,7 +66,7 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     key_loads = -(-problem.head_size // (problem.x * lanes_per_token))
     width = min(problem.x, config["BLOCK_SIZE"])  # tokens of a value load
     value_loads = -(-problem.head_size * (config["BLOCK_SIZE"] // width) // 32)
-    itemsize = problem.cache_dtype.itemsize
+    itemsize = problem.cache_itemsize
     lane_bytes = min(key_loads, 8) * 16 + (value_loads * width * itemsize if value_loads <= 8 else 0)
     return Footprint(
         blocks=partition_blocks(config, problem, problem.num_heads),
@@ -95,44 +77,18 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     )
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {**type_macros(problem), "HEAD_SIZE": problem.head_size, **config}
-
-
-def _resources(config: Config, problem: Problem) -> tuple[int, int]:
-    return config["NUM_THREADS"], 0
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            *t.workspace.arguments,
-            *t.read,
-            t.k_scale,
-            t.v_scale,
-            t.alibi_slopes,
-            t.sinks,
-            t.scale,
-            t.soft_cap or 0.0,
-            t.sliding_window or 0,
-            *scale_strides(t.k_scale),
-            *scale_strides(t.v_scale),
-            problem.num_kv_heads,
-            *t.strides,
-        ),
-    )
-
-
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_partitioned",
     idea="a block per partition of the sequence, a warp per page, online softmax; the last block combines them",
     source=cuda_sources() / "paged_attention_partitioned.cu",
-    kernel="paged_attention_partition",
+    steps=(
+        CudaStep(
+            kernel="paged_attention_partition",
+            grid=lambda config, problem: (problem.num_heads, problem.num_seqs, num_partitions(config, problem)),
+            arguments=ARGUMENTS,
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32),
         "PARTITION_SIZE": _PARTITION_SIZES,
@@ -144,8 +100,6 @@ VARIANT = CudaVariant(
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    macros=_macros,
-    resources=_resources,
-    launcher=_launch,
+    macros=macros,
     workspace=partials,
 )

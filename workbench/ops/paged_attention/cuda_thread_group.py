@@ -6,15 +6,14 @@ and dtype; here they are tuned independently, under the rules that the derivatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
-from workbench.ops.paged_attention.cuda_types import type_macros
-from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT, shared_limit
-from workbench.ops.scales import scale_arguments
-from workbench.ops.variant import Config, CudaVariant, Footprint, Launch, Restriction
+from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.paged_attention.problem import ARGUMENTS, Problem, macros
+from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
+from workbench.ops.rules import THREADS, shared_limit
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Footprint, Restriction
+from workbench.ops.variant import CudaVariant
 
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
@@ -35,46 +34,18 @@ def _shared_bytes(config: Config, problem: Problem) -> tuple[int, int]:
 
 RESTRICTIONS = (
     PAGE_SIZE,
-    Restriction(
-        "groups divide a warp",
-        "32 % THREAD_GROUP_SIZE == 0",
-        lambda c, p: 32 % c["THREAD_GROUP_SIZE"] == 0,
+    Restriction.of("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
+    Restriction.of("a warp stays in its page", "BLOCK_SIZE % (32 / THREAD_GROUP_SIZE) == 0"),
+    Restriction.of("whole key vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
+    Restriction.of(
+        "a vector keeps to its x group", "x % VEC_SIZE == 0 and head_size % x == 0", "x = 16 / sizeof(cache element)"
     ),
-    Restriction(
-        "a warp stays in its page",
-        "BLOCK_SIZE % (32 / THREAD_GROUP_SIZE) == 0",
-        lambda c, p: c["BLOCK_SIZE"] * c["THREAD_GROUP_SIZE"] % 32 == 0,
+    Restriction.of("16-byte key loads", "VEC_SIZE * cache_itemsize <= 16"),
+    Restriction.of("16-byte value loads", "V_VEC_SIZE * cache_itemsize <= 16"),
+    Restriction.of(
+        "a warp reads whole value rows", "BLOCK_SIZE % V_VEC_SIZE == 0 and 32 % (BLOCK_SIZE // V_VEC_SIZE) == 0"
     ),
-    Restriction(
-        "whole key vectors",
-        "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0",
-        lambda c, p: p.head_size % (c["THREAD_GROUP_SIZE"] * c["VEC_SIZE"]) == 0,
-    ),
-    Restriction(
-        "a vector keeps to its x group",
-        "x % VEC_SIZE == 0 and head_size % x == 0 with x = 16 / sizeof(cache element)",
-        lambda c, p: p.x % c["VEC_SIZE"] == 0 and p.head_size % p.x == 0,
-    ),
-    Restriction(
-        "16-byte key loads",
-        "VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
-    ),
-    Restriction(
-        "16-byte value loads",
-        "V_VEC_SIZE * sizeof(cache element) <= 16",
-        lambda c, p: c["V_VEC_SIZE"] * p.cache_dtype.itemsize <= 16,
-    ),
-    Restriction(
-        "a warp reads whole value rows",
-        "BLOCK_SIZE % V_VEC_SIZE == 0 and 32 % (BLOCK_SIZE / V_VEC_SIZE) == 0",
-        lambda c, p: c["BLOCK_SIZE"] % c["V_VEC_SIZE"] == 0 and 32 % (c["BLOCK_SIZE"] // c["V_VEC_SIZE"]) == 0,
-    ),
-    Restriction(
-        "threads per block",
-        "NUM_THREADS % 32 == 0 and NUM_THREADS <= 1024",
-        lambda c, p: c["NUM_THREADS"] % 32 == 0 and 32 <= c["NUM_THREADS"] <= 1024,
-    ),
+    THREADS,
     Restriction(
         "registers",
         f"head_size * BLOCK_SIZE / V_VEC_SIZE / 32 row sums + {_OTHER_REGISTERS} <= min(255, 65536 / NUM_THREADS)",
@@ -93,7 +64,7 @@ def default_config(problem: Problem) -> dict:
     """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load; at most 8
     elements per thread, so that 8-bit ones and their floats stay in registers. More warps than its four where the
     logits of a long sequence leave room for few blocks: too few loads would be under way (see `_enough_threads`)."""
-    block_size, itemsize = problem.page, problem.cache_dtype.itemsize
+    block_size, itemsize = problem.page, problem.cache_itemsize
     group = max(32 // block_size, 1)
     vec = min(max(16 // (group * itemsize), 1), 8)
     while vec > 1 and problem.head_size % (group * vec):
@@ -127,7 +98,7 @@ def _enough_threads(config: Config, problem: Problem) -> int:
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
     """A thread's loads of keys, or those of values in the pass after it, if they are fewer."""
-    itemsize = problem.cache_dtype.itemsize
+    itemsize = problem.cache_itemsize
     most = 64 if itemsize == 1 else 128  # bytes of a thread
     key_loads = problem.head_size // (config["THREAD_GROUP_SIZE"] * config["VEC_SIZE"])
     loads = ((key_loads, config["VEC_SIZE"]), (_row_sums(config, problem), config["V_VEC_SIZE"]))
@@ -143,7 +114,7 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
 
 def _registers(config: Config, problem: Problem) -> int:
     """What a thread is granted: see RESIDENT_THREADS in the kernel."""
-    few = _row_sums(config, problem) <= (8 if problem.cache_dtype.itemsize == 1 else 16)
+    few = _row_sums(config, problem) <= (8 if problem.cache_itemsize == 1 else 16)
     return 128 if few or config["NUM_THREADS"] > 256 else 255
 
 
@@ -152,33 +123,19 @@ def _largest_divisor(count: int, limit: int) -> int:
     return max((divisor for divisor in range(1, min(count, limit) + 1) if count % divisor == 0), default=1)
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {**type_macros(problem), "HEAD_SIZE": problem.head_size, **config}
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.out,
-            *t.read,
-            *scale_arguments(problem, t),
-            t.scale,
-            problem.num_kv_heads,
-            *t.strides,
-        ),
-        shared_bytes=_shared_bytes(config, problem)[1],
-    )
-
-
 VARIANT = CudaVariant(
     op="paged_attention",
     name="cuda_thread_group",
     idea="a thread group per token, a warp per page, a block per query head (vLLM v1)",
     source=cuda_sources() / "paged_attention_thread_group.cu",
-    kernel="paged_attention_thread_group",
+    steps=(
+        CudaStep(
+            kernel="paged_attention_thread_group",
+            grid=lambda config, problem: (problem.num_heads, problem.num_seqs),
+            shared_bytes=lambda config, problem: _shared_bytes(config, problem)[1],
+            arguments=ARGUMENTS | SCALES_OR_ONE,
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
         "THREAD_GROUP_SIZE": (1, 2, 4, 8, 16, 32),
@@ -192,7 +149,5 @@ VARIANT = CudaVariant(
     features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    macros=_macros,
-    resources=lambda config, problem: (config["NUM_THREADS"], _shared_bytes(config, problem)[1]),
-    launcher=_launch,
+    macros=macros,
 )

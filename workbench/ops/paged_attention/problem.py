@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from workbench.kvcache.quantization import CACHE_DTYPES
-
-__all__ = ["CACHE_DTYPES", "DEFAULT_BLOCK_SIZE", "DTYPES", "CacheProblem", "Problem", "Tensors"]
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-"""The dtypes of query and output by name."""
+from workbench.ops.arguments import dtype_name
+from workbench.ops.cache_problem import STRIDES, CacheProblem
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.scales import scale_strides
+from workbench.ops.steps import Arguments
+from workbench.ops.values import Config
 
 DEFAULT_BLOCK_SIZE = 16
-
-
-class CacheProblem:
-    """What follows from the ``dtype`` and ``kv_cache_dtype`` of a problem of any op on paged caches."""
-
-    dtype: str
-    kv_cache_dtype: str
-    features: tuple[str, ...]
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element that is not in the cache."""
-        return DTYPES[self.dtype].itemsize
-
-    @property
-    def quantized(self) -> bool:
-        """Whether the cache holds codes, to be multiplied by scales."""
-        return self.kv_cache_dtype != "auto"
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        """The dtype of a cache element."""
-        return CACHE_DTYPES[self.kv_cache_dtype] if self.quantized else DTYPES[self.dtype]
-
-    @property
-    def x(self) -> int:
-        """Cache elements per 16 bytes."""
-        return 16 // self.cache_dtype.itemsize
-
-    def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
 
 
 @dataclass(frozen=True)
@@ -107,11 +75,34 @@ class Tensors:
 
     @property
     def read(self) -> tuple[torch.Tensor, ...]:
-        """What every kernel reads, in the order of its parameters."""
+        """What every kernel reads, in the order of the op's arguments."""
         return self.query, self.key_cache, self.value_cache, self.block_tables, self.seq_lens
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """From one row of the tables and of the query, and one page of keys and of values to the next, in elements, in
-        the order of every kernel's parameters."""
-        return tuple(t.stride(0) for t in (self.block_tables, self.query, self.key_cache, self.value_cache))
+
+ARGUMENTS: Arguments = STRIDES | {
+    "soft_cap": lambda config, problem, tensors: tensors.soft_cap or 0.0,
+    "sliding_window": lambda config, problem, tensors: tensors.sliding_window or 0,
+}
+"""What kernels take beside tensors and sizes of their names."""
+
+SCALE_PLACES: Arguments = {
+    "k_scale_page": lambda config, problem, tensors: scale_strides(tensors.k_scale)[0] * config["BLOCK_SIZE"],
+    "k_scale_token": STRIDES["k_slot_stride"],
+    "k_scale_head": STRIDES["k_head_stride"],
+    "v_scale_page": lambda config, problem, tensors: scale_strides(tensors.v_scale)[0] * config["BLOCK_SIZE"],
+    "v_scale_token": STRIDES["v_slot_stride"],
+    "v_scale_head": STRIDES["v_head_stride"],
+}
+"""How far apart the scales of two pages, of two tokens of a page and of two KV heads are."""
+
+
+def macros(config: Config, problem: Problem) -> dict[str, str | int]:
+    """The macros of every CUDA kernel: elements, scales, the head, tunables."""
+    return {
+        "SCALAR": CPP_NAMES[problem.dtype],
+        "CACHE": CPP_NAMES[dtype_name(problem.cache_dtype)],
+        **({"QUANTIZED": 1} if problem.quantized else {}),
+        "TOKEN_SCALES": int("token_scales" in problem.features),
+        "HEAD_SIZE": problem.head_size,
+        **config,
+    }

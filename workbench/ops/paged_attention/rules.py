@@ -8,14 +8,8 @@ from collections.abc import Sequence
 from workbench.device_models import device_model, model_of_arch
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops.paged_attention.problem import Problem
-from workbench.ops.variant import Config, Restriction
-
-
-def shared_limit(problem: Problem) -> int:
-    """Bytes of shared memory that one block may take on the problem's architecture."""
-    from workbench.toolchain.occupancy import limits_of
-
-    return limits_of(problem.arch).shared_per_block
+from workbench.ops.rules import grid
+from workbench.ops.values import Config, Restriction, cdiv
 
 
 def multiprocessors(problem: Problem) -> int:
@@ -80,29 +74,22 @@ def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident:
 
 def partition_blocks(config: Config, problem: Problem, heads: int) -> int:
     """Blocks of a launch: one per partition of the longest sequence, for each sequence and each of ``heads``."""
-    return heads * problem.num_seqs * max(-(-problem.max_seq_len // config["PARTITION_SIZE"]), 1)
+    return heads * problem.num_seqs * num_partitions(config, problem)
 
 
-PAGE_SIZE = Restriction(
-    "page size",
-    "BLOCK_SIZE == the page size of the cache",
-    lambda config, problem: problem.block_size in (None, config["BLOCK_SIZE"]),
+def num_partitions(config: Config, problem: Problem) -> int:
+    """Partitions of the longest sequence, at least one."""
+    return max(cdiv(problem.max_seq_len, config["PARTITION_SIZE"]), 1)
+
+
+PAGE_SIZE = Restriction.of("page size", "block_size in (None, BLOCK_SIZE)", "the page size of the cache")
+
+GROUP = Restriction.of("group", "num_heads / num_kv_heads <= 16", "the rows of a tile of queries")
+
+GRID = grid("num_seqs")
+
+PARTITIONS = Restriction.of(
+    "partitions", "cdiv(max_seq_len, PARTITION_SIZE) <= 65535", "the third dimension of a grid holds no more"
 )
 
-GROUP = Restriction(
-    "group",
-    "num_heads / num_kv_heads <= 16, the rows of a tile of queries",
-    lambda config, problem: problem.group <= 16,
-)
-
-GRID = Restriction(
-    "grid",
-    "num_seqs <= 65535, the second dimension of a grid",
-    lambda config, problem: problem.num_seqs <= 65535,
-)
-
-PARTITIONS = Restriction(
-    "partitions",
-    "ceil(max_seq_len / PARTITION_SIZE) <= 65535, the third dimension of a grid",
-    lambda config, problem: -(-problem.max_seq_len // config["PARTITION_SIZE"]) <= 65535,
-)
+WHOLE_TILES = Restriction.of("whole tiles", "PARTITION_SIZE % BLOCK_SIZE == 0 and PARTITION_SIZE % TILE_TOKENS == 0")

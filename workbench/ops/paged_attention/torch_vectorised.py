@@ -7,12 +7,12 @@ to compare with.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.element_types import DTYPES
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
 
@@ -77,12 +77,8 @@ VARIANT = TorchVariant(
     op="paged_attention",
     name="torch",
     idea="gather every sequence's pages, pad, mask: plain torch, every layout and feature",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=LAYOUTS,
     dtypes=tuple(DTYPES),
     features=("alibi", "sliding_window", "soft_cap", "sinks", *CACHE_DTYPES, "token_scales"),
-    defaults=lambda problem: {},
     compute=compute,
 )

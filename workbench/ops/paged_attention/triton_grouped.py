@@ -11,24 +11,24 @@ one partition (``tests/ops/test_paged_attention_grouped.py``), the machine saw 1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.page_strides import head_and_strides
-from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
     GRID,
     GROUP,
     PAGE_SIZE,
     PARTITIONS,
+    WHOLE_TILES,
     balanced_partition_size,
+    num_partitions,
     partition_blocks,
-    shared_limit,
 )
 from workbench.ops.paged_attention.triton_eight_bits import unit_of, widen
 from workbench.ops.paged_attention.triton_reduction import (
@@ -36,18 +36,23 @@ from workbench.ops.paged_attention.triton_reduction import (
     average,
     combine_partitions,
     last_to_arrive,
-    partitions_at_once,
     partitions_of,
+    tokens_of,
 )
 from workbench.ops.paged_attention.triton_tiles import (
+    FEATURES,
     POWERS_OF_TWO,
-    SCALAR_TYPES,
     TILE_IN_REGISTERS,
-    WHOLE_TILES,
+    constexprs,
     has_e4m3,
+    never_none,
+    types,
 )
-from workbench.ops.paged_attention.workspace import partials, scale_or_one, scale_places
-from workbench.ops.variant import Config, Footprint, Launch, Restriction, TritonVariant
+from workbench.ops.paged_attention.workspace import partials
+from workbench.ops.rules import shared_limit
+from workbench.ops.steps import Arguments, TritonStep
+from workbench.ops.values import Config, Footprint, Restriction, padded
+from workbench.ops.variant import TritonVariant
 
 
 @triton.jit
@@ -101,10 +106,7 @@ def paged_attention_grouped(
     kv_head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(0) * GROUP
     seq_len = tl.load(seq_lens + seq)
-    begin = partition * PARTITION_SIZE
-    if WINDOW:
-        begin = tl.maximum(begin, seq_len - sliding_window)
-    end = tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
+    begin, end = tokens_of(partition, seq_len, sliding_window, PARTITION_SIZE, WINDOW)
     rows = tl.arange(0, ROWS)
     heads = kv_head * GROUP + rows
     elements = tl.arange(0, HEAD_PADDED)
@@ -237,63 +239,41 @@ _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _REGISTERS = 168  # of a thread with the tiles of the defaults
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    scalar = f"*{SCALAR_TYPES[problem.dtype]}"
-    cache, stride = ("*i16", "i64:8") if problem.quantized else (scalar, "i64:16")
-    return {
-        "out": scalar,
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "counters": "*i32",
-        "query": f"{scalar}:1",
-        "key_cache": cache,
-        "value_cache": cache,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "k_scale": "*fp32:1",
-        "v_scale": "*fp32:1",
-        "alibi_slopes": "*fp32:1",
-        "sinks": "*fp32:1",
-        "scale": "fp32",
-        "soft_cap": "fp32",
-        "sliding_window": "i32",
-        "table_stride": "i64",
-        "query_stride": "i64",
-        "key_page_stride": stride,
-        "value_page_stride": stride,
-        "k_scale_page": "i64",
-        "k_scale_token": "i32",
-        "k_scale_head": "i32",
-        "v_scale_page": "i64",
-        "v_scale_token": "i32",
-        "v_scale_head": "i32",
-    }
+def _types(problem: Problem) -> dict[str, str]:
+    found = types(problem) | {"k_scale_page": "i64", "v_scale_page": "i64"}
+    found |= dict.fromkeys(("k_scale_token", "k_scale_head", "v_scale_token", "v_scale_head"), "i32")
+    if problem.quantized:
+        found |= dict.fromkeys(("key_cache", "value_cache"), "*i16")
+        found |= dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:8")
+    return found
 
 
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+def _constexprs(config: Config, problem: Problem) -> dict[str, Any]:
     strides = head_and_strides(problem, config["BLOCK_SIZE"])
     pair = 2 if problem.quantized else 1
-    return {
-        "GROUP": problem.group,
+    return constexprs(config, problem) | {
         "ROWS": 16,
         "HEAD_SIZE": strides["HEAD_SIZE"],
         "HEAD_PADDED": strides["HEAD_PADDED"],
         "KV_HEAD": strides["VALUE_HEAD"] // pair,
         "KV_TOKEN": strides["VALUE_TOKEN"] // pair,
-        "BLOCK_SIZE": config["BLOCK_SIZE"],
-        "TILE_TOKENS": config["TILE_TOKENS"],
-        "PARTITION_SIZE": config["PARTITION_SIZE"],
         "KIND": problem.kv_cache_dtype,
         "HAS_E4M3": has_e4m3(problem),
         "UNIT": unit_of(problem),
-        "TOKEN_SCALES": "token_scales" in problem.features,
-        "ALIBI": "alibi" in problem.features,
-        "WINDOW": "sliding_window" in problem.features,
-        "SOFT_CAP": "soft_cap" in problem.features,
-        "SINKS": "sinks" in problem.features,
-        "AT_ONCE": partitions_at_once(problem.head_size, config["num_warps"]),
-        "NUM_STAGES": config["num_stages"],
     }
+
+
+def _paired(cache: torch.Tensor, problem: Problem) -> torch.Tensor:
+    """8-bit elements as pairs."""
+    return cache.view(torch.int16) if problem.quantized else cache
+
+
+_IN_PAIRS: Arguments = {
+    "key_cache": lambda config, problem, tensors: _paired(tensors.key_cache, problem),
+    "value_cache": lambda config, problem, tensors: _paired(tensors.value_cache, problem),
+    "key_page_stride": lambda config, problem, tensors: _paired(tensors.key_cache, problem).stride(0),
+    "value_page_stride": lambda config, problem, tensors: _paired(tensors.value_cache, problem).stride(0),
+}
 
 
 def default_config(problem: Problem) -> dict:
@@ -311,7 +291,7 @@ def default_config(problem: Problem) -> dict:
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
     """The tiles ahead of the one that is computed, keys and values."""
-    row_bytes = problem.head_size * problem.cache_dtype.itemsize
+    row_bytes = problem.head_size * problem.cache_itemsize
     ahead = max((config["num_stages"] - 1) // 2, 1)
     return Footprint(
         blocks=partition_blocks(config, problem, problem.num_kv_heads),
@@ -322,44 +302,11 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     )
 
 
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    unused = t.workspace.stats  # any address: what is not asked for is not followed
-    caches = [t.key_cache, t.value_cache]
-    if problem.quantized:
-        caches = [cache.view(torch.int16) for cache in caches]
-    k_scale, v_scale = (scale_or_one(scale, problem, unused) for scale in (t.k_scale, t.v_scale))
-    return Launch(
-        grid=(problem.num_kv_heads, problem.num_seqs, t.workspace.count),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.out,
-            *t.workspace.arguments,
-            t.query,
-            *caches,
-            t.block_tables,
-            t.seq_lens,
-            k_scale,
-            v_scale,
-            unused if t.alibi_slopes is None else t.alibi_slopes,
-            unused if t.sinks is None else t.sinks,
-            t.scale,
-            t.soft_cap or 0.0,
-            t.sliding_window or 0,
-            t.block_tables.stride(0),
-            t.query.stride(0),
-            *(cache.stride(0) for cache in caches),
-            *scale_places(k_scale, config["BLOCK_SIZE"]),
-            *scale_places(v_scale, config["BLOCK_SIZE"]),
-        ),
-    )
-
-
 def _shared_bytes(config: Config, problem: Problem) -> int:
     """At most what Triton takes: tiles of K and V, queries, and room to exchange weights between warps."""
-    size = triton.next_power_of_2(problem.head_size)
+    size = padded(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)
-    tiles = 2 * config["TILE_TOKENS"] * size * problem.cache_dtype.itemsize
+    tiles = 2 * config["TILE_TOKENS"] * size * problem.cache_itemsize
     return buffers * tiles + 32 * size + 4096 * config["num_warps"]
 
 
@@ -368,12 +315,12 @@ RESTRICTIONS = (
     GROUP,
     POWERS_OF_TWO,
     WHOLE_TILES,
-    Restriction(
+    Restriction.of(
         "products",
-        "TILE_TOKENS >= 16, head_size >= 16 (32 of a quantized cache) and head_size <= 256",
-        lambda c, p: c["TILE_TOKENS"] >= 16 and 32 // p.cache_dtype.itemsize <= p.head_size <= 256,
+        "TILE_TOKENS >= 16 and 32 // cache_itemsize <= head_size <= 256",
+        "head_size >= 16, of a quantized cache 32",
     ),
-    Restriction("whole 16-byte steps", "head_size % 8 == 0", lambda c, p: p.head_size % 8 == 0),
+    Restriction.of("whole 16-byte steps", "head_size % 8 == 0"),
     TILE_IN_REGISTERS,
     Restriction(
         "shared memory",
@@ -389,8 +336,15 @@ VARIANT = TritonVariant(
     op="paged_attention",
     name="triton_grouped",
     idea="a program per KV head and partition: its query heads padded to the 16 rows of a product",
-    source=Path(__file__),
-    function=paged_attention_grouped,
+    steps=(
+        TritonStep(
+            function=paged_attention_grouped,
+            grid=lambda config, problem: (problem.num_kv_heads, problem.num_seqs, num_partitions(config, problem)),
+            types=_types,
+            constexprs=_constexprs,
+            arguments=ARGUMENTS | never_none(FEATURES | SCALES_OR_ONE) | SCALE_PLACES | _IN_PAIRS,
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
         "TILE_TOKENS": (16, 32, 64, 128),
@@ -404,8 +358,5 @@ VARIANT = TritonVariant(
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
     workspace=partials,
 )

@@ -8,28 +8,25 @@ A tile covers several pages or a part of one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from workbench.ops.page_strides import head_and_strides
-from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.paged_attention.problem import ARGUMENTS, Problem
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
     POWERS_OF_TWO,
-    SCALAR_TYPES,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
-    cache_type,
     default_tile,
+    in_pages,
     tiles_footprint,
+    types,
 )
-from workbench.ops.scales import no_scales, scale_arguments, scale_types
-from workbench.ops.variant import Config, Footprint, Launch, TritonVariant
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import Config, Footprint
+from workbench.ops.variant import TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -137,38 +134,6 @@ def paged_attention_online_softmax(
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    scalar, cache = f"*{SCALAR_TYPES[problem.dtype]}", f"*{cache_type(problem)}"
-    return {
-        "out": scalar,
-        "query": f"{scalar}:1",
-        "key_cache": cache,
-        "value_cache": cache,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "scale": "fp32",
-        "table_stride": "i64",
-        "query_stride": "i64",
-        "key_page_stride": "i64:16",
-        "value_page_stride": "i64:16",
-        **scale_types(problem),
-    }
-
-
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    by_token = "token_scales" in problem.features
-    return {
-        **no_scales(problem),
-        "GROUP": problem.group,
-        **head_and_strides(problem, config["BLOCK_SIZE"]),
-        "BLOCK_SIZE": config["BLOCK_SIZE"],
-        "TILE_TOKENS": config["TILE_TOKENS"],
-        "HEAD_SCALES": problem.quantized and not by_token,
-        "TOKEN_SCALES": by_token,
-        "NUM_STAGES": config["num_stages"],
-    }
-
-
 def default_config(problem: Problem) -> dict:
     """A tile of 64 tokens, or fewer where a head is large, on four warps."""
     return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
@@ -178,29 +143,21 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     return tiles_footprint(config, problem, problem.num_heads * problem.num_seqs)
 
 
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.out,
-            *t.read,
-            t.scale,
-            *t.strides,
-            *scale_arguments(problem, t),
-        ),
-    )
-
-
 RESTRICTIONS = (PAGE_SIZE, POWERS_OF_TWO, TILE_IN_REGISTERS, TILE_IN_SHARED_MEMORY, FP8_SUPPORT, GRID)
 
 VARIANT = TritonVariant(
     op="paged_attention",
     name="triton_online_softmax",
     idea="a program per query head, tiles of tokens, online softmax: one pass, nothing kept per token",
-    source=Path(__file__),
-    function=paged_attention_online_softmax,
+    steps=(
+        TritonStep(
+            function=paged_attention_online_softmax,
+            grid=lambda config, problem: (problem.num_heads, problem.num_seqs),
+            types=types,
+            constexprs=in_pages,
+            arguments=ARGUMENTS | SCALES_OR_ONE,
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
         "TILE_TOKENS": (16, 32, 64, 128),
@@ -213,7 +170,4 @@ VARIANT = TritonVariant(
     features=("fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
 )

@@ -7,38 +7,44 @@ sequence fills the GPU; fp32 partial results with their maximum; a reduction. In
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from workbench.ops.page_strides import head_and_strides
-from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, PARTITIONS, partition_blocks, partition_size
+from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.paged_attention.problem import ARGUMENTS, Problem
+from workbench.ops.paged_attention.rules import (
+    GRID,
+    PAGE_SIZE,
+    PARTITIONS,
+    WHOLE_TILES,
+    num_partitions,
+    partition_blocks,
+    partition_size,
+)
 from workbench.ops.paged_attention.triton_reduction import (
     LOG2_E,
     average,
     combine_partitions,
     last_to_arrive,
-    partitions_at_once,
     partitions_of,
+    tokens_of,
 )
 from workbench.ops.paged_attention.triton_tiles import (
+    FEATURES,
     FP8_SUPPORT,
     POWERS_OF_TWO,
-    SCALAR_TYPES,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
-    WHOLE_TILES,
-    cache_type,
     default_tile,
+    in_pages,
+    never_none,
     tiles_footprint,
+    types,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.scales import no_scales, scale_arguments, scale_types
-from workbench.ops.variant import Config, Footprint, Launch, TritonVariant
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import Config, Footprint
+from workbench.ops.variant import TritonVariant
 
 
 @triton.jit
@@ -92,10 +98,7 @@ def paged_attention_partition(
     head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     kv_head = head // GROUP
     seq_len = tl.load(seq_lens + seq)
-    begin = partition * PARTITION_SIZE
-    if WINDOW:
-        begin = tl.maximum(begin, seq_len - sliding_window)
-    end = tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
+    begin, end = tokens_of(partition, seq_len, sliding_window, PARTITION_SIZE, WINDOW)
     elements = tl.arange(0, HEAD_PADDED)
     inside = elements < HEAD_SIZE
     row_of_all = seq.to(tl.int64) * tl.num_programs(0) + head
@@ -190,50 +193,6 @@ def paged_attention_partition(
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    cache = f"*{cache_type(problem)}"
-    return {
-        "out": f"*{SCALAR_TYPES[problem.dtype]}",
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "counters": "*i32",
-        "query": f"*{SCALAR_TYPES[problem.dtype]}:1",
-        "key_cache": cache,
-        "value_cache": cache,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "alibi_slopes": "*fp32:1",
-        "sinks": "*fp32:1",
-        "scale": "fp32",
-        "soft_cap": "fp32",
-        "sliding_window": "i32",
-        "table_stride": "i64",
-        "query_stride": "i64",
-        "key_page_stride": "i64:16",
-        "value_page_stride": "i64:16",
-        **scale_types(problem),
-    }
-
-
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        "GROUP": problem.group,
-        **head_and_strides(problem, config["BLOCK_SIZE"]),
-        "BLOCK_SIZE": config["BLOCK_SIZE"],
-        "TILE_TOKENS": config["TILE_TOKENS"],
-        "PARTITION_SIZE": config["PARTITION_SIZE"],
-        **no_scales(problem),
-        "QUANTIZED": problem.quantized,
-        "TOKEN_SCALES": "token_scales" in problem.features,
-        "ALIBI": "alibi" in problem.features,
-        "WINDOW": "sliding_window" in problem.features,
-        "SOFT_CAP": "soft_cap" in problem.features,
-        "SINKS": "sinks" in problem.features,
-        "AT_ONCE": partitions_at_once(problem.head_size, config["num_warps"]),
-        "NUM_STAGES": config["num_stages"],
-    }
-
-
 def default_config(problem: Problem) -> dict:
     """The longest partitions that still give every multiprocessor its programs; tiles as without a split."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
@@ -248,27 +207,6 @@ def default_config(problem: Problem) -> dict:
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
     return tiles_footprint(config, problem, partition_blocks(config, problem, problem.num_heads))
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    unused = t.workspace.stats  # any address: what is not asked for is not followed
-    return Launch(
-        grid=(problem.num_heads, problem.num_seqs, t.workspace.count),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.out,
-            *t.workspace.arguments,
-            *t.read,
-            unused if t.alibi_slopes is None else t.alibi_slopes,
-            unused if t.sinks is None else t.sinks,
-            t.scale,
-            t.soft_cap or 0.0,
-            t.sliding_window or 0,
-            *t.strides,
-            *scale_arguments(problem, t),
-        ),
-    )
 
 
 RESTRICTIONS = (
@@ -286,8 +224,15 @@ VARIANT = TritonVariant(
     op="paged_attention",
     name="triton_partitioned",
     idea="a program per partition of the sequence, online softmax over tiles; the last program combines them",
-    source=Path(__file__),
-    function=paged_attention_partition,
+    steps=(
+        TritonStep(
+            function=paged_attention_partition,
+            grid=lambda config, problem: (problem.num_heads, problem.num_seqs, num_partitions(config, problem)),
+            types=types,
+            constexprs=in_pages,
+            arguments=ARGUMENTS | SCALES_OR_ONE | never_none(FEATURES),
+        ),
+    ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
         "TILE_TOKENS": (16, 32, 64, 128),
@@ -301,8 +246,5 @@ VARIANT = TritonVariant(
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
     footprint=_footprint,
-    signature=_signature,
-    constexprs=_constexprs,
-    launcher=_launch,
     workspace=partials,
 )

@@ -1,4 +1,4 @@
-"""Triton functions with which the program that is done last combines the partial results of a sequence's partitions."""
+"""Triton functions about the partitions of a sequence, and how the program that is done last combines their results."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def partitions_of(seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW:
     if WINDOW:
         first = tl.maximum(seq_len - sliding_window, 0) // PARTITION_SIZE
     return first, tl.cdiv(seq_len, PARTITION_SIZE)
+
+
+@triton.jit
+def tokens_of(partition, seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW: tl.constexpr):
+    """(first, last + 1) of the tokens of a partition that a sequence sees."""
+    begin = partition * PARTITION_SIZE
+    if WINDOW:
+        begin = tl.maximum(begin, seq_len - sliding_window)
+    return begin, tl.minimum((partition + 1) * PARTITION_SIZE, seq_len)
 
 
 @triton.jit

@@ -2,18 +2,87 @@
 
 from __future__ import annotations
 
-from workbench.ops.page_strides import padded
-from workbench.ops.paged_attention.problem import Problem
-from workbench.ops.paged_attention.rules import shared_limit
-from workbench.ops.variant import Config, Footprint, Restriction
+from collections.abc import Callable
+from typing import Any
 
-SCALAR_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.page_strides import head_and_strides
+from workbench.ops.paged_attention.problem import Problem
+from workbench.ops.paged_attention.triton_reduction import partitions_at_once
+from workbench.ops.rules import shared_limit, tile_in_registers
+from workbench.ops.scales import SCALE_TYPES, no_scales
+from workbench.ops.steps import Arguments
+from workbench.ops.values import Config, Footprint, Restriction, padded
+
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 
 
-def cache_type(problem: Problem) -> str:
-    """Triton's name of a cache element."""
-    return _CACHE_TYPES.get(problem.kv_cache_dtype, SCALAR_TYPES[problem.dtype])
+def types(problem: Problem) -> dict[str, str]:
+    """Triton's types of what the functions take."""
+    scalar = TRITON_NAMES[problem.dtype]
+    cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
+    return {
+        "out": f"*{scalar}",
+        "partial_out": "*fp32",
+        "partial_stats": "*fp32",
+        "counters": "*i32",
+        "query": f"*{scalar}:1",
+        "key_cache": cache,
+        "value_cache": cache,
+        "block_tables": "*i32:1",
+        "seq_lens": "*i32:1",
+        "alibi_slopes": "*fp32:1",
+        "sinks": "*fp32:1",
+        "scale": "fp32",
+        "soft_cap": "fp32",
+        "sliding_window": "i32",
+        "table_stride": "i64",
+        "query_stride": "i64",
+        "key_page_stride": "i64:16",
+        "value_page_stride": "i64:16",
+        **SCALE_TYPES,
+    }
+
+
+def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+    """What the functions know when they are compiled, beside tunables and where elements lie in a page."""
+    by_token = "token_scales" in problem.features
+    return {
+        "GROUP": problem.group,
+        "QUANTIZED": problem.quantized,
+        "HEAD_SCALES": problem.quantized and not by_token,
+        "TOKEN_SCALES": by_token,
+        "ALIBI": "alibi" in problem.features,
+        "WINDOW": "sliding_window" in problem.features,
+        "SOFT_CAP": "soft_cap" in problem.features,
+        "SINKS": "sinks" in problem.features,
+        "AT_ONCE": partitions_at_once(problem.head_size, config["num_warps"]),
+        "NUM_STAGES": config["num_stages"],
+    }
+
+
+def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
+    """`constexprs`, where elements lie in a page of any layout, and that a cache without scales has none."""
+    return {**constexprs(config, problem), **head_and_strides(problem, config["BLOCK_SIZE"]), **no_scales(problem)}
+
+
+FEATURES: Arguments = {
+    "alibi_slopes": lambda config, problem, tensors: tensors.alibi_slopes,
+    "sinks": lambda config, problem, tensors: tensors.sinks,
+}
+
+
+def never_none(arguments: Arguments) -> Arguments:
+    """The arguments, with any address for those that are None: what is not asked for is not followed."""
+
+    def some(value: Callable) -> Callable:
+        def passed(config: Config, problem: Problem, tensors: Any) -> Any:
+            found = value(config, problem, tensors)
+            return tensors.workspace.partial_stats if found is None else found
+
+        return passed
+
+    return {name: some(value) for name, value in arguments.items()}
 
 
 def default_tile(problem: Problem) -> int:
@@ -22,7 +91,7 @@ def default_tile(problem: Problem) -> int:
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    return config["TILE_TOKENS"] * padded(problem.head_size) * problem.cache_dtype.itemsize
+    return config["TILE_TOKENS"] * padded(problem.head_size) * problem.cache_itemsize
 
 
 _REGISTERS = 128
@@ -32,7 +101,7 @@ _REGISTERS = 128
 def tiles_footprint(config: Config, problem: Problem, blocks: int) -> Footprint:
     """Of a program that copies tiles of keys and values ``num_stages - 1`` ahead, or loads one after the other."""
     ahead = max(2 * (config["num_stages"] - 1), 1)
-    tile_bytes = config["TILE_TOKENS"] * problem.head_size * problem.cache_dtype.itemsize
+    tile_bytes = config["TILE_TOKENS"] * problem.head_size * problem.cache_itemsize
     return Footprint(blocks, 32 * config["num_warps"], _REGISTERS, _shared_bytes(config, problem), ahead * tile_bytes)
 
 
@@ -41,25 +110,12 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return (config["num_stages"] - 1) * 2 * _tile_bytes(config, problem) + 2048 * config["num_warps"]
 
 
-POWERS_OF_TWO = Restriction(
+POWERS_OF_TWO = Restriction.of(
     "powers of two",
-    "BLOCK_SIZE, TILE_TOKENS and num_warps are powers of two, num_warps <= 32",
-    lambda c, p: (
-        c["num_warps"] <= 32 and all(c[name].bit_count() == 1 for name in ("BLOCK_SIZE", "TILE_TOKENS", "num_warps"))
-    ),
+    "is_power_of_two(BLOCK_SIZE) and is_power_of_two(TILE_TOKENS) and is_power_of_two(num_warps) and num_warps <= 32",
 )
 
-WHOLE_TILES = Restriction(
-    "whole tiles",
-    "PARTITION_SIZE is a multiple of BLOCK_SIZE and of TILE_TOKENS",
-    lambda c, p: not (c["PARTITION_SIZE"] % c["BLOCK_SIZE"] or c["PARTITION_SIZE"] % c["TILE_TOKENS"]),
-)
-
-TILE_IN_REGISTERS = Restriction(
-    "a tile fits in registers",
-    "TILE_TOKENS * next_power_of_2(head_size) / (32 * num_warps) <= 128 elements per thread",
-    lambda c, p: c["TILE_TOKENS"] * padded(p.head_size) <= 128 * 32 * c["num_warps"],
-)
+TILE_IN_REGISTERS = tile_in_registers(128)
 
 TILE_IN_SHARED_MEMORY = Restriction(
     "shared memory",

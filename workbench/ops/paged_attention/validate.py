@@ -10,9 +10,11 @@ import math
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, dtype_name, look_at_values
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES, Problem, Tensors
+from workbench.kvcache.layouts import PagedGeometry
+from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, dtype_name
+from workbench.ops.cache_arguments import check_caches, check_tables
+from workbench.ops.element_types import DTYPES
+from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
 
 
@@ -29,7 +31,7 @@ def problem_of(
     """
     check_query(t.query, t.scale, DTYPES.values())
     geometry = _check_cache(t, layout, kv_cache_dtype)
-    _check_tables(t)
+    check_tables(t, len(t.query))
     _check_features(t, geometry, kv_cache_dtype)
     check_out(t.out, t.query)
     num_seqs, num_heads, head_size = t.query.shape
@@ -55,47 +57,8 @@ def problem_of(
     )
 
 
-def check_values(t: Tensors, num_blocks: int, block_size: int) -> None:
-    """Check lengths and block-table entries, which a kernel would follow out of the cache.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: a negative length, one beyond the table, or an entry in use that is no page of the cache.
-    """
-    if not look_at_values(t.seq_lens):
-        return
-    lengths, tables = t.seq_lens.long(), t.block_tables.long()
-    capacity = tables.shape[1] * block_size
-    for wrong, allowed, remedy in (
-        (lengths < 0, "0 or more", "A length counts the tokens in the cache, the newest included."),
-        (lengths > capacity, f"at most {tables.shape[1]} pages * {block_size} = {capacity}", "Widen block_tables."),
-    ):
-        if wrong.any():
-            seq = int(wrong.nonzero()[0])
-            raise ArgumentError(f"seq_lens[{seq}]", int(lengths[seq]), allowed, remedy)
-    used = torch.arange(tables.shape[1], device=tables.device) * block_size < lengths[:, None]
-    wrong = used & ((tables < 0) | (tables >= num_blocks))
-    if wrong.any():
-        seq, page = wrong.nonzero()[0].tolist()
-        raise ArgumentError(
-            f"block_tables[{seq}, {page}]",
-            int(tables[seq, page]),
-            f"0 to {num_blocks - 1}, the pages of the cache",
-            f"Sequence {seq} of {int(lengths[seq])} tokens uses its first {int(used[seq].sum())} entries.",
-        )
-
-
 def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
-    if kv_cache_dtype not in ("auto", *CACHE_DTYPES):
-        raise ArgumentError(
-            "kv_cache_dtype", repr(kv_cache_dtype), ", ".join(["auto", *CACHE_DTYPES]), '"auto" is the query\'s dtype.'
-        )
-    wanted = t.query.dtype if kv_cache_dtype == "auto" else CACHE_DTYPES[kv_cache_dtype]
-    for name in ("key_cache", "value_cache"):
-        cache = getattr(t, name)
-        check_dtype(name, cache, [wanted], f"kv_cache_dtype is {kv_cache_dtype!r} and query is {t.query.dtype}.")
-    geometry = detect(t.key_cache, t.value_cache, layout)
+    geometry = check_caches(t, layout, kv_cache_dtype, [t.query.dtype], f"the query's dtype, {t.query.dtype}")
     if geometry.head_size != t.query.shape[2]:
         raise ArgumentError(
             "key_cache",
@@ -110,44 +73,16 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
             f"a multiple of the cache's {geometry.num_kv_heads} KV heads",
             f"Check layout={geometry.layout!r}, or pass every head of a group.",
         )
-    for name in ("key_cache", "value_cache"):
-        _check_pages(name, getattr(t, name))
-    return geometry
-
-
-def _check_pages(name: str, cache: torch.Tensor) -> None:
-    dense = 1
-    for size, stride in zip(reversed(cache.shape[1:]), reversed(cache.stride()[1:]), strict=True):
-        if size != 1 and stride != dense:
-            raise ArgumentError(name, f"strides {cache.stride()}", "each page contiguous", f"Call {name}.contiguous().")
-        dense *= size
-    if cache.shape[0] > 1 and (cache.stride(0) % ALIGNMENT or cache.stride(0) < dense):
-        raise ArgumentError(
-            name,
-            f"pages {cache.stride(0)} elements apart",
-            f"a multiple of {ALIGNMENT}, at least {dense}",
-            f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
-        )
-    if cache.data_ptr() % ALIGNMENT:
-        raise ArgumentError(
-            name,
-            f"address {cache.data_ptr():#x}",
-            f"a multiple of {ALIGNMENT} bytes, for 16-byte loads",
-            f"Call {name}.clone().",
-        )
-
-
-def _check_tables(t: Tensors) -> None:
-    num_seqs = t.query.shape[0]
-    for name, shape, dim in (("block_tables", "[num_seqs, max_blocks]", 2), ("seq_lens", "[num_seqs]", 1)):
-        tensor = getattr(t, name)
-        check_dtype(name, tensor, [torch.int32])
-        if tensor.dim() != dim or tensor.shape[0] != num_seqs:
+    # Kernels count on pages that are multiples of so many elements apart, whatever their size.
+    for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
+        if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
             raise ArgumentError(
-                name, f"shape {tuple(tensor.shape)}", f"{shape} with num_seqs = {num_seqs}", "One row per query."
+                name,
+                f"pages {cache.stride(0)} elements apart",
+                f"a multiple of {ALIGNMENT}",
+                f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
             )
-        if tensor.numel() and tensor.stride(-1) != 1:
-            raise ArgumentError(name, f"strides {tensor.stride()}", "a last stride of 1", f"Call {name}.contiguous().")
+    return geometry
 
 
 def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:

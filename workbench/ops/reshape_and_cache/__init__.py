@@ -2,7 +2,7 @@
 
 from workbench.ops.op import Op
 from workbench.ops.reshape_and_cache.api import reshape_and_cache
-from workbench.ops.reshape_and_cache.cases import CASES, Case, case
+from workbench.ops.reshape_and_cache.cases import CASES, Case
 from workbench.ops.reshape_and_cache.cuda_tiled import VARIANT as CUDA_TILED
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.reshape_and_cache.torch_indexed import VARIANT as TORCH
@@ -11,5 +11,6 @@ from workbench.ops.reshape_and_cache.triton_tiled import VARIANT as TRITON_TILED
 VARIANTS = (TORCH, CUDA_TILED, TRITON_TILED)
 
 OP = Op(name="reshape_and_cache", variants=VARIANTS, cases=CASES, function=reshape_and_cache)
+case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "reshape_and_cache"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.dispatch import arch_of, config_text, run
 from workbench.ops.reshape_and_cache.problem import Tensors
 from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
 from workbench.ops.scales import as_scale
@@ -97,12 +97,7 @@ def _reshape_and_cache(
     tensors = Tensors(key, value, key_cache, value_cache, slot_mapping, k_scale, v_scale)
     problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(key))
     check_slots(slot_mapping, key_cache.shape[0] * problem.block_size)
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(key))
-    if problem.num_tokens == 0:
-        return
-    chosen.run(chosen_config, problem, tensors, device_of(chosen, key))
+    run(OP, problem, tensors, key, variant, config, problem.num_tokens)
 
 
-@_reshape_and_cache.register_fake
-def _(key, value, key_cache, value_cache, slot_mapping, *options, **more) -> None:
-    return None
+_reshape_and_cache.register_fake(lambda *given, **options: None)

@@ -13,31 +13,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
 from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, quantize
-from workbench.ops.named_case import NamedCase, check_bits
-from workbench.ops.paged_attention.problem import DTYPES
+from workbench.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase
+from workbench.ops.element_types import DTYPES
+from workbench.ops.named_case import by_name, check_bits
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import Check
 
-_FREE_PAGES = 3
-_UNWRITTEN = 0xFF
-"""Every byte of an empty cache: all ones is NaN in every floating-point type."""
-SCALES = ("none", "tensor", "head", "token")
-"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
-
 
 @dataclass(frozen=True)
-class Case(NamedCase):
-    """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot.
-
-    ``scales`` is one of `SCALES` and says what a cache that ``kv_cache_dtype`` quantizes is scaled by.
-    """
+class Case(CacheCase):
+    """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
 
     name: str
     num_kv_heads: int
@@ -63,19 +55,9 @@ class Case(NamedCase):
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``prefill 346 tokens float16 x/16``."""
-        kind = "" if self.kv_cache_dtype == "auto" else f" {self.kv_cache_dtype} per {self.scales}"
-        return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.layout}/{self.block_size}{kind}"
+        return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.cache_label}"
 
-    def override(self, *, context: int | None = None, num_seqs: int | None = None, **changes) -> Self:
-        """The case with fields changed; ``context`` tokens in each of ``num_seqs`` runs.
-
-        Raises:
-            ArgumentError: a name that is no field.
-        """
-        self._check_names(changes, "context", "num_seqs")
-        if context is not None or num_seqs is not None:
-            changes["runs"] = (context or max(self.runs),) * (num_seqs or len(self.runs))
-        return replace(self, **changes)
+    _lengths = "runs"
 
     def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
         """The problem to solve; no configuration changes it, as the page size is that of the cache."""
@@ -87,7 +69,7 @@ class Case(NamedCase):
             layout=self.layout,
             block_size=self.block_size,
             kv_cache_dtype=self.kv_cache_dtype,
-            features=() if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,),
+            features=self.cache_features,
             alignment=_row_alignment(self.head_size, DTYPES[self.dtype].itemsize),
             arch=arch,
         )
@@ -95,7 +77,7 @@ class Case(NamedCase):
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: written tokens read and stored, K and V, their scales, and every slot."""
         token = self.num_kv_heads * self.head_size * (DTYPES[self.dtype].itemsize + problem.cache_dtype.itemsize)
-        if self.kv_cache_dtype != "auto" and self.scales == "token":
+        if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         return 2 * sum(self.runs) * token + 8 * self.num_tokens
 
@@ -103,7 +85,7 @@ class Case(NamedCase):
         """Fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
         content, dtype = _content(self), problem.cache_dtype
         geometry = PagedGeometry(self.layout, content.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
-        out = torch.full_like(_answer(self), _UNWRITTEN, device=device)
+        out = torch.full_like(_answer(self), UNWRITTEN, device=device)
         key_cache, value_cache = out.view(dtype).chunk(2)
         return Tensors(
             key=content.key.to(device, copy=True),
@@ -153,7 +135,7 @@ def _content(case: Case) -> _Content:
     if starts:
         starts[case.runs.index(max(case.runs))] = 0
     counts = [-(-(start + length) // case.block_size) for start, length in zip(starts, case.runs, strict=True)]
-    num_blocks = sum(counts) + _FREE_PAGES
+    num_blocks = sum(counts) + FREE_PAGES
     pages = torch.randperm(num_blocks, generator=generator)[: sum(counts)]
     slots = []
     for start, length, table in zip(starts, case.runs, pages.split(counts), strict=True):
@@ -168,7 +150,7 @@ def _content(case: Case) -> _Content:
 
 
 def _scales(case: Case, num_blocks: int, generator: torch.Generator) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    if case.kv_cache_dtype == "auto" or case.scales == "none":
+    if not case.quantized or case.scales == "none":
         return None, None
     shape = {
         "tensor": (1,),
@@ -184,12 +166,12 @@ def _answer(case: Case) -> torch.Tensor:
     content, dtype, sides = _content(case), case.problem().cache_dtype, []
     num_slots = content.num_blocks * case.block_size
     for tokens, scale in ((content.key, content.k_scale), (content.value, content.v_scale)):
-        empty = torch.full((dtype.itemsize * num_slots * case.num_kv_heads * case.head_size,), _UNWRITTEN)
+        empty = torch.full((dtype.itemsize * num_slots * case.num_kv_heads * case.head_size,), UNWRITTEN)
         cache = empty.to(torch.uint8).view(dtype).view(num_slots, case.num_kv_heads, case.head_size)
         for token, slot in zip(tokens, content.slots.tolist(), strict=True):
             if slot < 0:
                 continue
-            if case.kv_cache_dtype != "auto":
+            if case.quantized:
                 own = 1.0 if scale is None else scale.flatten(0, 1)[slot] if case.scales == "token" else scale
                 token = quantize(token, own, case.kv_cache_dtype)
             cache[slot] = token
@@ -197,22 +179,12 @@ def _answer(case: Case) -> torch.Tensor:
     return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(*sides, case.layout)])
 
 
-CASES = {
-    item.name: item
-    for item in (
-        Case("small", num_kv_heads=2, head_size=64, runs=(1, 17, 1, 16, 5, 40), skipped=3),
-        Case("llama-3-8b-prefill", num_kv_heads=8, head_size=128, runs=(300, 45)),
-        Case("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
-        Case("nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"),
-        Case("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
-        Case("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
-        Case("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
-    )
-}
-
-
-def case(name: str, **overrides) -> Case:
-    """The case of that name; ``overrides`` as in `Case.override`, e.g. ``context=8192, num_seqs=16``."""
-    from workbench.ops.reshape_and_cache import OP
-
-    return OP.case(name, **overrides)
+CASES = by_name(
+    Case("small", num_kv_heads=2, head_size=64, runs=(1, 17, 1, 16, 5, 40), skipped=3),
+    Case("llama-3-8b-prefill", num_kv_heads=8, head_size=128, runs=(300, 45)),
+    Case("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
+    Case("nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"),
+    Case("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
+    Case("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
+    Case("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+)

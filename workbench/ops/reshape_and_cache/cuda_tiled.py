@@ -6,11 +6,12 @@ The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, STATIC_SHARED, macros
-from workbench.ops.reshape_and_cache.problem import Problem, Tensors
-from workbench.ops.reshape_and_cache.rules import GRID
-from workbench.ops.scales import scale_strides
-from workbench.ops.variant import Config, CudaVariant, Launch, Restriction
+from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
+from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.rules import STATIC_SHARED
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Restriction, cdiv
+from workbench.ops.variant import CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -24,11 +25,7 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 RESTRICTIONS = (
     *CUDA_RESTRICTIONS,
-    Restriction(
-        "aligned vectors",
-        "VEC_SIZE * sizeof(element) <= alignment, the bytes that rows of key and value start on (at most 16)",
-        lambda c, p: c["VEC_SIZE"] * p.itemsize <= p.alignment,
-    ),
+    Restriction.of("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
     Restriction(
         "shared memory",
         "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots) <= 48 KiB",
@@ -52,36 +49,18 @@ def default_config(problem: Problem) -> dict:
     return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
 
 
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    return Launch(
-        grid=(-(-problem.num_tokens // config["TILE_TOKENS"]), problem.num_kv_heads),
-        block=(config["NUM_THREADS"],),
-        arguments=(
-            t.key,
-            t.value,
-            t.key_cache,
-            t.value_cache,
-            t.slot_mapping,
-            t.k_scale,
-            t.v_scale,
-            *scale_strides(t.k_scale),
-            *scale_strides(t.v_scale),
-            problem.num_tokens,
-            t.key.stride(0),
-            t.value.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
-        ),
-    )
-
-
 VARIANT = CudaVariant(
     op="reshape_and_cache",
     name="cuda_tiled",
     idea="a block per tile of tokens and KV head; layout x is turned in shared memory, so that sectors fill",
     source=cuda_sources() / "reshape_and_cache_tiled.cu",
-    kernel="reshape_and_cache_tiled",
+    steps=(
+        CudaStep(
+            kernel="reshape_and_cache_tiled",
+            grid=lambda config, problem: (cdiv(problem.num_tokens, config["TILE_TOKENS"]), problem.num_kv_heads),
+            arguments=ARGUMENTS,
+        ),
+    ),
     space=CUDA_SPACE,
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
@@ -89,6 +68,4 @@ VARIANT = CudaVariant(
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_config,
     macros=macros,
-    resources=lambda config, problem: (config["NUM_THREADS"], 0),
-    launcher=_launch,
 )

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.paged_attention.problem import CacheProblem
+from workbench.ops.cache_problem import STRIDES, CacheProblem
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,12 @@ class Tensors:
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
     out: torch.Tensor | None = None
+
+
+ARGUMENTS: Arguments = STRIDES | {
+    "key_stride": lambda config, problem, tensors: tensors.key.stride(0),
+    "value_stride": lambda config, problem, tensors: tensors.value.stride(0),
+}
+"""What kernels take beside tensors and sizes of their names."""
+
+GRID = grid("num_kv_heads")

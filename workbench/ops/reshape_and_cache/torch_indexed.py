@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_values
-from workbench.kvcache.quantization import quantize
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.kvcache.quantization import CACHE_DTYPES, quantize
+from workbench.ops.element_types import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 
@@ -48,12 +46,8 @@ VARIANT = TorchVariant(
     op="reshape_and_cache",
     name="torch",
     idea="one indexed assignment per cache: plain torch, every layout, quantized or not",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=LAYOUTS,
     dtypes=tuple(DTYPES),
     features=tuple(CACHE_DTYPES),
-    defaults=lambda problem: {},
     compute=compute,
 )

@@ -7,19 +7,18 @@ neighbouring tokens. Without it, layout "x" gets one 2-byte write per sector.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config
-from workbench.ops.paged_attention.triton_tiles import SCALAR_TYPES
-from workbench.ops.reshape_and_cache.problem import Problem, Tensors
-from workbench.ops.reshape_and_cache.rules import GRID
+from workbench.ops.cache_problem import CODES_AS_BYTES, SCALES_OR_ONE
+from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config, triton_types
+from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.reshape_and_cache.triton_codes import quantize
-from workbench.ops.scales import scale_arguments, scale_types
-from workbench.ops.variant import Config, Launch, TritonVariant
+from workbench.ops.steps import TritonStep
+from workbench.ops.values import cdiv
+from workbench.ops.variant import TritonVariant
 
 
 @triton.jit
@@ -87,59 +86,37 @@ def reshape_and_cache_tiled(
         tl.store(value_cache + place[:, None] + (elements * VALUE_ELEMENT)[None, :], v, mask=mask)
 
 
-def _signature(problem: Problem) -> Mapping[str, str]:
-    kind = SCALAR_TYPES[problem.dtype]
-    cache = "u8" if problem.quantized else kind
-    row, page = problem.alignment // problem.itemsize, problem.x
-    return {
-        "key": f"*{kind}:{problem.alignment}",
-        "value": f"*{kind}:{problem.alignment}",
-        "key_cache": f"*{cache}",
-        "value_cache": f"*{cache}",
-        "slot_mapping": "*i64:8",
-        "num_tokens": "i32",
-        "key_stride": f"i64:{row}",
-        "value_stride": f"i64:{row}",
-        "key_page_stride": f"i64:{page}",
-        "value_page_stride": f"i64:{page}",
-        **scale_types(problem),
-    }
-
-
-def _launch(config: Config, problem: Problem, tensors: Tensors) -> Launch:
-    t = tensors
-    caches = [cache.view(torch.uint8) if problem.quantized else cache for cache in (t.key_cache, t.value_cache)]
-    return Launch(
-        grid=(-(-problem.num_tokens // config["TILE_TOKENS"]), problem.num_kv_heads),
-        block=(32 * config["num_warps"],),
-        arguments=(
-            t.key,
-            t.value,
-            *caches,
-            t.slot_mapping,
-            problem.num_tokens,
-            t.key.stride(0),
-            t.value.stride(0),
-            t.key_cache.stride(0),
-            t.value_cache.stride(0),
-            *scale_arguments(problem, t),
-        ),
+def _types(problem: Problem) -> Mapping[str, str]:
+    token, stride = (
+        f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}",
+        f"i64:{problem.alignment // problem.itemsize}",
     )
+    return triton_types(problem) | {
+        "key": token,
+        "value": token,
+        "slot_mapping": "*i64:8",
+        "key_stride": stride,
+        "value_stride": stride,
+    }
 
 
 VARIANT = TritonVariant(
     op="reshape_and_cache",
     name="triton_tiled",
     idea="a program per tile of tokens and KV head; the compiler turns the tile",
-    source=Path(__file__),
-    function=reshape_and_cache_tiled,
+    steps=(
+        TritonStep(
+            function=reshape_and_cache_tiled,
+            grid=lambda config, problem: (cdiv(problem.num_tokens, config["TILE_TOKENS"]), problem.num_kv_heads),
+            types=_types,
+            constexprs=constexprs,
+            arguments=ARGUMENTS | SCALES_OR_ONE | CODES_AS_BYTES,
+        ),
+    ),
     space=TRITON_SPACE,
     restrictions=(*TRITON_RESTRICTIONS, GRID),
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),
     features=("int8", "fp8_e4m3", "fp8_e5m2"),
     defaults=default_triton_config,
-    signature=_signature,
-    constexprs=constexprs,
-    launcher=_launch,
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.ops.arguments import alignment_of, check_dtype, check_pages, dtype_name, look_at_values
-from workbench.ops.paged_attention.problem import CACHE_DTYPES, DTYPES
+from workbench.kvcache.layouts import PagedGeometry
+from workbench.ops.arguments import alignment_of, check_dtype, dtype_name, look_at_values
+from workbench.ops.cache_arguments import check_caches
+from workbench.ops.element_types import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
 
@@ -100,14 +101,7 @@ def _check_tokens(t: Tensors) -> None:
 
 
 def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
-    if kv_cache_dtype not in ("auto", *CACHE_DTYPES):
-        raise ArgumentError(
-            "kv_cache_dtype", repr(kv_cache_dtype), ", ".join(["auto", *CACHE_DTYPES]), '"auto" is the dtype of key.'
-        )
-    wanted = t.key.dtype if kv_cache_dtype == "auto" else CACHE_DTYPES[kv_cache_dtype]
-    for name in ("key_cache", "value_cache"):
-        check_dtype(name, getattr(t, name), [wanted], f"kv_cache_dtype is {kv_cache_dtype!r} and key is {t.key.dtype}.")
-    geometry = detect(t.key_cache, t.value_cache, layout)
+    geometry = check_caches(t, layout, kv_cache_dtype, [t.key.dtype], f"the dtype of key, {t.key.dtype}")
     if (geometry.num_kv_heads, geometry.head_size) != tuple(t.key.shape[1:]):
         raise ArgumentError(
             "key_cache",
@@ -115,6 +109,4 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
             f"{t.key.shape[1]} of {t.key.shape[2]}, those of key",
             f"Check layout={geometry.layout!r}.",
         )
-    for name in ("key_cache", "value_cache"):
-        check_pages(name, getattr(t, name))
     return geometry

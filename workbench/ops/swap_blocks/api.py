@@ -10,8 +10,9 @@ from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.constants import under_capture
 from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
+from workbench.ops.copy_blocks.validate import check_copies
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
-from workbench.ops.swap_blocks.validate import check_pairs, problem_of
+from workbench.ops.swap_blocks.validate import problem_of
 
 
 def swap_blocks(
@@ -70,7 +71,7 @@ def _swap_blocks(
                 came, allowed = f"device {tensor.device} under graph capture", str(on_gpu.device)
                 raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
     problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
-    check_pairs(pairs, source.shape[0], target.shape[0])
+    check_copies(pairs, source.shape[0], target.shape[0], ("sources", "targets"), "target")
     chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(on_gpu))
     if problem.num_pairs == 0:
         return
@@ -85,6 +86,4 @@ def _swap_blocks(
         chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
 
 
-@_swap_blocks.register_fake
-def _(source_caches, target_caches, pairs, *options, **more) -> None:
-    return None
+_swap_blocks.register_fake(lambda *given, **options: None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from workbench.kvcache.layouts import bits_of
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
@@ -23,12 +21,8 @@ VARIANT = TorchVariant(
     op="swap_blocks",
     name="torch",
     idea="one indexed assignment per cache: plain torch, the pages side by side on the way",
-    source=Path(__file__),
-    space={},
-    restrictions=(),
     layouts=("any",),
     dtypes=("any",),
     features=("two devices",),
-    defaults=lambda problem: {},
     compute=compute,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.home import cuda_sources
+from workbench.kernels.variables import variables_of
 from workbench.ops.own.cuda import CppText, OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, raw_block
@@ -141,7 +142,6 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
 
 def _constant_lines(variant, code, config, problem, inner: str, first: str) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
-    from workbench.module_variables import _variables_of
     from workbench.toolchain.demangle import demangle
 
     if not variant.constants:
@@ -149,7 +149,7 @@ def _constant_lines(variant, code, config, problem, inner: str, first: str) -> l
     symbols = {
         demangle(symbol): symbol
         for kernel in variant.kernels(config, problem, problem.arch, machine_code=False)
-        for symbol, _, _ in _variables_of(kernel)
+        for symbol, _, _ in variables_of(kernel)
     }
     declared = declared_variables(variant.unit.text, variant.macros(config, problem))
     lines = []

@@ -10,7 +10,7 @@ from workbench.ops.own.export.layout import INDENT, call, laid_out
 from workbench.ops.own.expressions import Expression
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.triton import OwnTriton, Part
-from workbench.ops.variant import TRITON_OPTIONS
+from workbench.ops.steps import TRITON_OPTIONS
 
 
 def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping) -> tuple[str, list[str]]:

@@ -7,16 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import argument_types, devices
+from workbench import devices
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.module_variables import Variable, Variables
+from workbench.kernels.arguments import converted
+from workbench.kernels.check_report import CheckReport
+from workbench.kernels.trace import Trace, trace_of
+from workbench.kernels.variables import Variable, Variables
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import c_type
 from workbench.toolchain.source import Source, declared_kernels, read_source
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
-    from workbench.tracing import Trace
 
 
 class Kernel:
@@ -59,18 +61,14 @@ class Kernel:
             options["checks"] = True
         report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
         if self.module._checks and report.findings:
-            from workbench.checking import CheckReport
-
             _show(CheckReport(self.compiled.label, tuple(report.findings), report))
         if self.module._trace:
-            from workbench.tracing import trace_of
-
             return trace_of(self.compiled, report, shared_bytes)
         return report
 
     def arguments(self, args: Sequence[object]) -> list[object]:
         """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""
-        return argument_types.converted(self.compiled, self._types, args, self.device.name)
+        return converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
         parameters = ", ".join(f"{parameter.name}: {parameter.type}" for parameter in self.compiled.parameters)

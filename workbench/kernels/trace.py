@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
+from workbench.kernels import tables
+from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
+from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
+from workbench.kernels.summary import Summary, summarise
+from workbench.kernels.traffic import Traffic, traffic
 from workbench.ptx.report import LaunchReport
-from workbench.traced import tables
-from workbench.traced.counts import TELLING, InstructionCounts, MachineCode, machine_code
-from workbench.traced.lines import Ratios, TracedLine, lines_of, total
-from workbench.traced.summary import Summary, summarise
-from workbench.traced.traffic import Traffic, traffic
 
 if TYPE_CHECKING:
     import pandas
@@ -277,3 +277,26 @@ class _Unfolded(Trace):
     @property
     def parts(self) -> tuple[Trace, ...]:
         return tuple(replace(part, lines=lines_of(part.report, inlined=True)) for part in super().parts)
+
+
+def trace_of(compiled: CompiledKernel, report: LaunchReport, shared_bytes: int) -> Trace:
+    """The trace of a launch that has run with statistics."""
+    launched = replace(
+        compiled,
+        threads_per_block=report.block[0] * report.block[1] * report.block[2],
+        dynamic_shared_bytes=max(shared_bytes, compiled.dynamic_shared_bytes),
+    )
+    shape = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in _sizes(report))
+    return Trace(f"{compiled.label}, {shape}", lines_of(report), report, (launched,))
+
+
+def _sizes(report: LaunchReport) -> list[tuple[str, list[int]]]:
+    """Grid and block without the trailing ones."""
+
+    def short(size: Sequence[int]) -> list[int]:
+        kept = list(size)
+        while len(kept) > 1 and kept[-1] == 1:
+            kept.pop()
+        return kept
+
+    return [("grid", short(report.grid)), ("block", short(report.block))]

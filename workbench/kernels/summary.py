@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
-from workbench.traced import tables
+from workbench.kernels import tables
 
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.traced.trace import Trace
+    from workbench.kernels.trace import Trace
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
 

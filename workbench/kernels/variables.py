@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import ArgumentError, UnknownKeyError
+from workbench.ptx.parse import parse
 from workbench.toolchain.c_types import DeclaredVariable, declared_variables
 from workbench.toolchain.demangle import demangle
 
@@ -100,7 +101,7 @@ class Variables(Mapping[str, Variable]):
         """Take in the variables of a kernel's program."""
         if any(kernel.ptx == carrier.ptx for carrier in self._carriers):
             return
-        found = _variables_of(kernel)
+        found = variables_of(kernel)
         if found:
             self._alive.append(self._device.reset_variables(kernel))
         self._carriers.append(kernel)
@@ -137,7 +138,7 @@ class Variables(Mapping[str, Variable]):
         return True
 
     def _holders(self, symbol: str) -> list[CompiledKernel]:
-        return [kernel for kernel in self._carriers if any(symbol == row[0] for row in _variables_of(kernel))]
+        return [kernel for kernel in self._carriers if any(symbol == row[0] for row in variables_of(kernel))]
 
     def __getitem__(self, name: str) -> Variable:
         if name not in self._symbols:
@@ -171,8 +172,6 @@ def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
     The compiler also places what is ``constexpr`` in the source, to which no code refers, and constants of its own,
     whose names have a dollar.
     """
-    from workbench.ptx.parse import parse
-
     used = Counter(re.findall(r"[\w$]+", ptx_text))
     spaces = {"global": "global", "const": "constant"}
     return tuple(
@@ -182,7 +181,7 @@ def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
     )
 
 
-def _variables_of(kernel: CompiledKernel) -> tuple[tuple[str, str, int], ...]:
+def variables_of(kernel: CompiledKernel) -> tuple[tuple[str, str, int], ...]:
     """(symbol, space, bytes) of each variable of a kernel's program."""
     return _placed(kernel.ptx)
 

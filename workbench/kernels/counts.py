@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.frames import data_frame
-from workbench.traced import tables
-from workbench.traced.lines import source_text
+from workbench.kernels import tables
+from workbench.kernels.lines import source_text
+from workbench.ptx import Program
+from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 if TYPE_CHECKING:
     import pandas
@@ -161,10 +163,7 @@ def machine_code(kernels: Sequence[CompiledKernel], *, inlined: bool = False) ->
 
 def _by_place(kernel: CompiledKernel, inlined: bool) -> dict[Place, Counter[str]]:
     """ptxas names the PTX line of each instruction, and the PTX the source's."""
-    from workbench import ptx
-    from workbench.toolchain.sass_counts import counts_by_ptx_line
-
-    decoded = ptx.Program.from_text(kernel.ptx).kernels[kernel.name]
+    decoded = Program.from_text(kernel.ptx).kernels[kernel.name]
     places: dict[int, Place] = {}
     for pc, instruction in enumerate(decoded.decoded.code):
         if instruction.statement is not None:

@@ -1,0 +1,100 @@
+"""Which module imports which, in functions too: what is about one kernel knows nothing of ops and of views."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+FRONT_DOOR = "workbench"
+"""It offers everything when asked, and is asked for the version only."""
+
+Graph = Mapping[str, set[str]]
+
+
+def read(root: Path) -> dict[str, str]:
+    """The modules of a package by name, as text."""
+    texts = {}
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        texts[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    return texts
+
+
+def imported(text: str, known: Mapping[str, str]) -> Iterator[str]:
+    """The known modules that a module imports, in its functions too; not what only a type checker reads."""
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                yield module if module in known else node.module
+
+
+def graph_of(texts: Mapping[str, str]) -> Graph:
+    return {name: {*imported(text, texts)} - {FRONT_DOOR} for name, text in texts.items()}
+
+
+def reached(graph: Graph, start: str) -> dict[str, str]:
+    """Every module that ``start`` imports, itself or through others, with one that imports it."""
+    found: dict[str, str] = {}
+    waiting = [start]
+    while waiting:
+        module = waiting.pop()
+        for other in graph[module] - found.keys():
+            found[other] = module
+            waiting.append(other)
+    return found
+
+
+def circles(graph: Graph, room: str) -> list[str]:
+    """The modules of a room that import themselves through others, each with one of these."""
+    members = [name for name in graph if name == room or name.startswith(f"{room}.")]
+    ways = {name: reached(graph, name) for name in members}
+    return [f"{name} <- {way[name]}" for name, way in ways.items() if name in way]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return graph_of(read(Path(__file__).parents[1] / "workbench"))
+
+
+@pytest.mark.parametrize("room", ["workbench.kernels", "workbench.toolchain", "workbench.judge"])
+def test_no_module_of_a_room_imports_itself_through_others(graph, room):
+    assert room in graph
+    assert circles(graph, room) == []
+
+
+@pytest.mark.parametrize("above", ["ops", "judge", "ui", "bench", "kvcache", "models", "comparison", "tracing"])
+def test_a_kernel_knows_nothing_of_what_uses_it(graph, above):
+    found = reached(graph, "workbench.kernels")
+    names = [name for name in found if f"{name}.".startswith(f"workbench.{above}.")]
+    assert [f"{name} <- {found[name]}" for name in names] == []
+
+
+def test_planted_circles_are_found():
+    texts = {
+        "workbench": "import workbench.room.a",
+        "workbench.room": "from workbench.room.a import x",
+        "workbench.room.a": "from workbench.room import b, c",
+        "workbench.room.b": "def late():\n    import workbench.outside",
+        "workbench.room.c": "if TYPE_CHECKING:\n    from workbench.room.a import x\nimport workbench",
+        "workbench.outside": "from workbench.room.b import y",
+    }
+    assert circles(graph_of(texts), "workbench.room") == ["workbench.room.b <- workbench.outside"]
+    texts["workbench.room.c"] = "def late():\n    from workbench.room import x"
+    assert {line.split(" ")[0] for line in circles(graph_of(texts), "workbench.room")} == {
+        "workbench.room",
+        "workbench.room.a",
+        "workbench.room.b",
+        "workbench.room.c",
+    }

@@ -1,0 +1,31 @@
+"""A kernel of the user's own: loaded from CUDA C++, launched with checked arguments, checked and traced."""
+
+from workbench.kernels.check_report import CheckReport
+from workbench.kernels.checking import check_kernel
+from workbench.kernels.counts import InstructionCounts, MachineCode
+from workbench.kernels.lines import TracedLine, lines_of
+from workbench.kernels.loading import Kernel, Module, load_cuda
+from workbench.kernels.summary import Fact, Summary
+from workbench.kernels.trace import Trace
+from workbench.kernels.tracing import trace_kernel
+from workbench.kernels.traffic import Traffic
+from workbench.kernels.variables import Variable, Variables
+
+__all__ = [
+    "CheckReport",
+    "Fact",
+    "InstructionCounts",
+    "Kernel",
+    "MachineCode",
+    "Module",
+    "Summary",
+    "Trace",
+    "TracedLine",
+    "Traffic",
+    "Variable",
+    "Variables",
+    "check_kernel",
+    "lines_of",
+    "load_cuda",
+    "trace_kernel",
+]

@@ -1,0 +1,73 @@
+"""Checks of a paged cache and of what says where its tokens are, before anything is written: `ArgumentError`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from workbench.errors import ArgumentError
+from workbench.kvcache.layouts import PagedGeometry, detect
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.arguments import check_dtype, check_pages, look_at_values
+
+
+def check_caches(
+    t: Any, layout: str | None, kv_cache_dtype: str, plain: Collection[torch.dtype], auto: str
+) -> PagedGeometry:
+    """Check ``key_cache`` and ``value_cache`` of a run's tensors, and find out their layout and sizes.
+
+    ``plain`` is what a cache may have that is not quantized, ``auto`` says it in words.
+    """
+    if kv_cache_dtype not in ("auto", *CACHE_DTYPES):
+        allowed = ", ".join(["auto", *CACHE_DTYPES])
+        raise ArgumentError("kv_cache_dtype", repr(kv_cache_dtype), allowed, f'"auto" is {auto}.')
+    wanted = plain if kv_cache_dtype == "auto" else [CACHE_DTYPES[kv_cache_dtype]]
+    check_dtype("key_cache", t.key_cache, wanted, f'kv_cache_dtype is {kv_cache_dtype!r}, and "auto" is {auto}.')
+    check_dtype("value_cache", t.value_cache, [t.key_cache.dtype], f"kv_cache_dtype is {kv_cache_dtype!r}.")
+    geometry = detect(t.key_cache, t.value_cache, layout)
+    check_pages("key_cache", t.key_cache)
+    check_pages("value_cache", t.value_cache)
+    return geometry
+
+
+def check_tables(t: Any, num_seqs: int) -> None:
+    """Check dtype, shape and strides of ``block_tables`` and ``seq_lens``."""
+    for name, shape, dim in (("block_tables", "[num_seqs, max_blocks]", 2), ("seq_lens", "[num_seqs]", 1)):
+        tensor = getattr(t, name)
+        check_dtype(name, tensor, [torch.int32])
+        if tensor.dim() != dim or tensor.shape[0] != num_seqs:
+            allowed = f"{shape} with num_seqs = {num_seqs}"
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", allowed, "One row per sequence.")
+        if tensor.numel() and tensor.stride(-1) != 1:
+            raise ArgumentError(name, f"strides {tensor.stride()}", "a last stride of 1", f"Call {name}.contiguous().")
+
+
+def check_entries(t: Any, block_size: int) -> None:
+    """Check lengths and block-table entries, which a kernel would follow out of the cache.
+
+    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
+
+    Raises:
+        ArgumentError: a negative length, one beyond the table, or an entry in use that is no page of the cache.
+    """
+    if not look_at_values(t.seq_lens):
+        return
+    lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
+    capacity = tables.shape[1] * block_size
+    wrong = (lengths < 0) | (lengths > capacity)
+    if wrong.any():
+        seq = int(wrong.nonzero()[0])
+        allowed = f"0 to {capacity}: tokens in the cache, in the {tables.shape[1]} pages of {block_size} of its row"
+        raise ArgumentError(f"seq_lens[{seq}]", int(lengths[seq]), allowed, "Widen block_tables.")
+    used = torch.arange(tables.shape[1], device=tables.device) * block_size < lengths[:, None]
+    wrong = used & ((tables < 0) | (tables >= num_blocks))
+    if wrong.any():
+        seq, page = wrong.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"block_tables[{seq}, {page}]",
+            int(tables[seq, page]),
+            f"0 to {num_blocks - 1}, the pages of the cache",
+            f"Sequence {seq} of {int(lengths[seq])} tokens uses its first {int(used[seq].sum())} entries.",
+        )

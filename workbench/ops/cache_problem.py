@@ -1,0 +1,90 @@
+"""What the problems of the ops on caches have alike, and what their kernels take by the same names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.ops.element_types import DTYPES
+from workbench.ops.scales import scale_strides
+from workbench.ops.steps import Arguments
+
+
+class Sizes:
+    """A problem, a frozen dataclass with ``features``, as a record."""
+
+    features: tuple[str, ...]
+
+    def to_dict(self) -> dict:
+        """Plain values, for a store or a table of tuned configurations."""
+        return asdict(self) | {"features": list(self.features)}
+
+
+class CacheProblem(Sizes):
+    """What follows from the ``dtype`` and ``kv_cache_dtype`` of a problem of any op on caches."""
+
+    dtype: str
+    kv_cache_dtype: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that is not in the cache."""
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the cache holds codes, to be multiplied by scales."""
+        return self.kv_cache_dtype != "auto"
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """The dtype of a cache element."""
+        return CACHE_DTYPES[self.kv_cache_dtype] if self.quantized else DTYPES[self.dtype]
+
+    @property
+    def cache_itemsize(self) -> int:
+        """Bytes of a cache element."""
+        return self.cache_dtype.itemsize
+
+    @property
+    def x(self) -> int:
+        """Cache elements per 16 bytes."""
+        return 16 // self.cache_itemsize
+
+
+STRIDES: Arguments = {
+    "table_stride": lambda config, problem, tensors: tensors.block_tables.stride(0),
+    "query_stride": lambda config, problem, tensors: tensors.query.stride(0),
+    "key_page_stride": lambda config, problem, tensors: tensors.key_cache.stride(0),
+    "value_page_stride": lambda config, problem, tensors: tensors.value_cache.stride(0),
+    "k_slot_stride": lambda config, problem, tensors: scale_strides(tensors.k_scale)[0],
+    "k_head_stride": lambda config, problem, tensors: scale_strides(tensors.k_scale)[1],
+    "v_slot_stride": lambda config, problem, tensors: scale_strides(tensors.v_scale)[0],
+    "v_head_stride": lambda config, problem, tensors: scale_strides(tensors.v_scale)[1],
+}
+"""How far apart the rows of tables and queries, pages, and scales are, in elements, as kernels are told."""
+
+SCALES_OR_ONE: Arguments = {
+    "k_scale": lambda config, problem, tensors: _or_one(tensors.k_scale, tensors, problem),
+    "v_scale": lambda config, problem, tensors: _or_one(tensors.v_scale, tensors, problem),
+}
+"""The scales of a quantized cache, for kernels that do not take null for 1; of any other cache none."""
+
+CODES_AS_BYTES: Arguments = {
+    "key_cache": lambda config, problem, tensors: _bytes(tensors.key_cache, problem),
+    "value_cache": lambda config, problem, tensors: _bytes(tensors.value_cache, problem),
+}
+"""The caches of Triton kernels that decode by themselves: quantized ones as bytes."""
+
+
+def _or_one(scale: torch.Tensor | None, tensors: Any, problem: CacheProblem) -> torch.Tensor | None:
+    if not problem.quantized:
+        return None
+    return torch.ones(1, dtype=torch.float32, device=tensors.key_cache.device) if scale is None else scale
+
+
+def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:
+    return cache.view(torch.uint8) if problem.quantized else cache

@@ -1,0 +1,33 @@
+"""Rules of legal configurations that variants of several ops share, and what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.ops.values import Restriction
+
+STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a block may declare."""
+
+THREADS = Restriction.of("threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 1024")
+
+TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")
+
+
+def grid(*sizes: str) -> Restriction:
+    """The rule that sizes of the problem, or formulas of them, fit behind the first dimension of a grid."""
+    largest = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
+    return Restriction.of("grid", f"{largest} <= 65535", "the second and third dimension of a grid hold no more")
+
+
+def tile_in_registers(elements: int) -> Restriction:
+    """The rule that a thread's share of a tile of tokens is at most so many elements."""
+    rule = f"TILE_TOKENS * next_power_of_2(head_size) <= {elements} * 32 * num_warps"
+    return Restriction.of("a tile fits in registers", rule, f"{elements} elements per thread")
+
+
+def shared_limit(problem: Any) -> int:
+    """Bytes of shared memory that one block may take on the problem's architecture."""
+    from workbench.toolchain.occupancy import limits_of
+
+    return limits_of(problem.arch).shared_per_block
