@@ -24,6 +24,7 @@ _LAZY = {
     "check_kernel": "workbench.checking",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
+    "simulated_triton": "workbench.driver.triton_driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
     "randn": "workbench.ops.own",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
+    from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.loading import load_cuda as load_cuda
     from workbench.ops import compile as compile

@@ -175,14 +175,14 @@ def check_kernel(
         "uninitialised": uninitialised,
     }
     launch = functools.partial(program.kernels[compiled.name].launch, grid, block, values, **options)
-    before, fault = _rehearse(program, values, launch)
+    before, fault = rehearse(program, values, launch)
     report = launch()
     if fault is not None:
         raise fault
-    return CheckReport(compiled.label, _together(report.findings, before), report)
+    return CheckReport(compiled.label, together(report.findings, before), report)
 
 
-def _rehearse(program: Any, values: Sequence[object], launch: Any) -> tuple[list[Finding], KernelFault | None]:
+def rehearse(program: Any, values: Sequence[object], launch: Any) -> tuple[list[Finding], KernelFault | None]:
     """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back."""
     arrays = [value for value in (*values, *program.variables.values()) if _is_writable(value)]
     kept = [array.clone() if hasattr(array, "clone") else array.copy() for array in arrays]
@@ -201,7 +201,7 @@ def _is_writable(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "__setitem__") and (flags is None or flags.writeable)
 
 
-def _together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Finding, ...]:
+def together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings of the usual order, and those that only the other order showed."""
 
     def sides(finding: Finding) -> tuple:

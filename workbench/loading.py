@@ -61,7 +61,7 @@ class Kernel:
         if self.module._checks and report.findings:
             from workbench.checking import CheckReport
 
-            _show(CheckReport(self.compiled.label, tuple(report.findings), report))
+            show_report(CheckReport(self.compiled.label, tuple(report.findings), report))
         if self.module._trace:
             from workbench.tracing import trace_of
 
@@ -218,7 +218,7 @@ def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel
     )
 
 
-def _show(report: Any) -> None:
+def show_report(report: Any) -> None:
     """Display in a notebook, else print to stderr."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
