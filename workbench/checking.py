@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -140,9 +140,11 @@ def _cells(finding: Finding) -> list[str]:
 def check_kernel(
     kernel: Any,
     *,
-    grid: int | Sequence[int],
-    block: int | Sequence[int],
-    args: Sequence[object],
+    grid: Any,
+    block: int | Sequence[int] | None = None,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    arch: str | None = None,
     shared_bytes: int = 0,
     uninitialised: Sequence[int] = (),
     seconds_limit: float | None = 60.0,
@@ -155,16 +157,26 @@ def check_kernel(
     ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
     was loaded for, and writes to its arguments. ``args`` and ``shared_bytes`` (dynamic shared memory in bytes) are a
     launch's. ``uninitialised`` are positions in ``args`` of arrays that nobody has written: reading them before the
-    kernel writes them is a finding. The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
+    kernel writes them is a finding.
+
+    A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``:
+    ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
+    (default sm_80), no ``block``. The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 
     Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
     overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
     from workbench import ptx
     from workbench.devices import arguments
-    from workbench.loading import compiled_kernel
+    from workbench.driver.triton_calls import is_jit, run_call
+    from workbench.loading import block_of, compiled_kernel
 
-    compiled, args = compiled_kernel(kernel, args)
+    if is_jit(kernel):
+        unwritten = [args[position] for position in uninitialised]
+        options = {"checks": True, "both_orders": True, "seconds_limit": seconds_limit, "uninitialised": unwritten}
+        return run_call(kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, arch=arch, **options).check
+    compiled, args = compiled_kernel(kernel, args, kwargs, arch)
+    block = block_of(compiled, block)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
     program = ptx.Program.from_text(compiled.ptx)

@@ -201,11 +201,16 @@ def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
     return module._source, dict(module._settings)
 
 
-def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel, list[object]]:
+def compiled_kernel(
+    kernel: Any, args: Sequence[object], kwargs: Mapping[str, object] | None = None, arch: str | None = None
+) -> tuple[CompiledKernel, list[object]]:
     """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and the arguments of its launch.
 
-    Raises ArgumentError for anything else.
+    Raises ArgumentError for anything else, and for what only a ``@triton.jit`` function takes.
     """
+    for name, value in (("kwargs", kwargs), ("arch", arch)):
+        if value:
+            raise ArgumentError(name, value, "nothing", "Only @triton.jit functions take it: this is compiled already.")
     if isinstance(kernel, Kernel):
         return kernel.compiled, kernel.arguments(args)
     if isinstance(kernel, CompiledKernel):
@@ -213,9 +218,18 @@ def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel
     raise ArgumentError(
         "kernel",
         type(kernel).__name__,
-        "a kernel of load_cuda or a CompiledKernel",
+        "a kernel of load_cuda or load_ptx, a @triton.jit function or a CompiledKernel",
         "Pass module.name, or what compile_cuda or compile_triton returned.",
     )
+
+
+def block_of(compiled: CompiledKernel, block: Any) -> Any:
+    """``block``, or the threads that the kernel has by itself. Raises ArgumentError where neither says."""
+    if block is None:
+        block = compiled.threads_per_block
+    if block is None:
+        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+    return block
 
 
 def show_report(report: Any) -> None:

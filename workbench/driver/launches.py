@@ -56,9 +56,13 @@ class Launch:
 
 
 class Launches:
-    """The launches of a process or of a block, in their order; threads may add to it at once."""
+    """The launches of a process or of a block, in their order; threads may add to it at once.
 
-    def __init__(self) -> None:
+    With ``keep_all`` launches that are alike keep their counts too.
+    """
+
+    def __init__(self, keep_all: bool = False) -> None:
+        self._keep_all = keep_all
         self._lock = threading.Lock()
         self._rows: list[Launch] = []
         self.faults: list[KernelFault] = []
@@ -69,7 +73,8 @@ class Launches:
         prediction = prediction_of(kernel, report, model) if report.has_statistics else None
         with self._lock:
             number = len(self._rows) + 1
-            like = self._first.setdefault((kernel.key, report.grid, report.block), number)
+            alike = (kernel.key, report.grid, report.block, self._keep_all and number)
+            like = self._first.setdefault(alike, number)
             if like != number:
                 report = replace(report, lines=[], buffers=())
             row = Launch(

@@ -69,7 +69,7 @@ def simulated_triton(
         raise MissingToolError(f"Triton cannot be imported ({error}). python -m pip install triton") from error
     if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
         raise MissingToolError("This Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
-    found = _model(arch, model)
+    found = checked_model(arch, model)
     if knobs.runtime.interpret:
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Its interpreter replaces the compiler; unset it before importing."
@@ -85,7 +85,8 @@ def simulated_triton(
     return SimulatedTriton(found, checks, trace, seconds_limit)
 
 
-def _model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:
+def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:
+    """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
     found = device_model(model) if model is not None else None
     known = tuple(dict.fromkeys(one.arch for one in device_models().values()))
     if arch is None:
@@ -124,6 +125,7 @@ class SimulatedTriton:
         both_orders: bool = False,
         show: Callable[[Any], None] | None = None,
         record_block: int | Sequence[int] | None = None,
+        uninitialised: Sequence[object] = (),
     ):
         from workbench.driver.triton_launcher import Driver
 
@@ -133,6 +135,7 @@ class SimulatedTriton:
         self.last_report: LaunchReport | None = None
         self.cleared = 0  # how often a benchmark asked for clean caches
         self._both_orders, self._show, self._record_block = both_orders, show or _show, record_block
+        self._uninitialised = tuple(uninitialised)  # tensors that nobody has written
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
         self._previous: Any = None
@@ -173,6 +176,7 @@ class SimulatedTriton:
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
             seconds_limit=self.seconds_limit,
+            uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()
         try:

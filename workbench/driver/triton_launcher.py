@@ -41,7 +41,7 @@ class Driver(DriverBase):
         self._device = _FIRST_DEVICE + _models.index(session.model)
         self._target = GPUTarget("cuda", int(session.arch.removeprefix("sm_")), 32)
         self.utils = SimpleNamespace(load_binary=self._load, get_device_properties=self._properties)
-        self.launcher_cls = functools.partial(Launcher, session)
+        self.launcher_cls = Launcher
 
     @classmethod
     def is_active(cls) -> bool:
@@ -245,14 +245,14 @@ def _descriptor_fields(descriptor: Any) -> list[Any]:
 class Launcher:
     """Triton calls it with the grid, the loaded kernel and all arguments of the JIT function."""
 
-    def __init__(self, session: SimulatedTriton, src: Any, metadata: Any):
-        self._session, self._src, self._metadata = session, src, metadata
+    def __init__(self, src: Any, metadata: Any):
+        self._src, self._metadata = src, metadata
         if metadata.num_ctas > 1:
             raise ArgumentError("num_ctas", metadata.num_ctas, "1", "The PTX machine has no clusters of blocks.")
         if getattr(metadata, "tensordesc_meta", None):
             raise DeviceUnavailableError(
-                f"{metadata.name} takes tensor descriptors through TMA on {session.arch}, which the PTX machine does "
-                'not have. Run it for sm_80, where Triton reads memory itself: wb.simulated_triton("sm_80").'
+                f"{metadata.name} takes tensor descriptors through TMA on sm_{metadata.target.arch}, which the PTX "
+                'machine does not have. Run it for sm_80, where Triton reads memory itself: wb.simulated_triton("sm_80").'
             )
         self._kinds = tuple(src.signature.values())
         self._kernels: dict[str, CompiledKernel] = {}
@@ -277,7 +277,7 @@ class Launcher:
                 )
             )  # fmt: skip
             threads = 32 * metadata.num_warps
-            self._session.launch(function, self, (grid_x, grid_y, grid_z), threads, values, metadata.shared)
+            _session().launch(function, self, (grid_x, grid_y, grid_z), threads, values, metadata.shared)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
@@ -320,6 +320,16 @@ class Launcher:
                 "Triton runs on the PTX machine here (wb.simulated_triton): pass .cpu().",
             )
         return where
+
+
+def _session() -> SimulatedTriton:
+    """That of the driver which is active now: Triton keeps what it loaded for the sessions that follow."""
+    session = getattr(driver.active, "session", None)
+    if session is None:
+        raise DeviceUnavailableError(
+            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it while it lasts."
+        )
+    return session
 
 
 def _number(kind: str, value: Any) -> Any:

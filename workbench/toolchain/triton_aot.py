@@ -240,7 +240,7 @@ def _compile(
     except Exception as error:
         # Triton raises many types, assertion errors of its own among them.
         raise CompileError(
-            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", _explain(error, jit)
+            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", explain(error, jit)
         ) from error
 
 
@@ -307,7 +307,7 @@ def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, 
     return Assembled(cubin, resources_of(cubin, arch))
 
 
-def _explain(error: BaseException, jit: Any) -> str:
+def explain(error: BaseException, jit: Any) -> str:
     """Triton's message with the file and line of the Python source that it is about.
 
     An error inside a function that the kernel calls is chained: the innermost one names the line.
