@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -114,10 +115,6 @@ def prediction_of(kernel: CompiledKernel, report: LaunchReport, model: DeviceMod
     """The predicted time of a launch that ran with statistics."""
     from workbench.tuning.predict import predict
 
-    threads = report.block[0] * report.block[1] * report.block[2]
-    shared = max(report.shared_bytes - kernel.static_shared_bytes, 0)
-    return predict(
-        report, replace(kernel, dynamic_shared_bytes=shared, shared_bytes=kernel.static_shared_bytes + shared)
-        if kernel.language == "triton" else replace(kernel, dynamic_shared_bytes=shared),
-        threads, report.grid[0] * report.grid[1] * report.grid[2], model,
-    )  # fmt: skip
+    if kernel.language != "triton":  # whose shared memory is known beforehand
+        kernel = replace(kernel, dynamic_shared_bytes=max(report.shared_bytes - kernel.static_shared_bytes, 0))
+    return predict(report, kernel, math.prod(report.block), math.prod(report.grid), model)

@@ -88,7 +88,7 @@ def simulated_triton(
 def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:
     """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
     found = device_model(model) if model is not None else None
-    known = tuple(dict.fromkeys(one.arch for one in device_models().values()))
+    known = sorted({one.arch for one in device_models().values()})
     if arch is None:
         return found or model_of_arch(DEFAULT_ARCH)
     if arch not in known:

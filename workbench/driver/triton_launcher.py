@@ -252,7 +252,7 @@ class Launcher:
         if getattr(metadata, "tensordesc_meta", None):
             raise DeviceUnavailableError(
                 f"{metadata.name} takes tensor descriptors through TMA on sm_{metadata.target.arch}, which the PTX "
-                'machine does not have. Run it for sm_80, where Triton reads memory itself: wb.simulated_triton("sm_80").'
+                'machine does not have. Run it for sm_80, where Triton does without: wb.simulated_triton("sm_80").'
             )
         self._kinds = tuple(src.signature.values())
         self._kernels: dict[str, CompiledKernel] = {}
