@@ -49,18 +49,20 @@ def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, 
         "head": escape(head),
         "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
         "rows": "\n".join(_row(launch) for launch in shown),
-        "css": (_STATIC / "source_view.css").read_text(encoding="utf-8"),
-        "own_css": (_STATIC / "launch_page.css").read_text(encoding="utf-8"),
+        "css": _text("source_view.css"),
+        "own_css": _text("launch_page.css"),
         "data": json.dumps(views).replace("</", "<\\/"),
-        "view": (_STATIC / "source_view.js")
-        .read_text(encoding="utf-8")
-        .replace("export default", "const sourceView ="),
-        "script": (_STATIC / "launch_page.js").read_text(encoding="utf-8"),
+        "view": _text("source_view.js").replace("export default", "const sourceView ="),
+        "script": _text("launch_page.js"),
     }
-    page = (_STATIC / "launch_page.html").read_text(encoding="utf-8")
+    page = _text("launch_page.html")
     for name, text in texts.items():
         page = page.replace(f"<!--{name}-->", text, 1) if name != "data" else page.replace("/*data*/ {}", text, 1)
     return page
+
+
+def _text(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
 
 
 def _row(launch: Launch) -> str:

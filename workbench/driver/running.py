@@ -43,6 +43,7 @@ def run_program(
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
     """
+    sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     _check(target, module, trace)
     launches = Launches()
     real = None if force else real_device()
@@ -54,7 +55,8 @@ def run_program(
         _start(launches, arch, model, check, trace is not None, seconds_limit)
     status = _run(target, arguments, module)
     if check:
-        status = _report(launches) or status if status == 0 else (_report(launches), status)[1]
+        found = _report(launches)
+        status = status or found
     if trace is not None:
         from workbench.driver.launch_page import write_page
 
@@ -134,7 +136,6 @@ class _Followed(Loader):
 def _run(target: str, arguments: Sequence[str], module: bool) -> int:
     """Run it as ``__main__``; an exception is shown as Python shows it, from the program's own first line."""
     sys.argv = [target, *arguments]
-    sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     try:
         if module:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
