@@ -41,7 +41,11 @@ def _view(launch: Launch) -> dict[str, Any]:
 def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, Any], faults: list[str]) -> str:
     models = ", ".join(dict.fromkeys(str(launch.model) for launch in rows))
     total = sum(launch.seconds or 0.0 for launch in rows)
-    head = f"{len(rows)} launches, {total * 1e6:,.2f} µs in all, predicted for {models}" if rows else "no launches"
+    head = (
+        f"{len(rows)} launch{'es' if len(rows) != 1 else ''}, {total * 1e6:,.2f} µs in all, predicted for {models}"
+        if rows
+        else "no launches"
+    )
     if len(rows) > len(shown):
         head += f"; the first {len(shown)} are listed"
     texts = {
@@ -57,7 +61,7 @@ def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, 
     }
     page = _text("launch_page.html")
     for name, text in texts.items():
-        page = page.replace(f"<!--{name}-->", text, 1) if name != "data" else page.replace("/*data*/ {}", text, 1)
+        page = page.replace(f"<!--{name}-->" if name != "data" else "/*data*/ {}", text)
     return page
 
 

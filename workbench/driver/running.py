@@ -61,7 +61,7 @@ def run_program(
         from workbench.driver.launch_page import write_page
 
         write_page(launches, Path(trace), title=" ".join([target, *arguments]))
-        print(f"workbench: {len(launches)} launches written to {trace}", file=sys.stderr)
+        print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
     return status
 
 
@@ -178,13 +178,17 @@ def _report(launches: Launches) -> int:
             print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
     for fault in launches.faults:
         print(f"workbench: a launch ended early: {fault}", file=sys.stderr)
-    count = f"{total} launch{'es' if total != 1 else ''}"
+    count = _count(total)
     if told or launches.faults:
         found = len(told) + len(launches.faults)
         print(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", file=sys.stderr)
         return FOUND
     print(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", file=sys.stderr)
     return 0
+
+
+def _count(launches: int) -> str:
+    return f"{launches} launch{'es' if launches != 1 else ''}"
 
 
 def _sides(finding: Any) -> tuple:
