@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 _ELF = b"\x7fELF"
+_FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "enable_fp_fusion")
 _FIRST_DEVICE = 1000  # no real GPU of the same process has such a number: Triton keeps kernels by it
 _models: list[DeviceModel] = []
@@ -129,11 +133,13 @@ class Kernel(triton_compiler.CompiledKernel):
         super().__init__(src, metadata_group, hash)
         if self.metadata.target.backend != "cuda":
             return
-        if self.kernel.startswith(_ELF):
-            self.kernel = self.asm["ptx"].encode() if "ptx" in self.asm else self.kernel
-        else:
-            rest = {name: text for name, text in self.asm.items() if name != "cubin"}
-            self.asm = _Stages({"ptx": self.kernel.decode(), **rest})
+        machine_code = self.kernel.startswith(_ELF)
+        if machine_code and "ptx" not in self.asm:
+            return
+        self.kernel = _at_home(self.asm["ptx"] if machine_code else self.kernel.decode(), src).encode()
+        if not machine_code:
+            rest = {name: text for name, text in self.asm.items() if name not in ("cubin", "ptx")}
+            self.asm = _Stages(rest | {"ptx": self.kernel.decode()})
             self.asm.owner = self
 
     @functools.cached_property
@@ -169,6 +175,20 @@ class Kernel(triton_compiler.CompiledKernel):
                 "Compile it for the active target, or make the other one active: wb.simulated_triton(arch).",
             )
         super()._init_handles()
+
+
+def _at_home(ptx: str, src: Any) -> str:
+    """PTX whose lines are those of the function's own file: Triton's cache knows a function by its text alone, and may
+    answer with what was compiled from a copy of the file."""
+    if not hasattr(src, "fn"):
+        return ptx
+    own = src.fn.fn.__code__.co_filename
+    files = _FILE.findall(ptx)
+    if own in files or not files:
+        return ptx
+    copies = [file for file in files if Path(file).name == Path(own).name]
+    main = (copies or files)[0]
+    return ptx.replace(f'"{main}"', f'"{own}"')
 
 
 class _Stages(triton_compiler.AsmDict):
@@ -324,7 +344,7 @@ class Launcher:
 
 def _session() -> SimulatedTriton:
     """That of the driver which is active now: Triton keeps what it loaded for the sessions that follow."""
-    session = getattr(driver.active, "session", None)
+    session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
     if session is None:
         raise DeviceUnavailableError(
             "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it while it lasts."
@@ -337,6 +357,8 @@ def _number(kind: str, value: Any) -> Any:
         import torch
 
         return torch.tensor(float(value), dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
+    if kind == "fp16":  # two bytes by value too
+        return struct.pack("<e", float(value))
     return float(value) if kind[:2] in ("fp", "f3", "f6") else int(value)
 
 
