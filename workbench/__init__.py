@@ -62,7 +62,8 @@ __getattr__, __dir__ = lazily(__name__, _LAZY)
 
 
 def load_ipython_extension(shell) -> None:
-    """``%load_ext workbench``: the magic ``%%cuda``."""
+    """``%load_ext workbench``: the magics ``%%cuda``, ``%workbench`` and ``%%workbench``."""
     from workbench.ui.magics import CudaMagics
+    from workbench.ui.run_magics import RunMagics
 
-    shell.register_magics(CudaMagics)
+    shell.register_magics(CudaMagics, RunMagics)
