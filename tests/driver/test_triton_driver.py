@@ -271,7 +271,7 @@ def test_a_real_gpu_and_the_interpreter_are_never_replaced_silently(monkeypatch)
     monkeypatch.setattr(triton_driver, "_real_gpu", lambda: "NVIDIA H200")
     with pytest.raises(DeviceUnavailableError, match=r"H200.*force=True"):
         wb.simulated_triton()
-    monkeypatch.setattr(knobs.runtime, "interpret", True)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(ArgumentError, match="TRITON_INTERPRET"):
         wb.simulated_triton(force=True)
 

@@ -154,7 +154,7 @@ def test_run_checks_a_program_and_writes_its_page(tmp_path):
     script, page = tmp_path / "attention.py", tmp_path / "page.html"
     script.write_text((PROGRAMS / "attention.py").read_text().replace(written, instead))
     done = workbench_run("--check", "--trace", page, script, "--mine", status=1)
-    assert "attention ok" in done.stdout
+    assert "attention ok" in done.stdout, done.stderr
     line = next(number for number, row in enumerate(script.read_text().splitlines(), 1) if row.strip().startswith(text))
     assert f"attention.py:{line}: attention_kernel: global race" in done.stderr
     assert "1 launch checked, 2 findings" in done.stderr
@@ -165,7 +165,7 @@ def test_run_checks_a_program_and_writes_its_page(tmp_path):
     assert "A100" in content
 
 
-def test_run_shows_a_programs_own_errors_and_status(tmp_path):
+def test_run_shows_a_programs_own_errors_and_status(tmp_path, monkeypatch):
     script = tmp_path / "ends.py"
     script.write_text("import sys\nprint(sys.argv[1:], __name__)\nraise EOFError('no more')\n")
     done = workbench_run(script, "--check", "x", status=1)
@@ -181,6 +181,9 @@ def test_run_shows_a_programs_own_errors_and_status(tmp_path):
     assert "nothing was checked" in done.stderr
     assert "Beautiful" in done.stdout
     assert "nowhere.py" in workbench_run("nowhere.py", status=2).stderr
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET: got set; allowed: unset" in workbench_run(script, status=2).stderr
+    monkeypatch.delenv("TRITON_INTERPRET")
     assert "no_such_module" in workbench_run("-m", "no_such_module", status=2).stderr
 
 

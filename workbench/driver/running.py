@@ -45,6 +45,10 @@ def run_program(
     """
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     _check(target, module, trace)
+    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
+        raise ArgumentError(
+            "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
+        )
     launches = Launches()
     real = None if force else real_device()
     if real is not None and (check or trace or arch or model or seconds_limit):
@@ -95,8 +99,7 @@ def _start(
     driver.watch(launches, checks=check, trace=trace)
 
     def start_triton() -> None:
-        if not os.environ.get("TRITON_INTERPRET"):
-            SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
+        SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
 
     if "triton" in sys.modules:
         start_triton()

@@ -280,15 +280,15 @@ def _replace() -> None:
     from triton import knobs
     from triton.compiler import compiler
 
-    from workbench.driver import triton_launcher
+    from workbench.driver import triton_kernel, triton_timing
 
     _kept["hook"] = knobs.runtime.add_stages_inspection_hook
     knobs.runtime.add_stages_inspection_hook = _without_assembler
-    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_launcher.Kernel
+    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
     for name in ("do_bench", "do_bench_cudagraph"):
         _kept[name] = getattr(triton.testing, name)
-    triton.testing.do_bench = triton_launcher.benchmark
-    triton.testing.do_bench_cudagraph = triton_launcher.benchmark_graph
+    triton.testing.do_bench = triton_timing.benchmark
+    triton.testing.do_bench_cudagraph = triton_timing.benchmark_graph
     # Kernels without machine code and predicted times of autotuners stay apart from those of a GPU.
     _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
     given = _kept["cache"]
@@ -316,7 +316,7 @@ def _without_assembler(*stage: Any) -> Any:
     """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
     from triton import knobs
 
-    from workbench.driver.triton_launcher import Deferred
+    from workbench.driver.triton_kernel import Deferred
 
     outer = _kept.get("hook")
     if not stage:

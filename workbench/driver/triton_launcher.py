@@ -1,35 +1,28 @@
-"""What Triton asks of a driver, answered by the PTX machine: devices, loading a kernel, launching it, timing it."""
+"""What Triton asks of a driver, answered by the PTX machine: devices, loading a kernel, launching it."""
 
 from __future__ import annotations
 
 import functools
-import math
-import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.compiler import compiler as triton_compiler
 from triton.runtime import _allocation, driver
 
 from workbench.driver.attributes import device_facts
+from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of
+from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError
-from workbench.toolchain import disk_cache
 from workbench.toolchain.occupancy import limits_of
-from workbench.toolchain.triton_aot import assembly_of, kernel_of
 
 if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
     from workbench.driver.triton_driver import SimulatedTriton
     from workbench.toolchain import CompiledKernel
 
-_ELF = b"\x7fELF"
-_FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
-_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "enable_fp_fusion")
 _FIRST_DEVICE = 1000  # no real GPU of the same process has such a number: Triton keeps kernels by it
 _models: list[DeviceModel] = []
 
@@ -99,7 +92,7 @@ class Driver(DriverBase):
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
         """The kernel ready to run. Raises UnsupportedInstructionError for PTX beyond the machine."""
-        if blob.startswith(_ELF):
+        if blob.startswith(ELF):
             raise ArgumentError(
                 "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."
             )
@@ -121,145 +114,6 @@ class Driver(DriverBase):
             "mem_clock_rate": known[36],
             "mem_bus_width": known[37],
         }
-
-
-class Kernel(triton_compiler.CompiledKernel):
-    """Triton's compiled kernel with its last stage put off: the assembler runs when machine code or registers are read.
-
-    ``compiled`` is the same kernel as the workbench's own value.
-    """
-
-    def __init__(self, src: Any, metadata_group: Mapping[str, str], hash: str):
-        super().__init__(src, metadata_group, hash)
-        if self.metadata.target.backend != "cuda":
-            return
-        machine_code = self.kernel.startswith(_ELF)
-        if machine_code and "ptx" not in self.asm:
-            return
-        self.kernel = _at_home(self.asm["ptx"] if machine_code else self.kernel.decode(), src).encode()
-        if not machine_code:
-            rest = {name: text for name, text in self.asm.items() if name not in ("cubin", "ptx")}
-            self.asm = _Stages(rest | {"ptx": self.kernel.decode()})
-            self.asm.owner = self
-
-    @functools.cached_property
-    def compiled(self) -> CompiledKernel:
-        return _compiled(self.src, self.metadata, self.kernel.decode())
-
-    @property
-    def n_regs(self) -> int:
-        """Registers per thread."""
-        return self.compiled.registers
-
-    @n_regs.setter
-    def n_regs(self, value: int) -> None:
-        """Triton writes what loading returned, where nobody knows them yet."""
-
-    @property
-    def n_spills(self) -> int:
-        """Spilled registers per thread, as the driver counts: of 4 bytes."""
-        return self.compiled.spill_bytes // 4
-
-    @n_spills.setter
-    def n_spills(self, value: int) -> None:
-        """As that of ``n_regs``."""
-
-    def _init_handles(self) -> None:
-        current = driver.active.get_current_target()
-        target = self.metadata.target
-        if (target.backend, target.arch) != (current.backend, current.arch):
-            raise ArgumentError(
-                f"kernel {self.name}",
-                f"one compiled for {target.backend} {target.arch}",
-                f"{current.backend} {current.arch}",
-                "Compile it for the active target, or make the other one active: wb.simulated_triton(arch).",
-            )
-        super()._init_handles()
-
-
-def _at_home(ptx: str, src: Any) -> str:
-    """PTX whose lines are those of the function's own file: Triton's cache knows a function by its text alone, and may
-    answer with what was compiled from a copy of the file."""
-    if not hasattr(src, "fn"):
-        return ptx
-    own = src.fn.fn.__code__.co_filename
-    files = _FILE.findall(ptx)
-    if own in files or not files:
-        return ptx
-    copies = [file for file in files if Path(file).name == Path(own).name]
-    main = (copies or files)[0]
-    return ptx.replace(f'"{main}"', f'"{own}"')
-
-
-class _Stages(triton_compiler.AsmDict):
-    """The text of every stage; the machine code comes when it is asked for."""
-
-    owner: Kernel
-
-    def __missing__(self, key: str) -> Any:
-        if key != "cubin":
-            return super().__missing__(key)
-        self[key] = self.owner.compiled.cubin
-        return self[key]
-
-
-class Deferred:
-    """The stage in the assembler's place: PTX as it is, which is what the machine runs."""
-
-    def __init__(self, assemble: Callable[[str, Any], bytes]):
-        self.assemble = assemble
-
-    def __call__(self, ptx: str, metadata: Any) -> bytes:
-        return ptx.encode()
-
-
-def _compiled(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
-    from dataclasses import replace
-
-    names, promises = [], {}
-    for path, kind in _leaves(src.signature.values()):
-        name = _name_of(src, path)
-        names += [name] if not _is_descriptor(kind) else _descriptor_names(name, kind)
-        for what, value in getattr(src, "attrs", {}).get(path, ()):
-            if what == "tt.divisibility":
-                promises[name] = value
-    label = src.fn.__name__ if hasattr(src, "fn") else metadata.name
-    arch = f"sm_{metadata.target.arch}"
-    fields = metadata._asdict()
-    key = disk_cache.content_key(["triton jit", metadata.hash])
-    kernel = kernel_of(ptx, fields, label, names, promises, arch, key, None)
-    options = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
-    return replace(kernel, assembly=assembly_of(kernel, options))
-
-
-def _leaves(kinds: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:
-    """(path, type) of the arguments that a launch passes, those in tuples one by one; constants are compiled in."""
-    for index, kind in enumerate(kinds):
-        if isinstance(kind, tuple):
-            yield from _leaves(kind, (*path, index))
-        elif kind != "constexpr":
-            yield (*path, index), kind
-
-
-def _name_of(src: Any, path: tuple[int, ...]) -> str:
-    head = src.fn.arg_names[path[0]] if hasattr(src, "fn") else f"argument_{path[0]}"
-    return head + "".join(f"[{index}]" for index in path[1:])
-
-
-def _is_descriptor(kind: str) -> bool:
-    return kind.startswith("tensordesc")
-
-
-def _descriptor_names(name: str, kind: str) -> list[str]:
-    axes = range(kind[kind.index("[") :].split("]")[0].count(",") + 1)
-    sizes = [f"{name}.{what}[{axis}]" for what in ("shape", "strides") for axis in axes]
-    return [name, *sizes, f"{name}.padding", f"{name}.round_f32_to_tf32", *sizes]
-
-
-def _descriptor_fields(descriptor: Any) -> list[Any]:
-    """A tensor descriptor as the kernel takes it where there is no TMA; shape and strides come twice."""
-    sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
-    return [descriptor.base, *sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
 
 
 class Launcher:
@@ -306,7 +160,7 @@ class Launcher:
         ptx = function.program.module.text
         found = self._kernels.get(ptx)
         if found is None:
-            found = self._kernels[ptx] = _compiled(self._src, self._metadata, ptx)
+            found = self._kernels[ptx] = compiled_of(self._src, self._metadata, ptx)
         return found
 
     def _collect(
@@ -319,7 +173,7 @@ class Launcher:
                 self._collect(kind, value, values, (*path, index))
             elif kind[0] == "*":
                 values.append(self._array(value, (*path, index)))
-            elif _is_descriptor(kind):
+            elif is_descriptor(kind):
                 base, *fields = _descriptor_fields(value)
                 values += [self._array(base, (*path, index)), *fields]
             else:
@@ -334,7 +188,7 @@ class Launcher:
         if not hasattr(where, "untyped_storage") or device != "cpu":
             got = f"a tensor on {where.device}" if device != "cpu" else type(value).__name__
             raise ArgumentError(
-                f"{self._metadata.name}(): {_name_of(self._src, path)!r}",
+                f"{self._metadata.name}(): {name_of(self._src, path)!r}",
                 got,
                 "tensors on the cpu",
                 "Triton runs on the PTX machine here (wb.simulated_triton): pass .cpu().",
@@ -362,60 +216,12 @@ def _number(kind: str, value: Any) -> Any:
     return float(value) if kind[:2] in ("fp", "f3", "f6") else int(value)
 
 
+def _descriptor_fields(descriptor: Any) -> list[Any]:
+    """A tensor descriptor as the kernel takes it where there is no TMA; shape and strides come twice."""
+    sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
+    return [descriptor.base, *sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
+
+
 def _scratch(programs: int, size: int, alignment: int, allocator: Any) -> Any:
     """Memory for all programs from the allocator that ``triton.set_allocator`` set; it refuses where none is set."""
     return allocator.get()(programs * size, alignment, 0) if size else None
-
-
-class Event:
-    """A point of the predicted time: how long what was launched up to it would take."""
-
-    def __init__(self, session: SimulatedTriton, enable_timing: bool = False, **options: Any):
-        self._session, self._at, self._cleared = session, 0.0, 0
-
-    def record(self, stream: Any = None) -> None:
-        self._at, self._cleared = self._session.now(), self._session.cleared
-
-    def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for: work is done when it is launched."""
-
-    def query(self) -> bool:
-        return True
-
-    synchronize = wait
-
-    def elapsed_time(self, end: Event) -> float:
-        """Predicted milliseconds up to ``end``.
-
-        Triton's ``do_bench`` repeats for 100 ms by an estimate, the only interval in which it clears caches: thousands
-        of simulated launches that all have the same predicted time. An infinite estimate makes it one.
-        """
-        if end._cleared > self._cleared:
-            return math.inf
-        return 1e3 * (end._at - self._at) or math.nan
-
-
-def benchmark(
-    fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Any = None, quantiles: Any = None,
-    return_mode: str = "mean",
-) -> Any:  # fmt: skip
-    """In the place of ``triton.testing.do_bench``: ``fn`` runs once, and its predicted milliseconds are the answer.
-
-    nan where it launches nothing on the simulated device: torch's work on the CPU says nothing about a GPU.
-    """
-    active = driver.active
-    if not isinstance(active, Driver):
-        return active.get_benchmarker()(fn, quantiles=quantiles)
-    for tensor in grad_to_none or ():
-        tensor.grad = None
-    milliseconds = 1e3 * active.session.predicted(fn)
-    if quantiles is not None:
-        return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
-    return [milliseconds] if return_mode == "all" else milliseconds
-
-
-def benchmark_graph(
-    fn: Callable[[], Any], rep: int = 20, grad_to_none: Any = None, quantiles: Any = None, return_mode: str = "mean"
-) -> Any:
-    """In the place of ``triton.testing.do_bench_cudagraph``."""
-    return benchmark(fn, 0, rep, grad_to_none, quantiles, return_mode)
