@@ -161,7 +161,8 @@ def check_kernel(
 
     A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``:
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
-    (default sm_80), no ``block``. The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
+    (default: as the active `simulated_triton`, else
+    sm_80), no ``block``. The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 
     Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
     overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.

@@ -80,7 +80,8 @@ def trace_kernel(
 
     A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``:
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
-    (default sm_80), no ``block``.
+    (default: as the active `simulated_triton`, else
+    sm_80), no ``block``.
 
     Raises ArgumentError for anything else than a kernel and for arguments that it cannot take, KernelFault where it
     makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.

@@ -223,6 +223,8 @@ def test_checks_show_findings_and_go_on(capsys):
     assert second.like == 1
     assert first.seconds == second.seconds > 0
     assert "racy_kernel" in str(first.trace)
+    with pytest.raises(ArgumentError, match=r"like launch 1.*launches\[0\]\.trace"):
+        second.trace  # noqa: B018
     loaded = next(iter(kernels.racy_kernel.device_caches[device._driver.get_current_device()][0].values()))
     with pytest.raises(DeviceUnavailableError, match="has ended"):
         loaded.run(1, 1, 1, 0, loaded.function, loaded.packed_metadata, None, None, None, x)

@@ -106,6 +106,10 @@ def test_a_jit_function_is_checked_traced_and_compiled_by_its_call():
     kernel = wb.compile(kernels.add_kernel, args=[x, y, out, 1000], kwargs=options, arch="sm_89")
     assert kernel.arch == "sm_89"
     assert [one.divisibility for one in kernel.parameters if not one.scratch] == [16, 16, 16, 1]
+    newer = wb.compile(kernels.add_kernel, args=[x, y, out, 1000], kwargs=options, arch="sm_100")
+    assert ".target sm_100" in newer.ptx
+    with wb.simulated_triton("sm_89", force=True):
+        assert wb.trace_kernel(kernels.add_kernel, **call, kwargs=options).kernel.arch == "sm_89"
     sized = wb.compile(kernels.add_kernel, args=[x, y, out, 1024], kwargs=options)
     assert sized.parameters[3].divisibility == 16
     again = wb.check_kernel(sized, grid=4, args=[x, y, out, 1024 - 24 - 8])

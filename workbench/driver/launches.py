@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ArgumentError
+
 if TYPE_CHECKING:
     from workbench.checking import CheckReport
     from workbench.device_models import DeviceModel
@@ -44,7 +46,13 @@ class Launch:
 
     @property
     def trace(self) -> Trace:
-        """The launch line by line. Of launches that are alike the first one has it."""
+        """The launch line by line. Raises ArgumentError where it was not traced, or is like an earlier one."""
+        if self.like is not None or not self.report.has_statistics:
+            got, remedy = "a launch without counts", "Ask for trace=True."
+            if self.like is not None:
+                got = f"one like launch {self.like}, which has the counts"
+                remedy = f"Take that one: launches[{self.like - 1}].trace."
+            raise ArgumentError(f"launch {self.number}", got, "the first launch of its kind, traced", remedy)
         from workbench.tracing import trace_of
 
         return trace_of(self.kernel, self.report, self.report.shared_bytes - self.kernel.static_shared_bytes)

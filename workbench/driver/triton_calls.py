@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError
@@ -65,7 +66,7 @@ def compile_call(
     """
     from workbench.toolchain.triton_aot import refuse_scratch
 
-    with _session(kernel, arch) as session, _explained(kernel, session.arch):
+    with _session(kernel, arch, compile_only=True) as session, _explained(kernel, session.arch):
         made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
         if isinstance(made, list):
             if len(made) != 1:
@@ -79,14 +80,19 @@ def compile_call(
     return made.compiled
 
 
-def _session(kernel: Any, arch: str | None, **options: Any) -> Any:
-    from workbench.driver.triton_driver import SimulatedTriton, checked_model
+def _session(kernel: Any, arch: str | None, *, compile_only: bool = False, **options: Any) -> Any:
+    """The device of one call: of ``arch``, else of the session that is active, else the default one."""
+    from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model
+    from workbench.toolchain.occupancy import limits_of
 
     if type(kernel).__name__ == "InterpretedFunction":
         raise ArgumentError(
             "kernel", "an interpreted function", "a compiled one", "Unset TRITON_INTERPRET before importing its file."
         )
-    return SimulatedTriton(checked_model(arch, None), **options)
+    model = active_model() if arch is None else None
+    if compile_only and arch is not None:  # for more architectures than the machine runs
+        model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
+    return SimulatedTriton(model or checked_model(arch, None), **options)
 
 
 @contextmanager

@@ -98,6 +98,11 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
     return found or model_of_arch(arch)
 
 
+def active_model() -> DeviceModel | None:
+    """The device model of the session that is active now; None without one."""
+    return _running[-1].model if _running else None
+
+
 @functools.cache
 def _real_gpu() -> str | None:
     from workbench.driver import simulated
