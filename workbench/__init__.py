@@ -21,7 +21,7 @@ _LAZY = {
     "trace_kernel": "workbench.tracing",
     "tune": "workbench.tuning",
     "load_cuda": "workbench.loading",
-    "load_ptx": "workbench.loading",
+    "load_ptx": "workbench.loading_ptx",
     "check_kernel": "workbench.checking",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.loading import load_cuda as load_cuda
-    from workbench.loading import load_ptx as load_ptx
+    from workbench.loading_ptx import load_ptx as load_ptx
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
     from workbench.ops.own import full as full
