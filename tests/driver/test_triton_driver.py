@@ -131,6 +131,13 @@ def test_tuples_scalars_and_wrapped_tensors(device):
     assert torch.equal(bits.view(torch.float32), torch.ones(16))
 
 
+def test_gluon_kernels_run_too(device):
+    x, out = torch.rand(1000), torch.zeros(1000)
+    layout = kernels.gl.BlockedLayout([1], [32], [4], [0])
+    kernels.gluon_kernel[(8,)](x, out, 1000, 128, layout)
+    assert torch.equal(x, out)
+
+
 def test_printing_asserting_and_libdevice(device, capsys, monkeypatch):
     x = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
     kernels.print_kernel[(1,)](x, BLOCK=4)

@@ -2,6 +2,8 @@
 
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 from triton.language.extra import libdevice
 
 
@@ -101,3 +103,9 @@ def wrong_kernel(x, BLOCK: tl.constexpr):
 def waiting_kernel(lock):
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
+
+
+@gluon.jit
+def gluon_kernel(x, out, n, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, LAYOUT)
+    gl.store(out + at, gl.load(x + at, mask=at < n), mask=at < n)
