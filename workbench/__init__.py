@@ -21,9 +21,11 @@ _LAZY = {
     "trace_kernel": "workbench.kernels",
     "tune": "workbench.tuning",
     "load_cuda": "workbench.kernels",
+    "load_ptx": "workbench.kernels",
     "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
+    "simulated_triton": "workbench.driver.triton_driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
     "randn": "workbench.ops.own",
@@ -38,9 +40,11 @@ if TYPE_CHECKING:
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
+    from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.kernels import check_kernel as check_kernel
     from workbench.kernels import load_cuda as load_cuda
+    from workbench.kernels import load_ptx as load_ptx
     from workbench.kernels import trace_kernel as trace_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
@@ -58,7 +62,8 @@ __getattr__, __dir__ = lazily(__name__, _LAZY)
 
 
 def load_ipython_extension(shell) -> None:
-    """``%load_ext workbench``: the magic ``%%cuda``."""
+    """``%load_ext workbench``: the magics ``%%cuda``, ``%workbench`` and ``%%workbench``."""
     from workbench.ui.magics import CudaMagics
+    from workbench.ui.run_magics import RunMagics
 
-    shell.register_magics(CudaMagics)
+    shell.register_magics(CudaMagics, RunMagics)

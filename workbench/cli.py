@@ -221,16 +221,29 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
     click.echo(f"written to {run(load(what), path, kind)}")
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model", default="h200", show_default=True, help="The GPU that the simulated driver stands for.")
+@click.option("--check", is_flag=True, help="Watch every launch; report what is found, and exit with 1 then.")
+@click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
+@click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
+@click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
+@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
 @click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
-def run(script: str, arguments: tuple[str, ...], model: str, simulated: bool) -> None:
-    """Run a Python SCRIPT that uses PyCUDA; without a GPU, on the simulated driver."""
-    from workbench.driver.running import run_script
+def run(module, script, arguments, check, trace, arch, model, seconds_limit, simulated) -> None:
+    """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.
 
-    run_script(script, arguments, model=model, force=simulated)
+    The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
+    1 for a finding and 2 where nothing was launched; else it is the program's own.
+    """
+    from workbench.driver.running import run_program
+
+    status = run_program(
+        script, arguments, module=module, check=check, trace=trace, arch=arch, model=model,
+        seconds_limit=seconds_limit, force=simulated,
+    )  # fmt: skip
+    sys.exit(status)
 
 
 @main.group()

@@ -94,6 +94,10 @@ class UnknownDeviceWarning(UserWarning):
     """Something depends on the GPU, none is named and none of its architecture is recorded; says what was assumed."""
 
 
+class PredictedTimeWarning(UserWarning):
+    """Times that look measured are predicted: Triton's benchmarks ran on the PTX machine; names the GPU meant."""
+
+
 class StaleTuningWarning(UserWarning):
     """A tuned configuration is used whose variant has changed since it was tuned; tune again."""
 

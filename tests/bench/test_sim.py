@@ -24,6 +24,9 @@ def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
         else:
             assert 1.5 <= checked.shadow_ratio <= 3
     assert cuda.rate == cuda.instructions / cuda.seconds / 1e6
+    small = result.row("launch of a small kernel by Triton")
+    assert small.ratio == small.seconds / result.row("launch of a small kernel through load_cuda").seconds
+    assert result.row("Triton program, softmax 512 x 781").seconds > 0
     for peer, ours in peers * (("TRITON_INTERPRET=1", "Triton kernel"), ("Numba's CUDA simulator", "CUDA kernel")):
         row = next(row for row in result.rows if row.what.startswith(peer))
         assert row.ratio == row.seconds / result.row(f"{ours}, bare, 1 core").seconds

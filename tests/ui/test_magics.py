@@ -203,3 +203,30 @@ def test_importing_the_package_needs_no_ipython():
     code = "import sys, workbench; sys.exit('IPython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert callable(wb.load_ipython_extension)
+
+
+TRITON = """\
+import torch, triton
+import triton.language as tl
+@triton.jit
+def last_program(x):
+    tl.store(x, tl.program_id(0))
+"""
+
+
+def test_a_cell_of_triton_is_checked_and_traced(shell: Shell):
+    pytest.importorskip("triton")
+    shell.good(TRITON)
+    shell.good("%%workbench --check --trace --force\nx = torch.zeros(1, dtype=torch.int32)\nlast_program[(4,)](x);")
+    assert "global race" in shell.out
+    assert "tl.store(x, tl.program_id(0))" in shell.out
+    assert "last_program, grid 4, block 128" in shell.out
+    assert shell.good("launches[0].findings[0].kind") == "global race"
+    shell.good("%%workbench found --check --force\nlast_program[(1,)](x);")
+    assert "1 launch checked: nothing found" in shell.out
+    shell.good("%workbench --check --force\nlast_program[(3,)](x)\n%workbench --off")
+    assert "global race" in shell.out
+    shell.run("last_program[(1,)](x)")
+    assert shell.error is not None, "Triton has its driver back"
+    shell.run("%%workbench --force\nlast_program[(1,)]()")
+    assert "missing 1 required" in shell.err + shell.out

@@ -114,6 +114,7 @@ def run(
     rows += _front_end(repeats)
     rows += _simulated_driver()
     rows += _launch_overhead()
+    rows += _triton_programs(peers)
     rows += [_judging(candidates)] if candidates else []
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
@@ -199,6 +200,21 @@ def _launch_overhead() -> list[Row]:
     for variant, seconds in found.items():
         title, what = f"launch of {variant}, host time", "the time of torch.empty"
         rows.append(Row(title, seconds, baseline=what, ratio=seconds / baseline))
+    return rows
+
+
+def _triton_programs(peers: bool) -> list[Row]:
+    """Programs that Triton's own JIT launches, all cores, compilation apart; with peers beside its interpreter."""
+    ours = _subprocess("workbench.bench.triton_programs", TRITON_INTERPRET="0")
+    cuda, small = ours.pop("small CUDA launch"), ours.pop("small Triton launch")
+    launch, baseline = "launch of a small kernel through load_cuda", "the time of one through load_cuda"
+    rows = [Row(launch, cuda), Row("launch of a small kernel by Triton", small, None, baseline, small / cuda)]
+    theirs = _subprocess("workbench.bench.triton_programs", TRITON_INTERPRET="1") if peers else {}
+    for name, seconds in ours.items():
+        rows.append(Row(f"Triton program, {name}", seconds))
+        if name in theirs:
+            ratio = theirs[name] / seconds
+            rows.append(Row(f"{name} under TRITON_INTERPRET=1", theirs[name], None, "slower than the program", ratio))
     return rows
 
 

@@ -172,7 +172,9 @@ def _checked_float(where: str, parameter: Parameter, value: Any) -> float:
 
 
 def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
-    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS or parameter.type == "b8":
+    if parameter.type == "b8" and isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
+        return _struct_bytes(where, parameter, value.tobytes())
+    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS:
         raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number, not an array.")
     # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps only its elements.
     if isinstance(value, np.ndarray) and (not value.flags.c_contiguous or value.dtype.hasobject):
@@ -223,7 +225,9 @@ def pack(kernel: CompiledKernel, values: Sequence[object], addresses: Sequence[i
         found = _FORMATS[kernel] = _format(kernel.parameters)
     form, masks = found
     fields = [
-        value if mask is None else (int(value or 0) if place is None else place) & mask  # type: ignore[call-overload]
+        (value if place is None else place.to_bytes(8, "little"))
+        if mask is None
+        else (int(value or 0) if place is None else place) & mask  # type: ignore[call-overload]
         for value, place, mask in zip(values, addresses, masks, strict=True)
     ]
     return form.pack(*fields)

@@ -20,14 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.device_models import device_model
 from workbench.driver.images import resources_of
 from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import Buffer
+from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
     from workbench.driver.attributes import DeviceFacts
+    from workbench.driver.launches import Launches
     from workbench.ptx import Kernel
+    from workbench.toolchain import CompiledKernel
 
 _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 2, 218, 500, 801, 999
 _ILLEGAL_ADDRESS, _TIMEOUT, _ASSERT, _STACK, _MISALIGNED, _LAUNCH_FAILED = 700, 702, 710, 714, 716, 719
@@ -96,6 +100,11 @@ class _Loaded:
         self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
         self.kept: list[Any] = []  # arrays that the library reads
 
+    @functools.cached_property
+    def compiled(self) -> dict[str, CompiledKernel]:
+        """Its kernels as the workbench's own values, by their names in the PTX."""
+        return {kernel.name: kernel for kernel in kernels_of_ptx(self.text).values()}
+
 
 class Machine:
     """The hooks over the PTX machine. ``last_fault`` and ``last_report`` are of the process's latest launches."""
@@ -104,6 +113,7 @@ class Machine:
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
         self._memory: tuple[tuple[int, int], list[tuple], list] = ((0, 0), [], [])
+        self.watched: tuple[Launches, bool, bool] | None = None  # where launches are kept; with checks; with counts
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
         library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
@@ -167,21 +177,28 @@ class Machine:
         grid, block, shared = tuple(launch.grid), tuple(launch.block), launch.dynamic_shared
         rows, table = self._rows(launch)
         timed = bool(launch.timed)
+        launches, checks, trace = self.watched or (None, False, False)
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), shared_bytes=shared, statistics=timed,
-                seconds_limit=self._seconds_limit,
+                functools.partial(_named, table), shared_bytes=shared, statistics=timed or trace,
+                seconds_limit=self._seconds_limit, checks=checks,
             )  # fmt: skip
         except KernelFault as fault:
+            if launches is not None:
+                launches.failed(fault)
             self.last_fault, message = self._told(fault)
             code = (
                 _TIMEOUT if isinstance(fault, KernelTimeout) else _FAULT_CODES.get(fault.finding.kind, _LAUNCH_FAILED)
             )
             raise _Failed(code, message) from fault
         self.last_report = report
+        if checks or trace:
+            launches.add(
+                self._modules[launch.module].compiled[kernel.name], report, device_model(self._facts.key),
+                report.findings,
+            )  # fmt: skip
         if timed:
-            from workbench.device_models import device_model
             from workbench.tuning.predict import predict
 
             facts.dynamic_shared_bytes = shared

@@ -20,7 +20,7 @@ from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
-from workbench.toolchain.source import Source, include_closure
+from workbench.toolchain.source import Source, include_closure, kept
 
 _ACTIONS = {"--version": "version", "--preprocess": "preprocess", "-E": "preprocess"}
 _TARGETS = {
@@ -133,7 +133,10 @@ def version() -> str:
 def _source(command: Command) -> Source:
     path = Path.cwd() / command.file
     try:
-        return Source(path.read_text(), str(path), command.file.name, path.parent)
+        text = path.read_text()
+        # PyCUDA removes its own file as soon as that is compiled; traces and findings show its lines later.
+        name = kept(text, path.name) if path.is_relative_to(tempfile.gettempdir()) else path
+        return Source(text, str(name), command.file.name, path.parent)
     except OSError as error:
         raise ArgumentError("nvcc", str(path), "a file that can be read", str(error)) from error
 

@@ -1,21 +1,199 @@
-"""``workbench run script.py``: a script as it is, with a CUDA driver under it."""
+"""``workbench run``: a Python program as it is, with PyCUDA and Triton on the simulated devices."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 import runpy
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
+from typing import Any
 
-from workbench.driver.simulated import simulated_driver
-from workbench.errors import ArgumentError
+from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.launches import Launches
+from workbench.driver.simulated import real_device, simulated_driver
+from workbench.errors import ArgumentError, DeviceUnavailableError
+
+FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
 
-def run_script(script: str, arguments: Sequence[str], *, model: str, force: bool) -> None:
-    """Run ``script`` as ``python script`` would, after `simulated_driver`."""
-    if not Path(script).is_file():
-        raise ArgumentError("script", repr(script), "a Python file", "Check the path.")
-    simulated_driver(model, force=force)
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    runpy.run_path(script, run_name="__main__")
+def run_program(
+    target: str,
+    arguments: Sequence[str],
+    *,
+    module: bool = False,
+    check: bool = False,
+    trace: str | None = None,
+    arch: str | None = None,
+    model: str | None = None,
+    seconds_limit: float | None = None,
+    force: bool = False,
+) -> int:
+    """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
+
+    ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
+    nothing was launched. ``trace`` is the HTML file to which the launches are written. Without either a real GPU, where
+    there is one and not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an
+    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take.
+
+    Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
+    """
+    sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
+    _check(target, module, trace)
+    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
+        raise ArgumentError(
+            "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
+        )
+    launches = Launches()
+    real = None if force else real_device()
+    if real is not None and (check or trace or arch or model or seconds_limit):
+        raise DeviceUnavailableError(
+            f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
+        )
+    if real is None:
+        _start(launches, arch, model, check, trace is not None, seconds_limit)
+    status = _run(target, arguments, module)
+    if check:
+        found = _report(launches)
+        status = status or found
+    if trace is not None:
+        from workbench.driver.launch_page import write_page
+
+        write_page(launches, Path(trace), title=" ".join([target, *arguments]))
+        print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+    return status
+
+
+def _check(target: str, module: bool, trace: str | None) -> None:
+    if module:
+        with contextlib.suppress(ModuleNotFoundError, ValueError):
+            if importlib.util.find_spec(target) is not None:
+                target = ""
+        if target:
+            raise ArgumentError("module", repr(target), "a module that can be imported", "Check its name.")
+    elif not Path(target).is_file():
+        raise ArgumentError("script", repr(target), "a Python file", "Check the path.")
+    if trace is not None:
+        if importlib.util.find_spec("anywidget") is None:
+            raise ArgumentError("trace", repr(trace), "nothing here", "It needs: python -m pip install anywidget")
+        if not Path(trace).resolve().parent.is_dir():
+            raise ArgumentError("trace", repr(trace), "a file in a folder that exists", "Make the folder first.")
+
+
+def _start(
+    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None
+) -> None:
+    """The simulated driver at once, Triton's when the program imports Triton."""
+    from workbench.device_models import model_of_arch
+    from workbench.driver.triton_driver import SimulatedTriton, checked_model
+
+    wanted = checked_model(arch, model)
+    given = arch is not None or model is not None
+    key = wanted.key if model is not None or arch is None else model_of_arch(arch).key
+    driver = simulated_driver(key if given else DEFAULT_MODEL, force=True, seconds_limit=seconds_limit)
+    driver.watch(launches, checks=check, trace=trace)
+
+    def start_triton() -> None:
+        SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
+
+    if "triton" in sys.modules:
+        start_triton()
+    else:
+        sys.meta_path.insert(0, _WhenImported("triton", start_triton))
+
+
+class _WhenImported(MetaPathFinder):
+    """Calls ``then`` as soon as a package is imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]):
+        self._name, self._then = name, then
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Followed(spec.loader, self._then)
+        return spec
+
+
+class _Followed(Loader):
+    def __init__(self, loader: Any, then: Callable[[], None]):
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._then()
+
+
+def _run(target: str, arguments: Sequence[str], module: bool) -> int:
+    """Run it as ``__main__``; an exception is shown as Python shows it, from the program's own first line."""
+    sys.argv = [target, *arguments]
+    try:
+        if module:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(target, run_name="__main__")
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        print(leaving.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        own = (__file__, runpy.__file__, "<frozen runpy>")
+        step = error.__traceback__
+        while step is not None and step.tb_frame.f_code.co_filename in own:
+            step = step.tb_next
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, step or error.__traceback__)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _report(launches: Launches) -> int:
+    """Say on stderr what the checks found; the exit status."""
+    from workbench.kernels.check_report import CheckReport
+
+    sys.stdout.flush()
+    total = len(launches) + len(launches.faults)
+    if not total:
+        print("workbench: the program launched nothing on a simulated device: nothing was checked", file=sys.stderr)
+        return NOTHING_RAN
+    kernels = dict.fromkeys(launch.kernel.label for launch in launches)
+    told: set[tuple] = set()
+    for launch in launches:
+        new = [finding for finding in launch.findings if _sides(finding) not in told]
+        told.update(map(_sides, new))
+        if new:
+            print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
+    for fault in launches.faults:
+        print(f"workbench: a launch ended early: {fault}", file=sys.stderr)
+    count = _count(total)
+    if told or launches.faults:
+        found = len(told) + len(launches.faults)
+        print(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", file=sys.stderr)
+        return FOUND
+    print(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", file=sys.stderr)
+    return 0
+
+
+def _count(launches: int) -> str:
+    return f"{launches} launch{'es' if launches != 1 else ''}"
+
+
+def _sides(finding: Any) -> tuple:
+    """What makes two findings the same one for a reader, in whatever launch."""
+    return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line

@@ -16,6 +16,7 @@ from workbench.home import home
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
+    from workbench.driver.launches import Launches
     from workbench.ptx import Finding, LaunchReport
 
 _SONAME = "libcuda.so.1"
@@ -53,6 +54,11 @@ class Driver:
     @property
     def last_report(self) -> LaunchReport | None:
         return self._machine.last_report if self._machine else None
+
+    def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
+        """Keep every launch from here on in ``launches``, with what the checks find, with what each line did."""
+        if self._machine is not None:
+            self._machine.watched = launches, checks, trace
 
     def __repr__(self) -> str:
         return f"<CUDA driver: {self.name}>"

@@ -5,6 +5,7 @@ from workbench.kernels.checking import check_kernel
 from workbench.kernels.counts import InstructionCounts, MachineCode
 from workbench.kernels.lines import TracedLine, lines_of
 from workbench.kernels.loading import Kernel, Module, load_cuda
+from workbench.kernels.loading_ptx import load_ptx
 from workbench.kernels.summary import Fact, Summary
 from workbench.kernels.trace import Trace
 from workbench.kernels.tracing import trace_kernel
@@ -27,5 +28,6 @@ __all__ = [
     "check_kernel",
     "lines_of",
     "load_cuda",
+    "load_ptx",
     "trace_kernel",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -130,3 +131,14 @@ def _cells(finding: Finding) -> list[str]:
         where,
         f"{finding.count:,}",
     ]
+
+
+def show_report(report: CheckReport) -> None:
+    """Display in a notebook, else print to stderr."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        from IPython.display import display
+
+        display(report)
+    else:
+        print(report, file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import devices
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.arguments import converted
-from workbench.kernels.check_report import CheckReport
+from workbench.kernels.check_report import CheckReport, show_report
 from workbench.kernels.trace import Trace, trace_of
 from workbench.kernels.variables import Variable, Variables
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
@@ -61,7 +60,7 @@ class Kernel:
             options["checks"] = True
         report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
         if self.module._checks and report.findings:
-            _show(CheckReport(self.compiled.label, tuple(report.findings), report))
+            show_report(CheckReport(self.compiled.label, tuple(report.findings), report))
         if self.module._trace:
             return trace_of(self.compiled, report, shared_bytes)
         return report
@@ -177,12 +176,7 @@ def load_cuda(
 
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
     """
-    if checks or trace:
-        if device == "cuda":
-            wanted = " and ".join(name for name, on in (("checks", checks), ("trace", trace)) if on)
-            raise ArgumentError("device", "'cuda'", f"'auto' or 'sim' with {wanted}", "Only the PTX machine can.")
-        device = "sim"
-    target = devices.get(device)
+    target = device_for(device, checks, trace)
     settings = {
         "arch": arch or target.arch,
         "macros": dict(macros or {}),
@@ -194,16 +188,31 @@ def load_cuda(
     return Module(read_source(source_or_path), target, settings, checks, trace)
 
 
+def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
+    """The device of that name; with checks or traces the PTX machine, which alone can."""
+    if checks or trace:
+        if device == "cuda":
+            wanted = " and ".join(name for name, on in (("checks", checks), ("trace", trace)) if on)
+            raise ArgumentError("device", "'cuda'", f"'auto' or 'sim' with {wanted}", "Only the PTX machine can.")
+        device = "sim"
+    return devices.get(device)
+
+
 def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
     """The source of a module and what it was compiled with: arch, macros, options, include_dirs, compiler."""
     return module._source, dict(module._settings)
 
 
-def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel, list[object]]:
+def compiled_kernel(
+    kernel: Any, args: Sequence[object], kwargs: Mapping[str, object] | None = None, arch: str | None = None
+) -> tuple[CompiledKernel, list[object]]:
     """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and the arguments of its launch.
 
-    Raises ArgumentError for anything else.
+    Raises ArgumentError for anything else, and for what only a ``@triton.jit`` function takes.
     """
+    for name, value in (("kwargs", kwargs), ("arch", arch)):
+        if value:
+            raise ArgumentError(name, value, "nothing", "Only @triton.jit functions take it: this is compiled already.")
     if isinstance(kernel, Kernel):
         return kernel.compiled, kernel.arguments(args)
     if isinstance(kernel, CompiledKernel):
@@ -211,17 +220,15 @@ def compiled_kernel(kernel: Any, args: Sequence[object]) -> tuple[CompiledKernel
     raise ArgumentError(
         "kernel",
         type(kernel).__name__,
-        "a kernel of load_cuda or a CompiledKernel",
+        "a kernel of load_cuda or load_ptx, a @triton.jit function or a CompiledKernel",
         "Pass module.name, or what compile_cuda or compile_triton returned.",
     )
 
 
-def _show(report: Any) -> None:
-    """Display in a notebook, else print to stderr."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is not None:
-        from IPython.display import display
-
-        display(report)
-    else:
-        print(report, file=sys.stderr)
+def block_of(compiled: CompiledKernel, block: Any) -> Any:
+    """``block``, or the threads that the kernel has by itself. Raises ArgumentError where neither says."""
+    if block is None:
+        block = compiled.threads_per_block
+    if block is None:
+        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+    return block

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.devices.sim import Simulator
-from workbench.errors import ArgumentError
-from workbench.kernels.loading import compiled_kernel
+from workbench.driver.triton_calls import is_jit, run_call
+from workbench.kernels.loading import block_of, compiled_kernel
 from workbench.kernels.trace import Trace, trace_of
 
 
 def trace_kernel(
     kernel: Any,
     *,
-    grid: int | Sequence[int],
+    grid: Any,
     block: int | Sequence[int] | None = None,
-    args: Sequence[object],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    arch: str | None = None,
     shared_bytes: int = 0,
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
@@ -30,14 +32,18 @@ def trace_kernel(
     a launch's; a kernel of Triton knows its own ``block``. ``record_block`` (x, y, z) keeps that block's requests and
     waits one by one, in ``trace.recording``; ``checks`` looks for races and the like too, in ``trace.report.findings``.
 
+    A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``:
+    ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
+    (default: as the active `simulated_triton`, else sm_80), no ``block``.
+
     Raises ArgumentError for anything else than a kernel and for arguments that it cannot take, KernelFault where it
     makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
-    compiled, args = compiled_kernel(kernel, args)
-    if block is None:
-        block = compiled.threads_per_block
-        if block is None:
-            raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+    if is_jit(kernel):
+        options = {"trace": True, "checks": checks, "seconds_limit": seconds_limit, "record_block": record_block}
+        return run_call(kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, arch=arch, **options).trace
+    compiled, args = compiled_kernel(kernel, args, kwargs, arch)
+    block = block_of(compiled, block)
     report = Simulator(arch=compiled.arch).launch(
         compiled,
         grid,

@@ -7,9 +7,11 @@ with ``from workbench.ops.paged_attention import ...``.
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from workbench.driver.triton_calls import compile_call, is_jit
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
@@ -113,17 +115,20 @@ def variant(op: str | Op, name: str) -> Variant:
 
 
 def compile(
-    op: str | Op,
+    op: Any,
     *,
-    variant: str | Variant,
+    variant: str | Variant | None = None,
     config: Config | None = None,
     case: str | Case | None = None,
     arch: str = "sm_80",
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
 ) -> CompiledKernel:
-    """Compile one variant of an op, without running it.
+    """Compile one variant of an op, or a ``@triton.jit`` function for a call, without running it.
 
     Args:
-        op: its name, or the op.
+        op: its name, or the op; or the function, with ``args`` and ``kwargs`` of its call: their types are inferred as
+            Triton infers them.
         variant: name or value of a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
         case: name or value of the case to compile for; default: the op's quick one.
@@ -137,7 +142,11 @@ def compile(
         ConfigurationError: an illegal configuration; names the rule.
         CompileError: the compiler refused the source.
     """
+    if is_jit(op):
+        return compile_call(op, args, kwargs, arch)
     found = get(op)
+    if variant is None:
+        raise ArgumentError("variant", None, ", ".join(one.name for one in found.variants), "Name one of these.")
     chosen, case = found.variant(variant), found.case(case)
     config = chosen.default_config(case.problem(arch=arch)) if config is None else dict(config)
     return chosen.compile(config, case.problem(config, arch=arch), arch)

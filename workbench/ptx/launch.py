@@ -141,6 +141,7 @@ class Kernel:
         *,
         shared_bytes: int = 0,
         statistics: bool = False,
+        checks: bool = False,
         seconds_limit: float | None = None,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
@@ -150,7 +151,7 @@ class Kernel:
         where something is to be told about them.
         """
         return self._run(
-            grid, block, params, rows, buffers, shared_bytes, statistics, False, None, None, seconds_limit, None, False
+            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None, False
         )
 
     def _run(

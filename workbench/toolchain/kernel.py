@@ -63,7 +63,8 @@ class CompiledKernel:
 
     ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
     static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
-    ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper.
+    ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper,
+    ``scratch_bytes`` is what a launch by Triton has to bring along for every program.
 
     Running a kernel in the PTX machine needs no more than that. ``assembly`` makes the rest when it is first asked for:
     ``cubin``, ``registers``, ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise
@@ -84,6 +85,7 @@ class CompiledKernel:
     from_cache: bool
     parameters: tuple[Parameter, ...]
     front_log: str = ""
+    scratch_bytes: int = 0
     assembly: Assembly | None = None
 
     def __eq__(self, other: object) -> bool:

@@ -55,7 +55,7 @@ def read_source(source: str | Path | Source) -> Source:
     if isinstance(source, Source):
         return source
     if isinstance(source, str) and re.search(r"[\n{};]", source):
-        return Source(source, str(_kept(source)), MEMORY_LABEL, None)
+        return Source(source, str(kept(source)), MEMORY_LABEL, None)
     path = Path(source).expanduser().absolute()
     try:
         return Source(path.read_text(encoding="utf-8"), str(path), str(path), path.parent)
@@ -68,9 +68,10 @@ def read_source(source: str | Path | Source) -> Source:
         ) from error
 
 
-def _kept(text: str) -> Path:
-    """The file that holds a source which came as text; written once, as far as the folder can be written."""
-    path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / MEMORY_LABEL
+def kept(text: str, name: str = MEMORY_LABEL) -> Path:
+    """The file that holds a source which came as text, or in a file that will go; written once, as far as the folder
+    can be written."""
+    path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / name
     if not path.is_file():
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)

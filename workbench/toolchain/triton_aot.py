@@ -6,12 +6,13 @@ machine code. ``triton.compile`` knows no way to stop before it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # Triton specialises an aligned pointer for this many bytes; torch's allocations are aligned to at least as much.
 _ALIGNMENT = 16
 # Triton's compiler, and Python's parser behind it, are not made for several threads.
-_ONE_AT_A_TIME = threading.Lock()
+ONE_AT_A_TIME = threading.Lock()
 _TYPE = r"\*{0,2}k?(?:[iu](?:1|8|16|32|64)|fp(?:8\w+|16|32|64)|bf16)|constexpr|tensordesc<.*>|nvTmaDesc"
 
 
@@ -69,10 +70,10 @@ def compile_triton(
     else:
         ptx, metadata = _compile(jit, signature, constexprs, promises, arch, options)
         names = [name for name in signature if name not in constexprs]
-        kernel = _kernel(ptx, metadata, jit, names, promises, arch, key, started)
+        kernel = kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started)
+        refuse_scratch(kernel)
         disk_cache.store(key, kernel.to_blobs())
-    make = functools.partial(_assemble, kernel.ptx, kernel.name, kernel.label, arch, options)
-    kernel = replace(kernel, assembly=Assembly(key, make))
+    kernel = replace(kernel, assembly=assembly_of(kernel, options))
     if machine_code and kernel.assembly.find() is None:
         kernel.assembly.result()
         kernel = replace(kernel, from_cache=False, compile_seconds=time.perf_counter() - started)
@@ -152,7 +153,7 @@ def _key(
         "signature": dict(signature),
         "constexprs": {name: getattr(value, "cache_key", repr(value)) for name, value in constexprs.items()},
         "promises": dict(promises),
-        "arch": arch,
+        "target": arch,
         "options": dict(options),
         "compiler": [triton.__version__, make_backend(_target(arch)).hash()],
         "environment": dict(get_cache_invalidating_env_vars()),
@@ -224,7 +225,7 @@ def _compile(
     attrs = {(names.index(name),): [["tt.divisibility", value]] for name, value in promises.items()}
     source = ASTSource(jit, dict(signature), dict(constexprs), attrs)
     try:
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME, _seen_as(_target(arch)):
             backend, chosen, stages = _pipeline(arch, options)
             context = ir.context()
             ir.load_dialects(context)
@@ -239,7 +240,7 @@ def _compile(
     except Exception as error:
         # Triton raises many types, assertion errors of its own among them.
         raise CompileError(
-            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", _explain(error, jit)
+            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", explain(error, jit)
         ) from error
 
 
@@ -254,19 +255,59 @@ def _pipeline(arch: str, options: Mapping[str, int]) -> tuple[Any, Any, dict[str
     return backend, chosen, stages
 
 
-def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, int]) -> Assembled:
+class _Aimed:
+    """Triton's active driver with another target, for the thread that compiles: ``tl.target_info`` asks the driver."""
+
+    def __init__(self, target: Any, active: Any):
+        self._target, self._active, self._thread = target, active, threading.get_ident()
+
+    def get_current_target(self) -> Any:
+        return self._target if threading.get_ident() == self._thread else self._others.get_current_target()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others, name)
+
+    @property
+    def _others(self) -> Any:
+        from triton.runtime import driver
+
+        return self._active or driver.default  # which says that there is no driver, where there is none
+
+
+@contextlib.contextmanager
+def _seen_as(target: Any) -> Iterator[None]:
+    """A block in which functions such as ``tl.target_info.is_cuda()`` see ``target``, whatever this machine has."""
+    from triton.runtime import driver
+
+    active = driver._active  # ``driver.active`` would look for a GPU
+    driver.set_active(_Aimed(target, active))
+    try:
+        yield
+    finally:
+        driver.set_active(active)
+
+
+def assembly_of(kernel: CompiledKernel, options: Mapping[str, Any]) -> Assembly:
+    """What makes the machine code of a kernel with Triton's assembler, under Triton's options of its compilation."""
+    return Assembly(
+        kernel.key, functools.partial(_assemble, kernel.ptx, kernel.name, kernel.label, kernel.arch, dict(options))
+    )
+
+
+def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, Any]) -> Assembled:
     """The last stage, with the assembler and the flags that Triton's own launch would use."""
     import triton
 
     _, _, stages = _pipeline(arch, options)
+    stage = stages["cubin"]
     try:
-        cubin = stages["cubin"](ptx, {"name": name})
+        cubin = getattr(stage, "assemble", stage)(ptx, {"name": name})  # the simulated driver puts it off
     except Exception as error:
         raise CompileError(f"Triton {triton.__version__} refused {label} for {arch}:", str(error)) from error
     return Assembled(cubin, resources_of(cubin, arch))
 
 
-def _explain(error: BaseException, jit: Any) -> str:
+def explain(error: BaseException, jit: Any) -> str:
     """Triton's message with the file and line of the Python source that it is about.
 
     An error inside a function that the kernel calls is chained: the innermost one names the line.
@@ -299,27 +340,23 @@ def _function_of(source: str | None, jit: Any) -> Any:
     return next((function for function in reachable(jit) if function.src == source), jit)
 
 
-def _kernel(
+def kernel_of(
     ptx: str,
     metadata: Mapping[str, Any],
-    jit: Any,
-    arguments: list[str],
+    label: str,
+    arguments: Sequence[str],
     promises: Mapping[str, int],
     arch: str,
     key: str,
-    started: float,
+    started: float | None,
 ) -> CompiledKernel:
+    """The kernel of what Triton's stages made and wrote down; ``arguments`` name the run-time ones, in order."""
     import triton
 
     name = metadata["name"]
-    scratch = metadata.get("global_scratch_size", 0) + metadata.get("profile_scratch_size", 0)
-    if scratch:
-        raise CompileError(
-            f"{jit.__name__} needs {scratch} bytes of scratch memory per program, which no launch here provides."
-        )
     return CompiledKernel(
         name=name,
-        label=jit.__name__,
+        label=label,
         language="triton",
         arch=arch,
         ptx=ptx,
@@ -328,14 +365,24 @@ def _kernel(
         threads_per_block=32 * metadata["num_warps"],
         dynamic_shared_bytes=metadata["shared"],
         compiler=f"triton {triton.__version__}",
-        compile_seconds=time.perf_counter() - started,
-        from_cache=False,
+        compile_seconds=0.0 if started is None else time.perf_counter() - started,
+        from_cache=started is None,
         parameters=_parameters(entry_parameters(ptx)[name], arguments, promises),
+        scratch_bytes=metadata.get("global_scratch_size", 0) + metadata.get("profile_scratch_size", 0),
     )
 
 
+def refuse_scratch(kernel: CompiledKernel) -> None:
+    """Raise CompileError for a kernel that only a launch by Triton itself can run: it gets memory from an allocator."""
+    if kernel.scratch_bytes:
+        raise CompileError(
+            f"{kernel.label} needs {kernel.scratch_bytes} bytes of scratch memory per program, which no launch of a "
+            "compiled kernel provides: launch the JIT function itself, under wb.simulated_triton() without a GPU."
+        )
+
+
 def _parameters(
-    declared: tuple[Parameter, ...], names: list[str], promises: Mapping[str, int]
+    declared: tuple[Parameter, ...], names: Sequence[str], promises: Mapping[str, int]
 ) -> tuple[Parameter, ...]:
     """The PTX parameters under their Python names; those that Triton appended are scratch."""
     named = [

@@ -276,7 +276,7 @@ void BlockRunner::deadlock() {
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
 
-// The launch's limits, checked whenever a warp yields and at the end of a block.
+// The launch's limits, checked whenever a warp yields, after every kQuantum instructions, and at the end of a block.
 void BlockRunner::watch() {
   const u64 fresh = block.instructions - reported_;
   reported_ = block.instructions;
@@ -318,6 +318,8 @@ void BlockRunner::run(s64 index) {
     }
     if (all_done) break;
     progress |= release_barriers() || block.phases != phases;
+    // Warps that meet at a barrier in every turn of a loop never yield.
+    if (block.instructions - reported_ >= kQuantum) watch();
     fruitless = progress ? 0 : fruitless + 1;
     if (!progress && (!polling || fruitless > kFruitless)) deadlock();
   }

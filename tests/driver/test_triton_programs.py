@@ -1,0 +1,255 @@
+"""Unmodified Triton programs in the style of Triton's tutorials: right values, no false finding, races found."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton_kernels as kernels
+
+import workbench as wb
+from workbench.errors import ArgumentError, CompileError, KernelFault, PredictedTimeWarning
+
+PROGRAMS = Path(__file__).parent / "triton_programs"
+NAMES = ("softmax", "matmul", "layer_norm", "attention", "descriptors")
+# program: (what is written there, what instead, the kinds found, at the lines with this text)
+PLANTED = {
+    "softmax": ("out + row * out_stride + at", "out + row // 2 * out_stride + at", "global race", "tl.store(out"),
+    "matmul": (
+        "    rows = m * BLOCK_M + tl.arange(0, BLOCK_M)\n",
+        "    rows = m // 2 * BLOCK_M + tl.arange(0, BLOCK_M)\n",
+        "global race",
+        "tl.store(c",
+    ),
+    "layer_norm": (
+        "    tl.debug_barrier()  # all of the program has written before it gives the lock away\n",
+        "",
+        "global race",
+        "tl.store(db_at",
+    ),
+    "attention": (", mask=rows[:, None] < length)\n\n\ndef", ")\n\n\ndef", "global race", "tl.store(at"),
+    "descriptors": ("writes.store([col, row], reads", "writes.store([col, 0], reads", "global race", "writes.store("),
+}
+
+
+def run(path: Path, **options) -> wb.driver.triton_driver.SimulatedTriton:
+    """The program under a checked simulated device, in this process."""
+    with warnings.catch_warnings(), wb.simulated_triton(checks=True, force=True, **options) as device:
+        warnings.simplefilter("ignore", PredictedTimeWarning)
+        runpy.run_path(str(path), run_name="__main__")
+    return device
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_is_right_and_clean(name, capsys):
+    device = run(PROGRAMS / f"{name}.py")
+    assert f"{name.replace('_', ' ')} ok" in capsys.readouterr().out
+    assert len(device.launches)
+    assert device.findings == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_race_is_found_at_its_line(name, tmp_path, capsys):
+    written, instead, kind, text = PLANTED[name]
+    source = (PROGRAMS / f"{name}.py").read_text()
+    assert source.count(written) == 1
+    copy = tmp_path / f"{name}.py"
+    copy.write_text(source.replace(written, instead))
+    with warnings.catch_warnings(), wb.simulated_triton(checks=True, force=True) as device:
+        warnings.simplefilter("ignore", PredictedTimeWarning)
+        try:
+            runpy.run_path(str(copy), run_name="__main__")
+        except AssertionError as error:
+            assert "not close" in str(error)  # noqa: PT017 (a race need not change the values)
+    lines = copy.read_text().splitlines()
+    sides = {
+        (Path(path).name, lines[line - 1].strip())
+        for one in device.findings
+        if one.kind == kind
+        for path, line in ((one.kernel_source, one.kernel_line), (one.other_kernel_source, one.other_kernel_line))
+    }
+    assert any(file == copy.name and line.startswith(text) for file, line in sides), sides
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES[:4])
+def test_a_program_is_right_and_clean_for_sm_89(name):
+    assert run(PROGRAMS / f"{name}.py", arch="sm_89").findings == ()
+
+
+# -- one call of a JIT function --------------------------------------------------------------------------------------
+
+
+def test_a_jit_function_is_checked_traced_and_compiled_by_its_call():
+    x, y, out = torch.rand(1000), torch.rand(1000), torch.zeros(1000)
+    call = {"grid": lambda meta: (triton.cdiv(1000, meta["BLOCK"]),), "args": [x, y, out, 1000]}
+    options = {"BLOCK": 256, "num_warps": 2}
+    report = wb.check_kernel(kernels.add_kernel, **call, kwargs=options)
+    assert report.ok
+    assert report.launch.grid == (4, 1, 1)
+    torch.testing.assert_close(out, x + y)
+    trace = wb.trace_kernel(kernels.add_kernel, **call, kwargs=options, record_block=(1, 0, 0))
+    assert trace.buffers["out"].written_unique == 4000
+    assert trace.recording.warps
+    assert trace.kernel.registers
+    loads = next(line for line in trace.lines if "tl.load(x + at" in line.text)
+    assert Path(loads.path) == Path(kernels.__file__)
+    kernel = wb.compile(kernels.add_kernel, args=[x, y, out, 1000], kwargs=options, arch="sm_89")
+    assert kernel.arch == "sm_89"
+    assert [one.divisibility for one in kernel.parameters if not one.scratch] == [16, 16, 16, 1]
+    newer = wb.compile(kernels.add_kernel, args=[x, y, out, 1000], kwargs=options, arch="sm_100")
+    assert ".target sm_100" in newer.ptx
+    with wb.simulated_triton("sm_89", force=True):
+        assert wb.trace_kernel(kernels.add_kernel, **call, kwargs=options).kernel.arch == "sm_89"
+    sized = wb.compile(kernels.add_kernel, args=[x, y, out, 1024], kwargs=options)
+    assert sized.parameters[3].divisibility == 16
+    again = wb.check_kernel(sized, grid=4, args=[x, y, out, 1024 - 24 - 8])
+    assert again.ok
+
+
+def test_what_a_call_gets_wrong_is_said():
+    x = torch.zeros(8)
+    report = wb.check_kernel(kernels.outside_kernel, grid=(1,), args=[x], kwargs={"BLOCK": 16})
+    assert [finding.kind for finding in report] == ["out-of-bounds"]
+    with pytest.raises(KernelFault, match="out-of-bounds"):
+        wb.trace_kernel(kernels.outside_kernel, grid=1, args=[x], kwargs={"BLOCK": 16})
+    fresh = wb.check_kernel(kernels.doubled_kernel, grid=1, args=[x, x.clone(), 8], uninitialised=[0])
+    assert {finding.kind for finding in fresh} == {"uninitialised global read"}
+    refused = {
+        "block: got 32; allowed: nothing": {"block": 32},
+        "args: got .*missing 1 required.*BLOCK": {"kwargs": {}},
+        "kwargs: got .*stages": {"kwargs": {"BLOCK": 16, "stages": 2}},
+        "arch: got 'sm_70'": {"arch": "sm_70"},
+        "at least one program": {"grid": (0,)},
+    }
+    for words, options in refused.items():
+        with pytest.raises(ArgumentError, match=words):
+            wb.check_kernel(kernels.outside_kernel, **({"grid": 1, "args": [x], "kwargs": {"BLOCK": 8}} | options))
+    with pytest.raises(CompileError, match=r"triton_kernels\.py:\d+: [\s\S]*missing is not defined"):
+        wb.check_kernel(kernels.wrong_kernel, grid=1, args=[x], kwargs={"BLOCK": 8})
+    with pytest.raises(ArgumentError, match="2 configurations"):
+        wb.compile(kernels.increment_kernel, args=[x, 8])
+    kernel = wb.compile(kernels.racy_kernel, args=[x.int()])
+    with pytest.raises(ArgumentError, match=r"kwargs: got .* only|Only @triton\.jit"):
+        wb.trace_kernel(kernel, grid=1, args=[x.int()], kwargs={"BLOCK": 8})
+
+
+# -- workbench run ---------------------------------------------------------------------------------------------------
+
+
+def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_run_checks_a_program_and_writes_its_page(tmp_path):
+    written, instead, _, text = PLANTED["attention"]
+    script, page = tmp_path / "attention.py", tmp_path / "page.html"
+    script.write_text((PROGRAMS / "attention.py").read_text().replace(written, instead))
+    done = workbench_run("--check", "--trace", page, script, "--mine", status=1)
+    assert "attention ok" in done.stdout, done.stderr
+    line = next(number for number, row in enumerate(script.read_text().splitlines(), 1) if row.strip().startswith(text))
+    assert f"attention.py:{line}: attention_kernel: global race" in done.stderr
+    assert "1 launch checked, 2 findings" in done.stderr
+    content = page.read_text()
+    assert not re.findall(r"""(?:src|href)=|https?://(?!www\.w3\.org)""", content)
+    views = json.loads(re.search(r"^const views = (.*);$", content, re.MULTILINE)[1])
+    assert f"{script}:{line}" in views["1"]["details"]
+    assert "A100" in content
+
+
+def test_run_shows_a_programs_own_errors_and_status(tmp_path, monkeypatch):
+    script = tmp_path / "ends.py"
+    script.write_text("import sys\nprint(sys.argv[1:], __name__)\nraise EOFError('no more')\n")
+    done = workbench_run(script, "--check", "x", status=1)
+    assert done.stdout.strip() == "['--check', 'x'] __main__"
+    assert done.stderr.splitlines()[:2] == [
+        "Traceback (most recent call last):",
+        f'  File "{script}", line 3, in <module>',
+    ]
+    assert done.stderr.splitlines()[-1] == "EOFError: no more"
+    script.write_text("raise SystemExit(7)")
+    workbench_run(script, status=7)
+    done = workbench_run("--check", "-m", "this", status=2)
+    assert "nothing was checked" in done.stderr
+    assert "Beautiful" in done.stdout
+    assert "nowhere.py" in workbench_run("nowhere.py", status=2).stderr
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET: got set; allowed: unset" in workbench_run(script, status=2).stderr
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert "no_such_module" in workbench_run("-m", "no_such_module", status=2).stderr
+
+
+# -- PTX of other compilers ------------------------------------------------------------------------------------------
+
+RECORDS = """
+struct Range { int first, last; double factor; };
+extern "C" __global__ void scale(float *x, const __grid_constant__ Range range)
+{
+    int at = range.first + threadIdx.x;
+    if (at < range.last) x[at] *= range.factor;
+}
+template <int N> __global__ void fill(int *x) { x[threadIdx.x] = N; }
+template __global__ void fill<3>(int *);
+__device__ int calls = 5;
+extern "C" __global__ void count(int *out) { *out = ++calls; }
+"""
+
+
+def test_ptx_of_nvrtc_is_called_checked_and_traced(tmp_path):
+    text = wb.load_cuda(RECORDS, device="sim")["scale"].compiled.ptx
+    path = tmp_path / "records.ptx"
+    path.write_text(text)
+    module = wb.load_ptx(path, device="sim")
+    x = np.ones(8, np.float32)
+    record = np.zeros(1, [("first", "i4"), ("last", "i4"), ("factor", "f8")])
+    record[0] = 2, 6, 3.0
+    for value in (record, record[0], record.tobytes()):
+        x[:] = 1
+        module.scale(1, 32, x, value)
+        assert x.tolist() == [1, 1, 3, 3, 3, 3, 1, 1]
+    numbers = np.zeros(4, np.int32)
+    module["fill<3>"](1, 4, numbers)
+    assert numbers.tolist() == [3] * 4
+    module["count"](1, 1, numbers)
+    assert numbers[0] == 6
+    record["last"] = 9
+    assert [one.kind for one in wb.check_kernel(module.scale, grid=1, block=32, args=[x, record])] == [
+        "out-of-bounds"
+    ] * 2
+    record["last"] = 6
+    trace = wb.trace_kernel(module.scale, grid=1, block=32, args=[x, record])
+    assert any("range.factor" in line.text for line in trace.lines)
+    assert module.scale.compiled.registers > 0
+    with pytest.raises(ArgumentError, match=r"scale.*fill<3>.*count"):
+        module.other  # noqa: B018
+    with pytest.raises(ArgumentError, match="16 bytes"):
+        module.scale(1, 32, x, b"short")
+
+
+def test_ptx_of_triton_is_loaded():
+    kernel = wb.compile(kernels.doubled_kernel.fn, args=[torch.zeros(8), torch.zeros(8), 8], kwargs={"BLOCK": 8})
+    module = wb.load_ptx(kernel.ptx, device="sim")
+    x, out = torch.rand(8), torch.zeros(8)
+    module.doubled_kernel(1, kernel.threads_per_block, x, out, 8, None, None)
+    torch.testing.assert_close(out, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("nowhere.ptx", "readable file"), ("int f();\n", r"without a \.target"), (".target sm_80\n", "without a kernel")],
+)
+def test_what_is_no_ptx_is_refused(text, words):
+    with pytest.raises(ArgumentError, match=words):
+        wb.load_ptx(text)

@@ -1,0 +1,81 @@
+"""The page of ``workbench run --trace``: every launch with its predicted time, and its source view, in one file."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.files import replace_file
+
+if TYPE_CHECKING:
+    from workbench.driver.launches import Launch, Launches
+
+_STATIC = Path(__file__).resolve().parent.parent / "ui" / "static"
+_MOST_ROWS = 5000
+
+
+def write_page(launches: Launches, path: Path, *, title: str) -> None:
+    """Write the page to ``path``. It needs no network, and is dark where the reader's system is."""
+    rows = list(launches)
+    shown = rows[:_MOST_ROWS]
+    views = {launch.number: _view(launch) for launch in rows if launch.like is None and launch.report.has_statistics}
+    replace_file(path, _page(title, rows, shown, views, [str(fault) for fault in launches.faults]))
+
+
+def _view(launch: Launch) -> dict[str, Any]:
+    """What the source view shows of a launch: its lines, and the details of each."""
+    from workbench.ui.source_widget import SourceView
+
+    view = SourceView(launch.trace, checks=launch.findings)
+    details = {}
+    for row in view.state["rows"]:
+        if row.get("line"):
+            view.select(row["line"], row["path"])
+            if view.detail["ptx"] or view.detail["findings"]:
+                details[f"{row['path']}:{row['line']}"] = view.detail
+    return {"state": view.state, "details": details}
+
+
+def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, Any], faults: list[str]) -> str:
+    models = ", ".join(dict.fromkeys(str(launch.model) for launch in rows))
+    total = sum(launch.seconds or 0.0 for launch in rows)
+    head = (
+        f"{len(rows)} launch{'es' if len(rows) != 1 else ''}, {total * 1e6:,.2f} µs in all, predicted for {models}"
+        if rows
+        else "no launches"
+    )
+    if len(rows) > len(shown):
+        head += f"; the first {len(shown)} are listed"
+    texts = {
+        "title": escape(title),
+        "head": escape(head),
+        "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
+        "rows": "\n".join(_row(launch) for launch in shown),
+        "css": _text("source_view.css"),
+        "own_css": _text("launch_page.css"),
+        "data": json.dumps(views).replace("</", "<\\/"),
+        "view": _text("source_view.js").replace("export default", "const sourceView ="),
+        "script": _text("launch_page.js"),
+    }
+    page = _text("launch_page.html")
+    for name, text in texts.items():
+        page = page.replace(f"<!--{name}-->" if name != "data" else "/*data*/ {}", text)
+    return page
+
+
+def _text(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _row(launch: Launch) -> str:
+    report = launch.report
+    sizes = ["x".join(map(str, size)) for size in (report.grid, report.block)]
+    time = "" if launch.seconds is None else f"{launch.seconds * 1e6:,.2f}"
+    found = f"✗ {len(launch.findings)}" if launch.findings else ""
+    like = f"as {launch.like}" if launch.like else ""
+    cells = [launch.number, launch.kernel.label, *sizes, f"{report.instructions:,}", time, launch.bound_by, found, like]
+    number = launch.like or launch.number
+    inner = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+    return f'<tr tabindex="0" data-view="{number}">{inner}</tr>'

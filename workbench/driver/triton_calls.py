@@ -1,0 +1,124 @@
+"""One call of a ``@triton.jit`` function, for `wb.check_kernel`, `wb.trace_kernel` and `wb.compile`.
+
+Triton itself finds the types, what they are multiples of and the threads of a block; the call runs as
+``kernel[grid](*args, **kwargs)`` would under `simulated_triton`, an autotuner's and heuristics included.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ArgumentError, CompileError
+
+if TYPE_CHECKING:
+    from workbench.driver.launches import Launch
+    from workbench.toolchain import CompiledKernel
+
+
+def is_jit(kernel: object) -> bool:
+    """Whether ``kernel`` is launched as ``kernel[grid](...)`` by Triton: a JIT function, also an autotuned one."""
+    jit = sys.modules.get("triton.runtime.jit")  # without it there is none
+    return jit is not None and isinstance(kernel, jit.KernelInterface)
+
+
+def run_call(
+    kernel: Any,
+    grid: Any,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None,
+    *,
+    block: object = None,
+    shared_bytes: int = 0,
+    arch: str | None = None,
+    **options: Any,
+) -> Launch:
+    """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch; of an autotuner the one of the best
+    configuration. ``options`` are those of `SimulatedTriton`.
+
+    Raises ArgumentError for ``block`` and ``shared_bytes``, which the kernel knows, and for arguments that the function
+    does not have; CompileError with the line that Triton refuses; else what a launch on the machine raises.
+    """
+    from workbench.driver.launches import Launches
+
+    for name, value in (("block", block), ("shared_bytes", shared_bytes or None)):
+        if value is not None:
+            raise ArgumentError(name, value, "nothing", "A kernel of Triton has its own: leave it out.")
+    if isinstance(grid, int):
+        grid = (grid,)
+    with _session(kernel, arch, launches=Launches(keep_all=True), show=lambda report: None, **options) as session:
+        with _explained(kernel, session.arch):
+            kernel[grid](*args, **dict(kwargs or {}))
+        if not len(session.launches):
+            raise ArgumentError("grid", grid, "at least one program", "Leave out a launch of nothing.")
+        return session.launches[-1]
+
+
+def compile_call(
+    kernel: Any, args: Sequence[object], kwargs: Mapping[str, object] | None, arch: str | None
+) -> CompiledKernel:
+    """The kernel that ``kernel[grid](*args, **kwargs)`` would launch, compiled and not run.
+
+    Raises as `run_call`, and CompileError for a kernel that takes scratch memory.
+    """
+    from workbench.toolchain.triton_aot import refuse_scratch
+
+    with _session(kernel, arch, compile_only=True) as session, _explained(kernel, session.arch):
+        made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
+        if isinstance(made, list):
+            if len(made) != 1:
+                name = type(kernel).__name__
+                raise ArgumentError(
+                    "kernel", f"an {name} of {len(made)} configurations", "one configuration",
+                    "Pass the function under it, kernel.fn, with a configuration's values in kwargs.",
+                )  # fmt: skip
+            made = made[0]
+    refuse_scratch(made.compiled)
+    return made.compiled
+
+
+def _session(kernel: Any, arch: str | None, *, compile_only: bool = False, **options: Any) -> Any:
+    """The device of one call: of ``arch``, else of the session that is active, else the default one."""
+    from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model
+    from workbench.toolchain.occupancy import limits_of
+
+    if type(kernel).__name__ == "InterpretedFunction":
+        raise ArgumentError(
+            "kernel", "an interpreted function", "a compiled one", "Unset TRITON_INTERPRET before importing its file."
+        )
+    model = active_model() if arch is None else None
+    if compile_only and arch is not None:  # for more architectures than the machine runs
+        model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
+    return SimulatedTriton(model or checked_model(arch, None), **options)
+
+
+@contextmanager
+def _explained(kernel: Any, arch: str) -> Iterator[None]:
+    """Triton's refusals as errors of the workbench, with file and line."""
+    import triton
+    from triton.compiler.errors import CompilationError
+
+    from workbench.toolchain.triton_aot import explain
+
+    jit = kernel
+    while hasattr(jit.fn, "fn"):  # autotuner and heuristics lie around it
+        jit = jit.fn
+    try:
+        yield
+    except CompilationError as error:
+        raise CompileError(
+            f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", explain(error, jit)
+        ) from error
+    except TypeError as error:
+        if "dynamic_func()" not in str(error):
+            raise
+        wrong = str(error).replace("dynamic_func()", f"{jit.__name__}()")
+        raise ArgumentError("args", wrong, ", ".join(jit.arg_names), "Pass them in args and kwargs.") from error
+    except KeyError as error:
+        if "was specified but unrecognised" not in str(error):
+            raise
+        allowed = f"{', '.join(jit.arg_names)}, num_warps, num_stages and Triton's other options"
+        raise ArgumentError("kwargs", error.args[0], allowed, "Correct the name.") from error

@@ -1,0 +1,335 @@
+"""Triton on the PTX machine: its own JIT, compiler and autotuner, with CPU tensors and without a GPU.
+
+`simulated_triton` makes a driver of ours Triton's active one. Triton then compiles as it does for a GPU of that
+architecture, down to the PTX; its last stage, the assembler, waits until somebody asks for registers or machine code.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.driver.launches import Launches, prediction_of
+from workbench.errors import (
+    ArgumentError,
+    DeviceUnavailableError,
+    KernelFault,
+    MissingToolError,
+    PredictedTimeWarning,
+)
+from workbench.home import home
+from workbench.toolchain.triton_aot import ONE_AT_A_TIME
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding, LaunchReport
+
+DEFAULT_ARCH = "sm_80"
+_running: list[SimulatedTriton] = []
+
+
+def simulated_triton(
+    arch: str | None = None,
+    model: str | DeviceModel | None = None,
+    checks: bool = False,
+    trace: bool = False,
+    *,
+    force: bool = False,
+    seconds_limit: float | None = None,
+) -> SimulatedTriton:
+    """Run Triton's kernels on the PTX machine in this process: ``kernel[grid](...)`` on CPU tensors, without a GPU.
+
+    Active from the call on; as a context manager until its block ends, after which Triton has its driver back.
+
+        with wb.simulated_triton("sm_80", checks=True) as triton_device:
+            softmax_kernel[(rows,)](y, x, columns, BLOCK=1024)
+        triton_device.findings
+
+    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (without TMA and wgmma; default: the model's, else sm_80),
+    ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
+    watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
+    what it did is kept line by line. Either way it is in ``launches``. A launch may take ``seconds_limit`` of CPU time.
+
+    Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
+    says so once.
+
+    Raises ArgumentError for another architecture, one that the model does not have, and where TRITON_INTERPRET is set;
+    UnknownNameError for another model; DeviceUnavailableError where there is a real GPU, unless ``force``;
+    MissingToolError without Triton.
+    """
+    try:
+        from triton import knobs
+    except ImportError as error:
+        raise MissingToolError(f"Triton cannot be imported ({error}). python -m pip install triton") from error
+    if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
+        raise MissingToolError("This Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
+    found = checked_model(arch, model)
+    if knobs.runtime.interpret:
+        raise ArgumentError(
+            "TRITON_INTERPRET", "set", "unset", "Its interpreter replaces the compiler; unset it before importing."
+        )
+    if seconds_limit is not None and not seconds_limit > 0:
+        raise ArgumentError(
+            "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
+        )
+    if not force and (name := _real_gpu()) is not None:
+        raise DeviceUnavailableError(
+            f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
+        )
+    return SimulatedTriton(found, checks, trace, seconds_limit)
+
+
+def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:
+    """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
+    found = device_model(model) if model is not None else None
+    known = sorted({one.arch for one in device_models().values()})
+    if arch is None:
+        return found or model_of_arch(DEFAULT_ARCH)
+    if arch not in known:
+        raise ArgumentError("arch", repr(arch), ", ".join(known), "The PTX machine runs code for these.")
+    if found is not None and found.arch != arch:
+        raise ArgumentError("arch", repr(arch), f"{found.arch}, that of {found.name}", "Leave one of the two out.")
+    return found or model_of_arch(arch)
+
+
+def active_model() -> DeviceModel | None:
+    """The device model of the session that is active now; None without one."""
+    return _running[-1].model if _running else None
+
+
+@functools.cache
+def _real_gpu() -> str | None:
+    from workbench.driver import simulated
+
+    if (running := simulated.current()) is not None:
+        return None if running.simulated else running.name
+    return simulated.real_device()
+
+
+class SimulatedTriton:
+    """Triton's simulated device: ``launches`` has what ran on it, ``findings`` what the checks found.
+
+    ``model`` is the GPU it stands for, ``arch`` its architecture, ``last_report`` the machine's report of the latest
+    launch. ``close()`` gives Triton its driver back, as the end of a ``with`` block does.
+    """
+
+    def __init__(
+        self,
+        model: DeviceModel,
+        checks: bool = False,
+        trace: bool = False,
+        seconds_limit: float | None = None,
+        *,
+        launches: Launches | None = None,
+        both_orders: bool = False,
+        show: Callable[[Any], None] | None = None,
+        record_block: int | Sequence[int] | None = None,
+        uninitialised: Sequence[object] = (),
+    ):
+        from workbench.driver.triton_launcher import Driver
+
+        self.model, self.arch = model, model.arch
+        self.checks, self.trace, self.seconds_limit = checks, trace, seconds_limit
+        self.launches = Launches() if launches is None else launches
+        self.last_report: LaunchReport | None = None
+        self.cleared = 0  # how often a benchmark asked for clean caches
+        self._both_orders, self._show, self._record_block = both_orders, show or _show, record_block
+        self._uninitialised = tuple(uninitialised)  # tensors that nobody has written
+        self._clock, self._timed = 0.0, False
+        self._lock, self._thread = threading.Lock(), threading.local()
+        self._previous: Any = None
+        self._driver = Driver(self)
+        _start(self)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the checks found, launch by launch."""
+        return self.launches.findings
+
+    @property
+    def shipped_model(self) -> str:
+        """The shipped device model whose attributes stand in for what a model of one's own does not say."""
+        return self.model.key if self.model.key in device_models() else model_of_arch(self.arch).key
+
+    def close(self) -> None:
+        """Give Triton back the driver that it had. A second call does nothing."""
+        _stop(self)
+
+    def __enter__(self) -> SimulatedTriton:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        modes = "".join(f", {mode}" for mode, on in (("checked", self.checks), ("traced", self.trace)) if on)
+        state = "" if self in _running else ", closed"
+        return f"<Triton on the PTX machine as {self.model}{modes}, {len(self.launches)} launches kept{state}>"
+
+    # -- what the driver calls ------------------------------------------------------------------------------------
+
+    def launch(self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int) -> None:
+        """Run one launch, and keep what this session was asked to keep."""
+        timing = getattr(self._thread, "timing", False)
+        timed = self.trace or self._timed or timing
+        run = functools.partial(
+            function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
+            seconds_limit=self.seconds_limit,
+            uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
+        )  # fmt: skip
+        findings: Sequence[Finding] = ()
+        try:
+            before: Any = []
+            if self._both_orders:
+                from workbench.kernels.warp_orders import rehearse
+
+                before, fault = rehearse(function.program, values, run)
+            report = run(statistics=timed, record_block=self._record_block)
+            if self._both_orders and fault is not None:
+                raise fault
+        except KernelFault as fault:
+            self.launches.failed(fault)
+            raise
+        self.last_report = report
+        if self.checks:
+            from workbench.kernels.warp_orders import together
+
+            findings = together(report.findings, before)
+        if self.checks or self.trace:
+            kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
+            seconds = kept.seconds
+            if findings:
+                self._show(kept.check)
+        elif timed:
+            seconds = prediction_of(launcher.compiled(function), report, self.model).seconds
+        if timed:
+            with self._lock:
+                self._clock += seconds
+            if timing:
+                self._thread.seconds.append(seconds)
+
+    def now(self) -> float:
+        """The predicted seconds of all launches up to here; those before the first call do not count."""
+        self._say_predicted()
+        self._timed = True
+        return self._clock
+
+    def predicted(self, work: Callable[[], Any]) -> float:
+        """The predicted seconds of what ``work`` launches in this thread; nan where that is nothing."""
+        self._say_predicted()
+        outer = getattr(self._thread, "timing", False), getattr(self._thread, "seconds", [])
+        self._thread.timing, self._thread.seconds = True, []
+        try:
+            work()
+            return sum(self._thread.seconds) if self._thread.seconds else math.nan
+        finally:
+            self._thread.timing, self._thread.seconds = outer
+
+    def _say_predicted(self) -> None:
+        if not self._timed and not getattr(self, "_said", False):
+            self._said = True
+            warnings.warn(
+                f"Triton's benchmarks give times predicted for {self.model}, not measured ones.",
+                PredictedTimeWarning,
+                stacklevel=4,
+            )
+
+
+def _show(report: Any) -> None:
+    from workbench.kernels.check_report import show_report
+
+    show_report(report)
+
+
+# -- taking Triton's driver's place -----------------------------------------------------------------------------------
+
+_kept: dict[str, Any] = {}
+
+
+def _start(session: SimulatedTriton) -> None:
+    from triton.runtime import driver
+
+    with ONE_AT_A_TIME:
+        if not _running:
+            _replace()
+        session._previous = driver._active
+        _running.append(session)
+        driver.set_active(session._driver)
+
+
+def _stop(session: SimulatedTriton) -> None:
+    from triton.runtime import driver
+
+    with ONE_AT_A_TIME:
+        if session not in _running:
+            return
+        at = _running.index(session)
+        if at + 1 < len(_running):  # an inner one is still active, and goes back to what this one would
+            _running[at + 1]._previous = session._previous
+        elif driver._active is session._driver:
+            driver.set_active(session._previous)
+        _running.remove(session)
+        if not _running:
+            _restore()
+
+
+def _replace() -> None:
+    """What Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
+    import triton.testing
+    from triton import knobs
+    from triton.compiler import compiler
+
+    from workbench.driver import triton_kernel, triton_timing
+
+    _kept["hook"] = knobs.runtime.add_stages_inspection_hook
+    knobs.runtime.add_stages_inspection_hook = _without_assembler
+    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
+    for name in ("do_bench", "do_bench_cudagraph"):
+        _kept[name] = getattr(triton.testing, name)
+    triton.testing.do_bench = triton_timing.benchmark
+    triton.testing.do_bench_cudagraph = triton_timing.benchmark_graph
+    # Kernels without machine code and predicted times of autotuners stay apart from those of a GPU.
+    _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
+    given = _kept["cache"]
+    os.environ["TRITON_CACHE_DIR"] = str(home() / "triton" if given is None else Path(given) / "simulated")
+
+
+def _restore() -> None:
+    import triton.testing
+    from triton import knobs
+    from triton.compiler import compiler
+
+    if knobs.runtime.add_stages_inspection_hook is _without_assembler:
+        knobs.runtime.add_stages_inspection_hook = _kept["hook"]
+    compiler.CompiledKernel = _kept["kernel"]
+    for name in ("do_bench", "do_bench_cudagraph"):
+        setattr(triton.testing, name, _kept[name])
+    if _kept["cache"] is None:
+        os.environ.pop("TRITON_CACHE_DIR", None)
+    else:
+        os.environ["TRITON_CACHE_DIR"] = _kept["cache"]
+    _kept.clear()
+
+
+def _without_assembler(*stage: Any) -> Any:
+    """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
+    from triton import knobs
+
+    from workbench.driver.triton_kernel import Deferred
+
+    outer = _kept.get("hook")
+    if not stage:
+        key, digest = outer() if outer is not None else ("", "")
+        return f"{key}workbench without assembler", f"{digest}0"
+    if outer is not None:
+        outer(*stage)
+    stages = stage[1]
+    if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
+        stages["cubin"] = Deferred(stages["cubin"])
+    return None

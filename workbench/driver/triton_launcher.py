@@ -1,0 +1,227 @@
+"""What Triton asks of a driver, answered by the PTX machine: devices, loading a kernel, launching it."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import _allocation, driver
+
+from workbench.driver.attributes import device_facts
+from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of
+from workbench.driver.triton_timing import Event, benchmark
+from workbench.errors import ArgumentError, DeviceUnavailableError
+from workbench.toolchain.occupancy import limits_of
+
+if TYPE_CHECKING:
+    from workbench.device_models import DeviceModel
+    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.toolchain import CompiledKernel
+
+_FIRST_DEVICE = 1000  # no real GPU of the same process has such a number: Triton keeps kernels by it
+_models: list[DeviceModel] = []
+
+
+class Driver(DriverBase):
+    """Triton's driver interface over one session; a number of a device stands for one device model."""
+
+    def __init__(self, session: SimulatedTriton):
+        super().__init__()
+        self.session = session
+        if session.model not in _models:
+            _models.append(session.model)
+        self._device = _FIRST_DEVICE + _models.index(session.model)
+        self._target = GPUTarget("cuda", int(session.arch.removeprefix("sm_")), 32)
+        self.utils = SimpleNamespace(load_binary=self._load, get_device_properties=self._properties)
+        self.launcher_cls = Launcher
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Never found by Triton's own search: `simulated_triton` sets it."""
+        return False
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        from triton.backends.nvidia.driver import ty_to_cpp
+
+        return ty_to_cpp(ty)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_current_device(self) -> int:
+        return self._device
+
+    def set_current_device(self, device: int) -> None:
+        if device not in (0, self._device):
+            raise ArgumentError("device", device, f"0 or {self._device}", "There is one simulated device at a time.")
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        return divmod(self._target.arch, 10)
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """Predicted times. An autotuner keeps what this returns, so it looks who is active when it is called."""
+        return benchmark
+
+    def get_device_interface(self) -> Any:
+        event = functools.partial(Event, self.session)
+        return SimpleNamespace(Event=event, synchronize=lambda device=None: None, current_device=lambda: self._device)
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        import torch
+
+        return torch.empty(0)
+
+    def clear_cache(self, cache: Any) -> None:
+        self.session.cleared += 1
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
+        return args
+
+    def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
+        """The kernel ready to run. Raises UnsupportedInstructionError for PTX beyond the machine."""
+        if blob.startswith(ELF):
+            raise ArgumentError(
+                "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."
+            )
+        from workbench.ptx import Program
+
+        program = Program.from_text(blob.decode())
+        return program, program.kernels[name], 0, 0, limits_of(self.session.arch).threads_per_block
+
+    def _properties(self, device: int | None = None) -> dict[str, int]:
+        """As Triton's own driver has them; clocks in kHz, the bus in bits."""
+        model = self.session.model
+        known = device_facts(self.session.shipped_model).attributes
+        return {
+            "max_shared_mem": known[97],
+            "max_num_regs": known[12],
+            "multiprocessor_count": int(model.multiprocessors),
+            "warpSize": known[10],
+            "sm_clock_rate": int(model.clock_hz / 1e3),
+            "mem_clock_rate": known[36],
+            "mem_bus_width": known[37],
+        }
+
+
+class Launcher:
+    """Triton calls it with the grid, the loaded kernel and all arguments of the JIT function."""
+
+    def __init__(self, src: Any, metadata: Any):
+        self._src, self._metadata = src, metadata
+        if metadata.num_ctas > 1:
+            raise ArgumentError("num_ctas", metadata.num_ctas, "1", "The PTX machine has no clusters of blocks.")
+        if getattr(metadata, "tensordesc_meta", None):
+            raise DeviceUnavailableError(
+                f"{metadata.name} takes tensor descriptors through TMA on sm_{metadata.target.arch}, which the PTX "
+                'machine does not have. Run it for sm_80, where Triton does without: wb.simulated_triton("sm_80").'
+            )
+        self._kinds = tuple(src.signature.values())
+        self._kernels: dict[str, CompiledKernel] = {}
+
+    def __call__(
+        self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *args
+    ) -> None:
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        if grid_x * grid_y * grid_z > 0:
+            values: list[Any] = []
+            self._collect(self._kinds, args, values)
+            programs = grid_x * grid_y * grid_z
+            metadata = self._metadata
+            values.append(
+                _scratch(programs, metadata.global_scratch_size, metadata.global_scratch_align, _allocation._allocator)
+            )
+            values.append(
+                _scratch(
+                    programs, metadata.profile_scratch_size, metadata.profile_scratch_align,
+                    _allocation._profile_allocator,
+                )
+            )  # fmt: skip
+            threads = 32 * metadata.num_warps
+            _session().launch(function, self, (grid_x, grid_y, grid_z), threads, values, metadata.shared)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def compiled(self, function: Any) -> CompiledKernel:
+        """The workbench's own value of the kernel that ``function`` runs."""
+        ptx = function.program.module.text
+        found = self._kernels.get(ptx)
+        if found is None:
+            found = self._kernels[ptx] = compiled_of(self._src, self._metadata, ptx)
+        return found
+
+    def _collect(
+        self, kinds: Sequence[Any], args: Sequence[Any], values: list[Any], path: tuple[int, ...] = ()
+    ) -> None:
+        for index, (kind, value) in enumerate(zip(kinds, args, strict=False)):
+            if kind == "constexpr":
+                continue
+            if isinstance(kind, tuple):
+                self._collect(kind, value, values, (*path, index))
+            elif kind[0] == "*":
+                values.append(self._array(value, (*path, index)))
+            elif is_descriptor(kind):
+                base, *fields = _descriptor_fields(value)
+                values += [self._array(base, (*path, index)), *fields]
+            else:
+                values.append(_number(kind, value))
+
+    def _array(self, value: Any, path: tuple[int, ...]) -> Any:
+        """The torch tensor behind an argument: itself, or what ``triton.reinterpret`` wrapped."""
+        where = value
+        while not hasattr(where, "untyped_storage") and hasattr(where, "base"):
+            where = where.base
+        device = getattr(getattr(where, "device", None), "type", "cpu")
+        if not hasattr(where, "untyped_storage") or device != "cpu":
+            got = f"a tensor on {where.device}" if device != "cpu" else type(value).__name__
+            raise ArgumentError(
+                f"{self._metadata.name}(): {name_of(self._src, path)!r}",
+                got,
+                "tensors on the cpu",
+                "Triton runs on the PTX machine here (wb.simulated_triton): pass .cpu().",
+            )
+        return where
+
+
+def _session() -> SimulatedTriton:
+    """That of the driver which is active now: Triton keeps what it loaded for the sessions that follow."""
+    session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
+    if session is None:
+        raise DeviceUnavailableError(
+            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it while it lasts."
+        )
+    return session
+
+
+def _number(kind: str, value: Any) -> Any:
+    if kind == "bf16":
+        import torch
+
+        return torch.tensor(float(value), dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
+    if kind == "fp16":  # two bytes by value too
+        return struct.pack("<e", float(value))
+    return float(value) if kind[:2] in ("fp", "f3", "f6") else int(value)
+
+
+def _descriptor_fields(descriptor: Any) -> list[Any]:
+    """A tensor descriptor as the kernel takes it where there is no TMA; shape and strides come twice."""
+    sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
+    return [descriptor.base, *sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
+
+
+def _scratch(programs: int, size: int, alignment: int, allocator: Any) -> Any:
+    """Memory for all programs from the allocator that ``triton.set_allocator`` set; it refuses where none is set."""
+    return allocator.get()(programs * size, alignment, 0) if size else None

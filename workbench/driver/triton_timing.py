@@ -1,0 +1,66 @@
+"""Predicted times in the place of measured ones, wherever Triton and ``triton.testing`` measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from triton.runtime import driver
+
+if TYPE_CHECKING:
+    from workbench.driver.triton_driver import SimulatedTriton
+
+
+class Event:
+    """A point of the predicted time: how long what was launched up to it would take."""
+
+    def __init__(self, session: SimulatedTriton, enable_timing: bool = False, **options: Any):
+        self._session, self._at, self._cleared = session, 0.0, 0
+
+    def record(self, stream: Any = None) -> None:
+        self._at, self._cleared = self._session.now(), self._session.cleared
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing to wait for: work is done when it is launched."""
+
+    def query(self) -> bool:
+        return True
+
+    synchronize = wait
+
+    def elapsed_time(self, end: Event) -> float:
+        """Predicted milliseconds up to ``end``.
+
+        Triton's ``do_bench`` repeats for 100 ms by an estimate, the only interval in which it clears caches: thousands
+        of simulated launches that all have the same predicted time. An infinite estimate makes it one.
+        """
+        if end._cleared > self._cleared:
+            return math.inf
+        return 1e3 * (end._at - self._at) or math.nan
+
+
+def benchmark(
+    fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Any = None, quantiles: Any = None,
+    return_mode: str = "mean",
+) -> Any:  # fmt: skip
+    """In the place of ``triton.testing.do_bench``: ``fn`` runs once, and its predicted milliseconds are the answer.
+
+    nan where it launches nothing on the simulated device: torch's work on the CPU says nothing about a GPU.
+    """
+    active = driver.active
+    if not hasattr(active, "session"):
+        return active.get_benchmarker()(fn, quantiles=quantiles)
+    for tensor in grad_to_none or ():
+        tensor.grad = None
+    milliseconds = 1e3 * active.session.predicted(fn)
+    if quantiles is not None:
+        return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
+    return [milliseconds] if return_mode == "all" else milliseconds
+
+
+def benchmark_graph(
+    fn: Callable[[], Any], rep: int = 20, grad_to_none: Any = None, quantiles: Any = None, return_mode: str = "mean"
+) -> Any:
+    """In the place of ``triton.testing.do_bench_cudagraph``."""
+    return benchmark(fn, 0, rep, grad_to_none, quantiles, return_mode)

@@ -1,0 +1,57 @@
+"""``load_ptx``: PTX of any compiler, its kernels callable from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench import devices
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.kernels.loading import Kernel, Module, device_for
+from workbench.kernels.variables import Variables
+from workbench.toolchain.ptx_text import kernels_of_ptx
+
+
+class PtxModule(Module):
+    """The kernels of a PTX text: ``module.name``, and ``module["name"]`` for names that are no identifiers."""
+
+    def __init__(self, text: str, device: devices.Device, checks: bool, trace: bool):
+        self._device, self._checks, self._trace = device, checks, trace
+        self._macros: dict[str, Any] = {}
+        self._declared: dict[str, Any] = {}
+        compiled = kernels_of_ptx(text)
+        self._settings = {"arch": next(iter(compiled.values())).arch}
+        self.globals = Variables(device, "", {})
+        self._kernels: dict[str, Kernel] = {}
+        for name, kernel in compiled.items():
+            self._add(name, kernel)
+
+    def __getitem__(self, name: str) -> Kernel:
+        """The kernel of that name, readable or as in the PTX. Raises UnknownNameError for one that the text has not."""
+        for kernel in self._kernels.values():
+            if name in (kernel.compiled.label, kernel.compiled.name):
+                return kernel
+        raise UnknownNameError("kernel", repr(name), ", ".join(self._kernels), "The PTX has these.")
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<CUDA module", "<PTX module", 1)
+
+
+def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = False, trace: bool = False) -> PtxModule:
+    """The kernels of PTX that any compiler wrote, a text or a file, as functions like those of `load_cuda`.
+
+    ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
+    Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
+    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. ``device``, ``checks`` and
+    ``trace`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for.
+
+    Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
+    """
+    text = str(text_or_path)
+    if isinstance(text_or_path, Path) or "\n" not in text:
+        try:
+            text = Path(text_or_path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            got = f"{text!r} ({type(error).__name__})"
+            raise ArgumentError("text_or_path", got, "PTX text or a readable file", "Check the path.") from error
+    return PtxModule(text, device_for(device, checks, trace), checks, trace)

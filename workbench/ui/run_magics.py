@@ -1,0 +1,73 @@
+"""``%workbench`` and ``%%workbench``: Triton's kernels of a notebook or of one cell on the PTX machine."""
+
+from __future__ import annotations
+
+import keyword
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import display
+
+from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
+
+
+class CellFailed(Exception):
+    """The cell of a ``%%workbench`` failed, which IPython has shown; the notebook stops, without a second traceback."""
+
+    def _render_traceback_(self, *_: Any) -> list[str]:
+        return []
+
+
+@magics_class
+class RunMagics(Magics):
+    """``%workbench``."""
+
+    _device: SimulatedTriton | None = None
+
+    @magic_arguments()
+    @argument("name", nargs="?", default="launches", help="the variable for what is launched (default: launches)")
+    @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
+    @argument("--trace", action="store_true", help="keep what every line did; a cell shows it")
+    @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
+    @argument("--model", help="the GPU that the PTX machine stands for (default: a100-sxm-80gb)")
+    @argument("--force", action="store_true", help="even where there is a GPU")
+    @argument("--off", action="store_true", help="give Triton its driver back")
+    @line_cell_magic
+    def workbench(self, line: str, cell: str | None = None) -> None:
+        """Run Triton's kernels on the PTX machine, on CPU tensors: ``%workbench`` from here on, ``%%workbench`` in the
+        cell.
+
+        The variable ``launches`` has what ran. With ``--check`` findings are shown below the launch, which goes on;
+        with ``--trace`` a cell ends with what each launch did, line by line.
+        """
+        given = parse_argstring(self.workbench, line)
+        if not given.name.isidentifier() or keyword.iskeyword(given.name):
+            raise UsageError(f"%workbench: {given.name!r} is no name for a variable")
+        if cell is None and self._device is not None:
+            self._device.close()
+            self._device = None
+        if given.off:
+            return
+        device = simulated_triton(given.arch, given.model, given.check, given.trace, force=given.force)
+        self.shell.user_ns[given.name] = device.launches
+        if cell is None:
+            self._device = device
+            return
+        with device:
+            if not self.shell.run_cell(cell).success:
+                raise CellFailed("the cell failed")
+        self._show(given, device)
+
+    @staticmethod
+    def _show(given: Any, device: SimulatedTriton) -> None:
+        count = len(device.launches)
+        if given.check and not count:
+            print("no launch: nothing was checked")
+        elif given.check and not device.findings:
+            print(f"{count} launch{'es' if count != 1 else ''} checked: nothing found")
+        if given.trace:
+            for launch in device.launches:
+                if launch.like is None:
+                    display(launch.trace)
