@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import triton
+import triton.language as tl
 import triton_kernels as kernels
 from triton import knobs
 from triton.runtime import driver as triton_runtime
@@ -24,6 +28,7 @@ from workbench.errors import (
     KernelTimeout,
     PredictedTimeWarning,
     UnknownNameError,
+    UnsupportedInstructionError,
 )
 
 
@@ -307,3 +312,46 @@ def test_tensors_elsewhere_and_kernels_for_other_targets_are_named(device):
     for target in (GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)):
         with pytest.raises(ArgumentError, match=f"one compiled for {target.backend} {target.arch}; allowed: cuda 80"):
             triton.compile(source, target=target)[(1, 1, 1)](torch.zeros(1, dtype=torch.int32))
+
+
+@triton.jit
+def squared(a, out):
+    at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    tl.store(out + at, tl.dot(tl.load(a + at), tl.load(a + at)))
+
+
+def test_what_only_newer_hardware_has_names_the_way_out():
+    a, out = torch.ones(64, 64, dtype=torch.float16), torch.empty(64, 64)
+    with (
+        wb.simulated_triton("sm_90", force=True),
+        pytest.raises(UnsupportedInstructionError, match=r"wgmma and TMA.*sm_80"),
+    ):
+        squared[(1,)](a, out)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "message"),
+    [
+        (squared, [np.ones(4096, np.float16), torch.empty(64, 64)], "torch.from_numpy"),
+        (squared[(1,)], [], r"without \[grid\]"),
+    ],
+)
+def test_calls_that_triton_does_not_take(kernel, args, message):
+    with pytest.raises(ArgumentError, match=message):
+        wb.check_kernel(kernel, grid=(1,), args=args)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        ([], "import torch\ntorch.empty(1, device='cuda')\n", "workbench: .*on the CPU"),
+        (["--chek"], "", "No such option '?--chek"),
+    ],
+)
+def test_a_program_that_cannot_run_here_is_told_why(options, text, message, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    command = [sys.executable, "-m", "workbench.cli", "run", *options, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert re.search(message, done.stderr), done.stderr

@@ -59,7 +59,8 @@ class Launch:
 
     def __repr__(self) -> str:
         shape = ", ".join("x".join(map(str, size)) for size in (self.report.grid, self.report.block))
-        found = f", {len(self.findings)} findings" if self.findings else ""
+        count = len(self.findings)
+        found = f", {count} finding{'s' if count > 1 else ''}" if count else ""
         time = "" if self.seconds is None else f", predicted {self.seconds * 1e6:.2f} µs"
         return f"<launch {self.number} of {self.kernel.label}, {shape}{time}{found}>"
 

@@ -10,14 +10,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import real_device, simulated_driver
-from workbench.errors import ArgumentError, DeviceUnavailableError
+from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
@@ -57,7 +61,7 @@ def run_program(
         )
     if real is None:
         _start(launches, arch, model, check, trace is not None, seconds_limit)
-    status = _run(target, arguments, module)
+    status = _run(target, arguments, module, check)
     if check:
         found = _report(launches)
         status = status or found
@@ -136,7 +140,7 @@ class _Followed(Loader):
         self._then()
 
 
-def _run(target: str, arguments: Sequence[str], module: bool) -> int:
+def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:
     """Run it as ``__main__``; an exception is shown as Python shows it, from the program's own first line."""
     sys.argv = [target, *arguments]
     try:
@@ -159,8 +163,19 @@ def _run(target: str, arguments: Sequence[str], module: bool) -> int:
             step = step.tb_next
         sys.stdout.flush()
         traceback.print_exception(type(error), error, step or error.__traceback__)
+        if (advice := _advice(error, check)) is not None:
+            print(f"workbench: {advice}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def _advice(error: BaseException, check: bool) -> str | None:
+    """What helps where a program that is right on a GPU ends here."""
+    if "Torch not compiled with CUDA enabled" in str(error):
+        return "there is no GPU for torch: the simulated devices take tensors on the CPU (device='cpu')"
+    if isinstance(error, KernelFault) and not check:
+        return "with --check the report has what else is wrong"
+    return None
 
 
 def _report(launches: Launches) -> int:
@@ -175,7 +190,7 @@ def _report(launches: Launches) -> int:
     kernels = dict.fromkeys(launch.kernel.label for launch in launches)
     told: set[tuple] = set()
     for launch in launches:
-        new = [finding for finding in launch.findings if _sides(finding) not in told]
+        new = [finding for finding in _folded(launch.findings) if _sides(finding) not in told]
         told.update(map(_sides, new))
         if new:
             print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
@@ -190,10 +205,19 @@ def _report(launches: Launches) -> int:
     return 0
 
 
+def _folded(findings: Sequence[Finding]) -> list[Finding]:
+    """One for each place in the source, however many instructions the compiler made of it."""
+    found: dict[tuple, Finding] = {}
+    for finding in findings:
+        known = found.get(_sides(finding))
+        found[_sides(finding)] = finding if known is None else replace(known, count=known.count + finding.count)
+    return list(found.values())
+
+
 def _count(launches: int) -> str:
     return f"{launches} launch{'es' if launches != 1 else ''}"
 
 
-def _sides(finding: Any) -> tuple:
+def _sides(finding: Finding) -> tuple:
     """What makes two findings the same one for a reader, in whatever launch."""
     return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line

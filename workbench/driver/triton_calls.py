@@ -82,13 +82,14 @@ def compile_call(
 
 def _session(kernel: Any, arch: str | None, *, compile_only: bool = False, **options: Any) -> Any:
     """The device of one call: of ``arch``, else of the session that is active, else the default one."""
-    from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model
+    from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model, refuse_interpreter
     from workbench.toolchain.occupancy import limits_of
 
     if type(kernel).__name__ == "InterpretedFunction":
         raise ArgumentError(
             "kernel", "an interpreted function", "a compiled one", "Unset TRITON_INTERPRET before importing its file."
         )
+    refuse_interpreter()
     model = active_model() if arch is None else None
     if compile_only and arch is not None:  # for more architectures than the machine runs
         model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
@@ -113,6 +114,9 @@ def _explained(kernel: Any, arch: str) -> Iterator[None]:
             f"Triton {triton.__version__} refused {jit.__name__} for {arch}:", explain(error, jit)
         ) from error
     except TypeError as error:
+        if "failed to specialize argument" in str(error):
+            remedy = "A NumPy array goes as torch.from_numpy(array)."
+            raise ArgumentError("args", str(error), "CPU tensors, numbers, None, tuples", remedy) from error
         if "dynamic_func()" not in str(error):
             raise
         wrong = str(error).replace("dynamic_func()", f"{jit.__name__}()")

@@ -54,7 +54,8 @@ def simulated_triton(
     ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (without TMA and wgmma; default: the model's, else sm_80),
     ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
     watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
-    what it did is kept line by line. Either way it is in ``launches``. A launch may take ``seconds_limit`` of CPU time.
+    what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU
+    time.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
     says so once.
@@ -70,10 +71,7 @@ def simulated_triton(
     if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
         raise MissingToolError("This Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
     found = checked_model(arch, model)
-    if knobs.runtime.interpret:
-        raise ArgumentError(
-            "TRITON_INTERPRET", "set", "unset", "Its interpreter replaces the compiler; unset it before importing."
-        )
+    refuse_interpreter()
     if seconds_limit is not None and not seconds_limit > 0:
         raise ArgumentError(
             "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
@@ -83,6 +81,16 @@ def simulated_triton(
             f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
         )
     return SimulatedTriton(found, checks, trace, seconds_limit)
+
+
+def refuse_interpreter() -> None:
+    """Raises ArgumentError where Triton's own interpreter would run the kernels."""
+    from triton import knobs
+
+    if knobs.runtime.interpret:
+        raise ArgumentError(
+            "TRITON_INTERPRET", "set", "unset", "Its interpreter replaces the compiler; unset it before importing."
+        )
 
 
 def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:

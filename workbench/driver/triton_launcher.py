@@ -15,7 +15,7 @@ from triton.runtime import _allocation, driver
 from workbench.driver.attributes import device_facts
 from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of
 from workbench.driver.triton_timing import Event, benchmark
-from workbench.errors import ArgumentError, DeviceUnavailableError
+from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
@@ -98,8 +98,17 @@ class Driver(DriverBase):
             )
         from workbench.ptx import Program
 
-        program = Program.from_text(blob.decode())
-        return program, program.kernels[name], 0, 0, limits_of(self.session.arch).threads_per_block
+        try:
+            program = Program.from_text(blob.decode())
+            kernel = program.kernels[name]
+        except UnsupportedInstructionError as error:
+            if self._target.arch < 90:
+                raise
+            raise UnsupportedInstructionError(
+                f"{name} for sm_{self._target.arch}: Triton makes tl.dot and descriptors wgmma and TMA there, which "
+                f'the PTX machine does not run. For sm_80: simulated_triton("sm_80"), or --arch sm_80.\n{error}'
+            ) from error
+        return program, kernel, 0, 0, limits_of(self.session.arch).threads_per_block
 
     def _properties(self, device: int | None = None) -> dict[str, int]:
         """As Triton's own driver has them; clocks in kHz, the bus in bits."""

@@ -217,11 +217,14 @@ def compiled_kernel(
         return kernel.compiled, kernel.arguments(args)
     if isinstance(kernel, CompiledKernel):
         return kernel, list(args)
+    remedy = "Pass module.name, or what compile_cuda or compile_triton returned."
+    if "KernelInterface" in getattr(kernel, "__qualname__", ""):  # what Triton's kernel[grid] is
+        remedy = "Pass the kernel without [grid], and grid=."
     raise ArgumentError(
         "kernel",
         type(kernel).__name__,
         "a kernel of load_cuda or load_ptx, a @triton.jit function or a CompiledKernel",
-        "Pass module.name, or what compile_cuda or compile_triton returned.",
+        remedy,
     )
 
 
