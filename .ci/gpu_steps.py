@@ -50,7 +50,7 @@ def tune(size: str) -> int:
     """Random configurations of the two kernels for grouped queries, within a budget."""
     sizes = {"num_seqs": 8, "context": 8192} if size == "full" else {"num_seqs": 1, "context": 100}
     cases = [case("llama-3-8b", dtype="bfloat16", layout="nhd", **sizes)]
-    names, budget = ["cuda_grouped_mma", "triton_grouped"], "35s" if size == "full" else 2
+    names, budget = ["cuda_grouped_mma", "triton_grouped"], "35s" if size == "full" else 1
     found = wb.tune(
         "paged_attention", cases, names, device="cuda", strategy="random", budget=budget, store="tune.sqlite"
     )

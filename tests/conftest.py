@@ -72,9 +72,11 @@ def _turn(item: pytest.Item) -> int:
         return 0
     if item.get_closest_marker("browser"):
         return 1
-    if item.path.suffix == ".ipynb":
+    is_notebook = item.path.suffix == ".ipynb"
+    if is_notebook and "pycuda" not in item.path.read_text():
         return 2
-    return 3 if item.get_closest_marker("gpu") else 4  # by then PyCUDA is built
+    needs_pycuda = is_notebook or item.get_closest_marker("gpu") or item.path.name == "test_ci_gpu.py"
+    return 3 if needs_pycuda else 4  # by then it is built
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
