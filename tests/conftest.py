@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -66,6 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.pluginmanager.register(SimulatedGpu(), "simulated-gpu")
 
 
+@functools.cache
+def _uses_pycuda(notebook: Path) -> bool:
+    return "pycuda" in notebook.read_text()
+
+
 def _turn(item: pytest.Item) -> int:
     """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting."""
     if item.path.name in FIRST_MODULES:
@@ -73,7 +79,7 @@ def _turn(item: pytest.Item) -> int:
     if item.get_closest_marker("browser"):
         return 1
     is_notebook = item.path.suffix == ".ipynb"
-    if is_notebook and "pycuda" not in item.path.read_text():
+    if is_notebook and not _uses_pycuda(item.path):
         return 2
     needs_pycuda = is_notebook or item.get_closest_marker("gpu") or item.path.name == "test_ci_gpu.py"
     return 3 if needs_pycuda else 4  # by then it is built

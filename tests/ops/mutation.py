@@ -85,3 +85,19 @@ def caught(variant, mutant, runs, judge, folder, checks=True, **options):
         if not verdicts[-1].ok:
             return True, ""
     return False, "\n".join(map(str, verdicts))
+
+
+RANGE_MUTANTS = (  # of the range of tokens, which the partitioned kernels in Triton share
+    Mutant(
+        "last token skipped",
+        "+ 1) * PARTITION_SIZE, seq_len)",
+        "+ 1) * PARTITION_SIZE, seq_len - 1)",
+        header="triton_reduction.py",
+    ),
+    Mutant(
+        "window one token long",
+        "begin, seq_len - sliding_window)",
+        "begin, seq_len - sliding_window - 1)",
+        header="triton_reduction.py",
+    ),
+)

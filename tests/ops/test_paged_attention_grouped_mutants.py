@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from mutation import Mutant, caught
+from mutation import RANGE_MUTANTS, Mutant, caught
 from sampling import named
 from test_paged_attention_grouped import FEATURES
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
@@ -124,18 +124,7 @@ TRITON_MUTANTS = (
     Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
     Mutant("ALiBi from the start", "(token - (seq_len - 1))[None, :]", "token[None, :]"),
     Mutant("one slope for the group", "alibi_slopes + heads,", "alibi_slopes + heads * 0,"),
-    Mutant(
-        "last token skipped",
-        "+ 1) * PARTITION_SIZE, seq_len)",
-        "+ 1) * PARTITION_SIZE, seq_len - 1)",
-        header="triton_reduction.py",
-    ),
-    Mutant(
-        "window one token long",
-        "begin, seq_len - sliding_window)",
-        "begin, seq_len - sliding_window - 1)",
-        header="triton_reduction.py",
-    ),
+    *RANGE_MUTANTS,
     Mutant("window starts at a tile", "valid &= token >= begin", "valid &= token >= 0"),
     Mutant("mask missing", 'score = tl.where(valid[None, :], score, float("-inf"))', "score = score"),
     Mutant("values outside kept", "mask=valid[:, None] & inside[None, :],", "mask=inside[None, :],", 2, nth=1),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from mutation import Mutant, caught
+from mutation import RANGE_MUTANTS, Mutant, caught
 from sampling import long_if, named
 
 from workbench import ops
@@ -252,18 +252,7 @@ TRITON_MUTANTS = (
     Mutant("wrong scale of V", "v_scale + kv_head * v_head_stride) if", "v_scale) if"),
     Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
     Mutant("ALiBi from the start", "(token - (seq_len - 1))", "token"),
-    Mutant(
-        "last token skipped",
-        "+ 1) * PARTITION_SIZE, seq_len)",
-        "+ 1) * PARTITION_SIZE, seq_len - 1)",
-        header="triton_reduction.py",
-    ),
-    Mutant(
-        "window one token long",
-        "begin, seq_len - sliding_window)",
-        "begin, seq_len - sliding_window - 1)",
-        header="triton_reduction.py",
-    ),
+    *RANGE_MUTANTS,
     Mutant("window starts at a tile", "(token >= begin) & (token < end)", "token < end"),
     Mutant("mask missing", 'score = tl.where(valid, score, float("-inf"))', "score = score"),
     Mutant("values outside kept", "tl.where(valid[:, None, :], value.to(tl.float32), 0.0)", "value.to(tl.float32)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ def cuda_variant(
         **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        steps=tuple(part.cuda_step(declared, macros_of) for part in parts),
+        steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}) for part in parts),
         macros=macros_of,
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
@@ -237,16 +237,20 @@ class Part:
         in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
         return read | in_template | self.grid.names | self.block.names | set(self.shared_bytes.names)
 
-    def cuda_step(self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]]) -> CudaStep:
-        """The step, whose launch is computed from the declaration."""
+    def cuda_step(
+        self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]], macro_names: Collection[str]
+    ) -> CudaStep:
+        """The step, whose launch is computed from the declaration. ``macros`` are evaluated where a type names one."""
 
         def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
             parameter, expression = self.arguments[index]
+            types = self.declaration.types
+            varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(macro_names)
+            fixed = c_type(types[index], {}) if types and not varies else None
 
             def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
-                types = self.declaration.types
-                kind = c_type(types[index], macros(config, problem)) if types else None
+                kind = c_type(types[index], macros(config, problem)) if varies else fixed
                 return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
 
             return value
