@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ABSENT = {
     "lab": "IPython anywidget comm ipykernel ipywidgets jupyterlab matplotlib nbconvert nbformat pandas traitlets",
     "test": "build hypothesis jsonschema kernel_tuner mako nbval playwright pytools xdist",
@@ -28,6 +30,7 @@ sys.exit(pytest.main(sys.argv[2:]))
 """
 
 
+@pytest.mark.long
 def test_all_tests_collect_without_the_extras():
     """A module that needs one is skipped as a whole, and says what it needs; no error ends the run of the others."""
     options = [

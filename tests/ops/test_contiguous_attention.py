@@ -41,6 +41,7 @@ def default_of(variant, one, **changes):
     return variant.default_config(one.problem()) | changes
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
 def test_head_sizes_and_groups(variant, judge):
     groups = itertools.cycle((1, 2, 3, 4, 5, 6, 7, 8, 16))

@@ -115,6 +115,7 @@ def test_saturation():
         assert caches[1].float()[0, 2, 0].tolist() == [limit, -limit, 1.0, 0.0]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_every_granularity(variant, scales, judge):
@@ -125,6 +126,7 @@ def test_every_granularity(variant, scales, judge):
         assert verdict.ok, f"{one}: {verdict}"
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("variant", "arch"), [(CUDA, "sm_80"), (CUDA, "sm_90"), (TRITON, "sm_80")], **NAME)
 @pytest.mark.parametrize("kind", CACHE_DTYPES)
 def test_every_rounding(variant, arch, kind):
@@ -134,6 +136,7 @@ def test_every_rounding(variant, arch, kind):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mutant", CODE_MUTANTS, ids=lambda mutant: mutant.name)
 def test_wrong_rounding_in_triton_is_caught(mutant, tmp_path, monkeypatch):
     module = f"wrong_codes_{mutant.name.replace(' ', '_').replace('-', '_')}"

@@ -176,7 +176,7 @@ def test_approximate_halves(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES, ids=identify)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_lanes_outside_the_guard_keep_their_value(case: Case) -> None:
     columns = [as_array((c * 32)[:32], k) for c, k in zip(operand_sets(case.sources, 8, 90), case.sources, strict=True)]
     (everywhere,) = run_lanes(case.instruction, [case.destination], case.sources, columns)

@@ -66,6 +66,7 @@ def test_a_promise_of_alignment_makes_loads_and_stores_16_bytes_wide():
     assert "st.global.v4" in unaligned.ptx
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90"])
 def test_what_a_kernel_says_about_itself(arch: str):
     kernel = compile_triton(total, TYPES, {"BLOCK": 1024}, arch=arch, num_warps=8)

@@ -59,6 +59,7 @@ def by_triton(**options):
     return compile_triton(total, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 256}, **options)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_late_and_at_once_are_the_same(fresh_home: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, arch: str):

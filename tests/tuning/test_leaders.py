@@ -29,6 +29,7 @@ class HugeCase(toy.ToyCase):
         raise MemoryError("two at once")
 
 
+@pytest.mark.long
 def test_a_hang_in_a_process_ends_in_time(monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 3.0)
     with contextlib.closing(isolation.InWorker(devices.get("sim"), device_model(), Limits(seconds=0.2))) as measurer:

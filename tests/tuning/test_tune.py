@@ -230,6 +230,7 @@ def test_kill_9_loses_no_finished_row_and_the_next_run_goes_on(tmp_path):
     assert all(again[steps] == begun[steps] + 1 for steps in again if steps not in finished)
 
 
+@pytest.mark.long
 def test_two_tuners_on_one_store_do_no_work_twice(tmp_path):
     store, log = tmp_path / "store.sqlite", tmp_path / "log"
     processes = [start(store, log, 0.1) for _ in range(2)]

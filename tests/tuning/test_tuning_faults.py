@@ -119,6 +119,7 @@ class Tuners:
         return reported
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kills", "values"), [(6, 30), pytest.param(150, 400, marks=pytest.mark.long)], ids=["some", "many"]
 )

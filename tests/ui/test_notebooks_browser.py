@@ -65,6 +65,7 @@ def browser(lab):
         yield page, requests
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("notebook", [long_if(path.stem not in IN_EVERY_RUN, path, id=path.stem) for path in NOTEBOOKS])
 def test_every_cell_runs(browser, notebook):
     page, requests = browser

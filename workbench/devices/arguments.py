@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import weakref
 from collections.abc import Sequence
@@ -114,27 +115,45 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
         raise ArgumentError(
             f"arguments of {kernel.label}", f"{len(args)} values", f"{expected}: {listing}", "Pass one for each."
         )
-    values = [
-        value
-        if _fits(parameter, value)
-        else _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
-        for index, (parameter, value) in enumerate(zip(parameters[:expected], args, strict=True))
-    ]
+    values = list[object](args)
+    for index, (value, (half, word, largest, divisibility)) in enumerate(zip(values, _kinds(kernel), strict=False)):
+        # Most arguments are of one of these kinds, and right as they are.
+        kind = type(value)
+        if kind is int:
+            fits = -half <= value < 2 * half and not value % divisibility  # type: ignore[operator]
+        elif kind is float:
+            fits = abs(value) < largest  # type: ignore[arg-type]
+        elif value is None:
+            fits = word
+        else:
+            fits = word and hasattr(value, "data_ptr") and not value.data_ptr() % divisibility
+        if not fits:
+            where = f"{kernel.label}(): argument {index} {parameters[index].name!r}"
+            values[index] = _checked(where, parameters[index], value)
     return values + [None] * kernel.scratch_parameters
 
 
-def _fits(parameter: Parameter, value: Any) -> bool:
-    """Whether ``value`` is of one of the kinds that most arguments are, and right as it is."""
-    kind, type_ = type(value), parameter.type
-    if kind is int:
-        half = 1 << (8 * parameter.size - 1)
-        return type_ not in _OTHER_FORMATS and -half <= value < 2 * half and not value % parameter.divisibility
-    if kind is float:
-        return type_ in ("f32", "f64") and (type_ == "f64" or abs(value) < 3e38)
-    if value is None or parameter.size != 8 or type_ in _OTHER_FORMATS:
-        return value is None and parameter.size == 8 and type_ not in _OTHER_FORMATS
-    place = getattr(value, "data_ptr", None)
-    return place is not None and not place() % parameter.divisibility
+_KINDS: weakref.WeakKeyDictionary[CompiledKernel, list[tuple[int, bool, float, int]]] = weakref.WeakKeyDictionary()
+
+
+def _kinds(kernel: CompiledKernel) -> list[tuple[int, bool, float, int]]:
+    """Of each parameter that a launch passes what needs no second look.
+
+    h for whole numbers from -h to 2h - 1 (0: none), whether it takes an address, a limit for floats, its divisibility.
+    """
+    found = _KINDS.get(kernel)
+    if found is None:
+        passed = kernel.parameters[: len(kernel.parameters) - kernel.scratch_parameters]
+        found = _KINDS[kernel] = [
+            (
+                0 if one.type in _OTHER_FORMATS else 1 << (8 * one.size - 1),
+                one.size == 8 and one.type not in _OTHER_FORMATS,
+                {"f32": 3e38, "f64": math.inf}.get(one.type, 0.0),
+                one.divisibility,
+            )
+            for one in passed
+        ]
+    return found
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:

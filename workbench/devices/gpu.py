@@ -22,7 +22,7 @@ import ctypes
 import hashlib
 import importlib.util
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -156,9 +156,9 @@ class Gpu:
             name, request = next((name, request) for name, request in requests.items() if request is not None)
             raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
         values = arguments.check_arguments(kernel, args)
-        index, addresses = self._places(kernel, values)
+        index, addresses, arrays = self._places(kernel, values)
         grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
-        copies = self._copies(kernel, values, index, addresses)
+        copies = self._copies(kernel, values, arrays, index, addresses) if arrays else ()
         buffer = arguments.pack(kernel, values, addresses)
         with self._lock, self._context(index):
             function = self._function(kernel, index, shared_bytes, len(buffer))
@@ -188,12 +188,19 @@ class Gpu:
         device = value.device
         return device.index if device.type == "cuda" else None
 
-    def _places(self, kernel: CompiledKernel, values: Sequence[Any]) -> tuple[int, list[int | None]]:
-        """The one device of all tensors, and their addresses. Raises ArgumentError for a tensor elsewhere."""
-        found, addresses = None, []
+    def _places(self, kernel: CompiledKernel, values: Sequence[Any]) -> tuple[int, list[int | None], list[int]]:
+        """The one device of all tensors, their addresses, and the positions of NumPy arrays, which have none there.
+
+        Raises ArgumentError for a tensor elsewhere.
+        """
+        found, addresses, arrays = None, list[int | None](), list[int]()
         for position, value in enumerate(values):
-            if value.__class__ in _NO_TENSORS or isinstance(value, np.ndarray):
+            if value.__class__ in _NO_TENSORS:
                 addresses.append(None)
+                continue
+            if isinstance(value, np.ndarray):
+                addresses.append(None)
+                arrays.append(position)
                 continue
             index = self._index_of(value)
             if index is None or found not in (None, index):
@@ -203,16 +210,20 @@ class Gpu:
                 raise ArgumentError(where, f"a tensor on {value.device}", allowed, remedy)
             found = index
             addresses.append(value.data_ptr())
-        return self._torch.cuda.current_device() if found is None else found, addresses
+        return self._torch.cuda.current_device() if found is None else found, addresses, arrays
 
     def _copies(
-        self, kernel: CompiledKernel, values: Sequence[object], index: int, addresses: list[int | None]
+        self,
+        kernel: CompiledKernel,
+        values: Sequence[Any],
+        arrays: Sequence[int],
+        index: int,
+        addresses: list[int | None],
     ) -> list[tuple[np.ndarray, Any]]:
         """The NumPy arrays among the arguments with copies on the device, whose addresses are filled in."""
         copies = []
-        for position, value in enumerate(values):
-            if not isinstance(value, np.ndarray):
-                continue
+        for position in arrays:
+            value = values[position]
             if self._torch.cuda.is_current_stream_capturing():
                 where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
                 raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
@@ -223,25 +234,21 @@ class Gpu:
             copies.append((value, copy))
         return copies
 
-    @contextmanager
-    def _context(self, index: int) -> Iterator[None]:
+    def _context(self, index: int) -> AbstractContextManager[None]:
         """Torch's primary context of device ``index``, current in this thread."""
         contexts = self._local.__dict__.setdefault("contexts", {})
         if index not in contexts:
-            contexts[index] = _for_ever(self._driver.Device(index).retain_primary_context())
-        contexts[index].push()
-        try:
-            yield
-        finally:
-            self._driver.Context.pop()
+            context = _for_ever(self._driver.Device(index).retain_primary_context())
+            contexts[index] = _Pushed(context, self._driver.Context.pop)
+        return contexts[index]
 
-    @contextmanager
-    def _stream(self, index: int) -> Iterator[Any]:
+    def _stream(self, index: int) -> AbstractContextManager[Any]:
         """The PyCUDA stream for one launch, ordered with torch's current stream; None is the default stream."""
         current = self._torch.cuda.current_stream(index)
-        if current.cuda_stream == 0:
-            yield None
-            return
+        return _NOTHING if current.cuda_stream == 0 else self._joined_stream(index, current)
+
+    @contextmanager
+    def _joined_stream(self, index: int, current: Any) -> Iterator[Any]:
         streams = self._local.__dict__.setdefault("streams", {})
         if index not in streams:
             stream = _for_ever(self._driver.Stream(_NON_BLOCKING))
@@ -378,6 +385,19 @@ def runs_on(arch: str, capability: tuple[int, int], *, machine_code: bool) -> bo
 def _may_take_too_many_registers(kernel: CompiledKernel) -> bool:
     """Whether a block of it might not fit: with 255 registers a thread, no more than 256 threads always do."""
     return kernel.thread_bound is None or kernel.thread_bound[0] > 256
+
+
+class _Pushed(AbstractContextManager[None]):
+    """A context that is current in a block, in the one thread that it belongs to; cheap, since each launch enters."""
+
+    def __init__(self, context: Any, pop: Callable[[], None]):
+        self._push, self._pop = context.push, pop
+
+    def __enter__(self) -> None:
+        self._push()
+
+    def __exit__(self, *_: object) -> None:
+        self._pop()
 
 
 def _simulated() -> bool:
