@@ -185,6 +185,7 @@ def test_machine_code_by_line(module):
     assert at("out") == {"LDS.128": 1, "STG.128": 1}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["vectors", "late", "copy"])
 def test_machine_code_accounts_for_every_instruction(module, name: str):
     kernel = getattr(module, name).compiled

@@ -168,6 +168,7 @@ def walk(kind: type) -> None:
             random_steps(Model(make_cache(kind, **configuration)), seed, steps=600)
 
 
+@pytest.mark.long
 def test_the_unchanged_text_passes():
     walk(load(None))
 

@@ -21,7 +21,7 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_thousands_of_seeded_steps(name):
     configuration = CONFIGURATIONS[name]

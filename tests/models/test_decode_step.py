@@ -90,6 +90,7 @@ def test_kernels_are_right_on_a_gpu(case):
     assert wb.compare("paged_attention", case, KERNELS, device="cuda").all_correct
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_the_model_writes_the_same_on_a_gpu():
     model, tokenizer = load_gpt()

@@ -75,6 +75,7 @@ def test_no_bank_conflicts_to_speak_of(sim):
     assert all(line.wavefronts == line.requests for line in shared if ".v4" not in line.text)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arch", [long_if(True, "sm_80"), "sm_90"])
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_defaults_do_not_spill(variant, arch):

@@ -238,7 +238,7 @@ def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, ti
     ("arch", "kv_cache_dtype"),
     [long_if(True, "sm_80", "fp8_e4m3"), long_if(True, "sm_80", "int8"), ("sm_90", "int8"), ("sm_90", "fp8_e4m3")],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_defaults_do_not_spill(variant, arch, kv_cache_dtype):
     """Nor copy less than 16 bytes of K or V, convert one element at a time, or take values transposed byte by byte."""
     one = case("llama-3-70b", layout="hnd", context=8192, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16")

@@ -275,7 +275,7 @@ def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
     assert ok, seen
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("mutant", named(TRITON_MUTANTS))
 def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
     ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path, checks=False)

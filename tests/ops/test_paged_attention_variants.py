@@ -17,7 +17,7 @@ NAME = {"ids": lambda variant: variant.name}
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
 @pytest.mark.parametrize("name", [long_if(name in ("llama-2-7b", "llama-3-70b"), name) for name in CASES])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_every_case(variant, name, judge):
     one = fitted(variant, case(name))
     verdict = judge(variant, variant.default_config(one.problem()), one)

@@ -149,6 +149,7 @@ def test_wrong_rounding_in_triton_is_caught(mutant, tmp_path, monkeypatch):
     assert not torch.equal(found, expected)
 
 
+@pytest.mark.long
 def test_sectors(sim):
     """Half the bytes of float16: full sectors, a page of values in rows of 16 bytes, as many requests as of K."""
     for layout, variant in itertools.product(LAYOUTS, KERNELS):

@@ -14,6 +14,7 @@ from workbench import ptx
 UINTS = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("trip", ROUND_TRIPS, ids=str)
 def test_round_trip(trip: RoundTrip) -> None:
     values = patterns(f"b{trip.width}", 32 * trip.elements, 5)[: 32 * trip.elements]

@@ -99,6 +99,7 @@ def test_mutant(programs: dict[str, ptx.Program], mutant: Mutant) -> None:
         assert (kinds or {"wrong value" if wrong else "nothing"}) & expected, f"{mutant.text}: {kinds}; {wrong}"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("mutant", UNTOUCHED, ids=lambda mutant: mutant.sample.kernel)
 def test_untouched(programs: dict[str, ptx.Program], mutant: Mutant) -> None:
     for size in mutant.sample.mutant_sizes:

@@ -57,6 +57,7 @@ def decode(kind: str, raw: np.ndarray, shape: tuple[int, int], layout: str, lead
     return (flat if layout == "row" else flat.T).astype(object if kind == "s32" else np.float64)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.name)
 def test_product(product: Product) -> None:
     rng = np.random.default_rng(0)

@@ -37,6 +37,7 @@ needs_nvcc = pytest.mark.skipif(
 COMPILERS = ["nvrtc", pytest.param("nvcc", marks=needs_nvcc)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_template_instance_and_its_resources(compiler: str):
     kernel = compile_cuda(SOURCE, "scale<__half, 2>", compiler=compiler, threads_per_block=128)
@@ -58,6 +59,7 @@ def test_a_template_instance_and_its_resources(compiler: str):
     assert "plain" not in kernel.sass, "the SASS of one kernel only"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_every_kernel_of_a_source(compiler: str):
     module = compile_cuda_module(SOURCE, compiler=compiler)
@@ -164,6 +166,7 @@ def test_a_template_with_arguments_that_do_not_fit_shows_the_compilers_lines():
         compile_cuda(SOURCE, "scale<no_such_type, 4>")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("compiler", "name"),
     [

@@ -102,6 +102,7 @@ def spilling(x, out, BLOCK: tl.constexpr):
     tl.store(x + rows[None, :] * BLOCK + rows[:, None], tile + tl.trans(other))
 
 
+@pytest.mark.long
 def test_spills_are_those_that_the_assembler_reports(tmp_path: Path):
     kernel = compile_triton(spilling, {"x": "*fp32", "out": "*fp32"}, {"BLOCK": 64}, num_warps=1)
     assert kernel.stack_bytes > 0

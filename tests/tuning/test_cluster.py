@@ -94,6 +94,7 @@ def test_threads_make_the_rows_of_a_serial_run(strategy, tmp_path):
     assert [one.done for one in told] == list(range(1, len(run.trials) + 1))
 
 
+@pytest.mark.long
 def test_kernels_compiled_and_run_in_threads_count_what_they_count_in_a_serial_run(tmp_path):
     op = toy.scale_op()
     serial = tune(op, "small", device="sim", store=tmp_path / "serial.sqlite", record=False)
@@ -115,6 +116,7 @@ def test_an_executor_is_kept_full_and_a_row_is_stored_when_it_comes(tmp_path):
     assert run.outcomes == {"ok": 12}
 
 
+@pytest.mark.long
 def test_two_tuners_with_executors_on_one_store_do_no_work_twice(tmp_path):
     log, store = tmp_path / "log", tmp_path / "store.sqlite"
     variant = toy.steps_variant(log=log, seconds=0.002)
@@ -241,6 +243,7 @@ def test_a_killed_process_costs_the_guilty_row_only_and_the_pool_is_replaced(poo
     check_deaths(pool, tmp_path, values=(1, 5), crashes=[5])
 
 
+@pytest.mark.long
 def test_a_killed_worker_of_a_dask_cluster_with_one_slot_per_gpu_loses_no_row(dask, tmp_path):
     check_deaths(dask.get_executor(resources={"GPU": 1}), tmp_path, values=(1, 2, 3, 4, 6, 7), crashes=[])
 

@@ -169,6 +169,7 @@ def run_cells(*texts: str) -> dict:
     return names
 
 
+@pytest.mark.long
 def test_a_kernel_of_a_notebook_s_cells_is_compiled_and_measured_in_a_process():
     from workbench.ops.op import Op
     from workbench.tuning import tune

@@ -40,6 +40,7 @@ def test_what_only_the_assembler_refuses_is_a_compile_error_and_not_run():
     assert not trial.counts
 
 
+@pytest.mark.long
 def test_a_sweep_with_every_fault_ends_with_the_right_winner():
     op = toy.scale_op(modes=tuple(MODES))
     run = tune(op, "large", device="sim", limits=Limits(seconds=0.1), variants="cuda_scale", budget=None)

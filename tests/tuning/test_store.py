@@ -180,6 +180,7 @@ def test_whether_an_owner_lives():
     assert not owner_alive(elsewhere, time.time() - STALE_SECONDS - 1, {"t"})
 
 
+@pytest.mark.long
 def test_many_processes_may_make_the_same_store_at_once(tmp_path):
     code = "import sys\nfrom workbench.tuning.store import Store\nfor p in sys.argv[1:]: Store(p).close()"
     paths = [str(tmp_path / f"{at}.sqlite") for at in range(8)]

@@ -151,6 +151,7 @@ def test_a_newer_format_and_an_unknown_name(file, tmp_path):
         load("no such sweep")
 
 
+@pytest.mark.long
 def test_the_shipped_sweeps_are_exhaustive_small_and_labelled():
     assert sum(path.stat().st_size for path in sweep.SHIPPED.iterdir()) < 1_000_000
     for name in shipped():

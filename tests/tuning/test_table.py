@@ -151,6 +151,7 @@ def test_a_slower_result_of_the_same_source_does_not_replace_a_faster_one():
     assert find(explain=True).config["STEPS"] == 2
 
 
+@pytest.mark.long
 def test_several_processes_lose_no_entry(tmp_path):
     code = "import sys, test_table as t\nfor i in range(10): t.write(t.entry(1, count=1000 * int(sys.argv[1]) + i))\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}

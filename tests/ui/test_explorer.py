@@ -50,6 +50,7 @@ def test_a_slider_traces_the_kernel_again(explorer):
     assert f"{before.report.instructions:,}" in explorer._table.value, "beside where it began"
 
 
+@pytest.mark.long
 def test_the_configuration_moves_the_sliders(explorer):
     explorer.config = {**explorer.config, "THREAD_GROUP_SIZE": 4, "VEC_SIZE": 2}
     assert explorer.sliders["THREAD_GROUP_SIZE"].value == 4
@@ -70,6 +71,7 @@ def test_an_illegal_configuration_names_its_rule_and_keeps_the_facts(explorer):
     assert "illegal" not in explorer._table.value
 
 
+@pytest.mark.long
 def test_a_page_without_javascript_shows_table_and_picture(explorer, picture_of):
     data, _ = explorer._repr_mimebundle_()
     assert data["text/plain"] == repr(explorer)

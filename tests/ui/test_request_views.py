@@ -23,6 +23,7 @@ def rows_of(text: str) -> list[str]:
 # -- agreement with the machine ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "trace",
     [lambda: attention("cuda_thread_group"), lambda: attention("triton_online_softmax"), lambda: transpose("naive")],
@@ -225,6 +226,7 @@ def test_each_map_refuses_the_other_memory():
         ui.bank_map(request([BASE], 4))
 
 
+@pytest.mark.long
 def test_text_and_picture_of_a_cell_and_of_a_page():
     for shown in (ui.warp_map(request([BASE], 4)), ui.bank_map(request([0], 4, "shared"))):
         bundle = shown._repr_mimebundle_()

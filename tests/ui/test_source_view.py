@@ -39,6 +39,7 @@ def race():
 # -- the gutter ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_gutter_says_what_the_trace_counted(variant):
     trace = attention(variant)
@@ -138,6 +139,7 @@ def test_headers_show_where_a_trace_is_unfolded():
 # -- a selection ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_selected_line_shows_its_ptx_and_machine_code(variant):
     trace = attention(variant)

@@ -51,6 +51,7 @@ def test_line_warp_and_index_choose_the_request(maps):
     assert repr(maps).startswith(f"<global requests of block (0, 3, 0): line {keys}, warp 1, request 3 of")
 
 
+@pytest.mark.long
 def test_each_choice_draws_another_picture(maps):
     trace = attention("cuda_thread_group")
     seen = [drawn(maps)]
@@ -77,6 +78,7 @@ def test_the_controls_set_the_traits_and_follow_them(maps):
     assert f"{keys}: key[j].load" in next(label for label, line in maps._line_menu.options if line == keys)
 
 
+@pytest.mark.long
 def test_a_shorter_list_takes_the_index_back(maps):
     maps.index = maps.count - 1
     maps.line = line_of(attention("cuda_thread_group"), "const int seq_len")

@@ -107,6 +107,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
