@@ -77,7 +77,7 @@ class _WithOutcomes(click.Command):
 
 
 @main.command(cls=_WithOutcomes)
-@click.argument("op", metavar="FILE.py:NAME")
+@click.argument("op")
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
 )
@@ -90,7 +90,7 @@ class _WithOutcomes(click.Command):
 @click.option("--memory", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, memory, as_json) -> None:
-    """Judge the kernels of an op of one's own, or a candidate for it, without trusting them.
+    """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
     """

@@ -253,7 +253,6 @@ while not os.path.exists({str(note)!r}): time.sleep(0.01)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"op": "paged_attention"}, "workbench.op"),
         ({"candidate": "nowhere.cu"}, "There is no /"),
         ({"cases": "nothing"}, "first, odd"),
         ({"cases": []}, "first, odd"),

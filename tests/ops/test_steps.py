@@ -68,3 +68,11 @@ def test_a_rule_is_its_formula():
     assert rule.holds({"CHUNK": 640, "num_warps": 4}, problem)
     assert not rule.holds({"CHUNK": 639, "num_warps": 4}, problem)
     assert not rule.holds({"CHUNK": 640, "num_warps": 3}, problem)
+
+
+def test_a_rule_is_an_expression_like_those_of_own_ops():
+    problem = case("small").problem()
+    with pytest.raises(ArgumentError, match="which has Lambda"):
+        Restriction.of("fits", "(lambda: True)()")
+    with pytest.raises(ArgumentError, match="'page_byte"):
+        Restriction.of("fits", "page_byte > 0").holds({}, problem)

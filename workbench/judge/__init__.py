@@ -1,6 +1,6 @@
 """A judge that trusts nothing: is this kernel right, and if not, what failed first and where?
 
-`check` answers for the variants of an own op or for a candidate that a program has written, ``workbench check`` does so
+`check` answers for the variants of an op or for a candidate that a program has written, ``workbench check`` does so
 in a terminal; `Judge` keeps its processes for many candidates. A `Judgement` has a `Verdict` for each variant,
 configuration and case; its JSON is described by ``schema.json`` beside this file. The exit status is that of the first
 failure: 0 ok, 1 wrong_result, 2 a wrong argument, 3 unwritten, 4 changed_input, 5 guard_written, 6 aliased, 7

@@ -17,7 +17,9 @@ GUARD = 1024
 """Bytes on either side of a buffer."""
 
 _ALIGNMENT = 512
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The elements of so many bytes as whole numbers."""
+
 _POISON = {  # NaN that no computation gives: with a payload of its own
     "float16": (0x7EAD, 0x7EA5),
     "bfloat16": (0x7FAD, 0x7FA5),
@@ -68,7 +70,7 @@ class _Guarded:
         """The tensor's elements as integers, as they are or as they were in ``before``."""
         flat = (self.storage if storage is None else storage)[self.start : self.start + self.size]
         item = self.tensor.element_size()
-        return flat.view(_BITS[item]).as_strided(self.tensor.shape, self.tensor.stride()) if self.size else self.tensor
+        return flat.view(BITS[item]).as_strided(self.tensor.shape, self.tensor.stride()) if self.size else self.tensor
 
 
 _random = torch.frombuffer(bytearray(os.urandom(1 << 16)), dtype=torch.uint8)
@@ -151,7 +153,7 @@ def _poison(one: _Guarded, round: int) -> None:
         return
     if name in _POISON:
         content, item = _POISON[name][round], one.tensor.element_size()
-        pattern = torch.frombuffer(bytearray(content.to_bytes(item, "little")), dtype=_BITS[item])
+        pattern = torch.frombuffer(bytearray(content.to_bytes(item, "little")), dtype=BITS[item])
         one.bits().copy_(pattern.expand(one.tensor.shape))
     else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
         bits = one.bits()

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from workbench.errors import CompileError, ConfigurationError, WorkbenchError
+from workbench.judge import built_in
 from workbench.judge.description import argument_record
 from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.files import run_file
-from workbench.ops.own.op import OwnOp
+from workbench.ops.own.op import OwnOp, OwnTorch
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.tuning import by_value
@@ -34,10 +35,10 @@ class NotLoaded(WorkbenchError):
 def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the variants, then with a description for each variant, case and configuration.
 
-    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, problem), ``config`` (None for the
-    default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the one; or
-    ``op`` (contract and cases by value) and ``candidate``, a Python file. Whatever the candidate's code does, it does
-    it here.
+    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, problem), of a built-in op (name,
+    case), ``config`` (None for the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA
+    C++ instead of that of the one; or ``op`` (contract and cases by value) and ``candidate``, a Python file. Whatever
+    the candidate's code does, it does it here.
     """
     sys.path[:] = request["path"]
     try:
@@ -48,16 +49,23 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
         answer(_failure(error))
         return
     for variant in variants:
-        for name, problem in request["cases"] if variant.language != "torch" else ():
-            about = {"variant": variant.name, "case": name}
+        if isinstance(variant, OwnTorch):
+            continue
+        for name, given in request["cases"]:
+            case = None if isinstance(given, Problem) else built_in.fitted(variant, given)
+            about = {"variant": variant.name, "case": name if case is None else case.name}
             try:
+                problem = given if case is None else case.problem()
                 configs = list(_configs(variant, problem, request["config"]))
             except BaseException as error:
                 answer(about | {"config": {}} | _failure(error))
                 continue
             for config in configs:
                 try:
-                    found = _described(variant, config, problem)
+                    if case is None:
+                        found = _described(variant, config, problem)
+                    else:
+                        found = built_in.code_record(variant, config, case.problem(config))
                 except BaseException as error:
                     found = _failure(error)
                 answer(about | {"config": config} | found)

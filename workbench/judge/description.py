@@ -88,6 +88,31 @@ class Description:
         return [one.value for launch in self.launches for one in launch.arguments if one.kind == "tensor"]
 
 
+@dataclass(frozen=True)
+class CodeKernel:
+    """A compiled kernel, with the names of the parameters that a launch passes, and the shared memory that it adds."""
+
+    program: int
+    entry: str
+    label: str
+    parameters: tuple[str, ...]
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """What was compiled of a variant whose launches the other side declares: PTX texts, and the kernels in them."""
+
+    programs: tuple[str, ...]
+    kernels: tuple[CodeKernel, ...]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Code:
+        """The code of a record. Raises InvalidDescription."""
+        programs = _list(record, "programs", str)
+        return cls(programs, tuple(_code_kernel(one, len(programs)) for one in _list(record, "kernels", dict)))
+
+
 def _value(record: Mapping[str, Any], name: str, kind: type) -> Any:
     found = record.get(name) if isinstance(record, dict) else None
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
@@ -107,12 +132,26 @@ def _sizes(record: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return _list(record, name, int, lambda one: 0 <= one < 1 << 62)
 
 
-def _launch(record: Mapping[str, Any], programs: int) -> KernelLaunch:
+def _program(record: Mapping[str, Any], programs: int) -> int:
     program = _value(record, "program", int)
     if not 0 <= program < programs:
         raise InvalidDescription(f"program {program} of {programs}")
+    return program
+
+
+def _code_kernel(record: Mapping[str, Any], programs: int) -> CodeKernel:
+    return CodeKernel(
+        _program(record, programs),
+        _value(record, "entry", str),
+        _value(record, "label", str),
+        _list(record, "parameters", str, bool),
+        _value(record, "shared_bytes", int),
+    )
+
+
+def _launch(record: Mapping[str, Any], programs: int) -> KernelLaunch:
     return KernelLaunch(
-        program,
+        _program(record, programs),
         _value(record, "entry", str),
         _value(record, "label", str),
         _sizes(record, "grid"),

@@ -13,13 +13,15 @@ from typing import Any
 
 from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
+from workbench.judge import built_in
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Judgement, Verdict
-from workbench.ops.own.case import Case
+from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
-from workbench.ops.variant import CudaVariant, Variant
+from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.tuning import by_value
+from workbench.tuning.arguments import listed
 
 SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
 _GRACE_SECONDS = 20.0
@@ -38,19 +40,17 @@ class Judge:
 
     def __init__(
         self,
-        op: str | OwnOp,
+        op: str | Op,
         *,
         cases: str | Case | Sequence[str | Case] | None = None,
         seeds: int | Sequence[int] = SEEDS,
         seconds: float = SECONDS,
         memory_mib: int = MEMORY_MIB,
     ):
-        found = ops.get(op)
-        if not isinstance(found, OwnOp):
-            remedy = "Those of the workbench are checked by its own tests, and by workbench compare."
-            raise ArgumentError("op", found.name, "an op that was declared with @workbench.op", remedy)
-        self.op = found
-        given = list(found.cases) if cases is None else [cases] if isinstance(cases, str | Case) else list(cases)
+        self.op = found = ops.get(op)
+        self._own = isinstance(found, OwnOp)
+        usual = list(found.cases) if self._own else [found.quick_case]
+        given = usual if cases is None else listed(cases)
         if not given:
             found.case(None)  # says how one is declared
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
@@ -93,48 +93,52 @@ class Judge:
         """Judge the op's own variants, or the ``candidate``."""
         if config is not None and config != "all" and not isinstance(config, Mapping):
             raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
-        request, label = self._request(candidate, variants)
+        request, label, chosen = self._request(candidate, variants)
         request |= {
             "path": list(sys.path),
             "folder": os.getcwd(),
-            "cases": [(case.name, case.problem()) for case in self.cases],
+            "cases": [(case.name, case.problem() if self._own else case) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
         with self._nursery.lock:
             self._trust_cases()
-            return Judgement(self.op.name, label, tuple(self._verdicts(request)))
+            return Judgement(self.op.name, label, tuple(self._verdicts(request, chosen)))
 
     # -- what is asked ------------------------------------------------------------------------------------------
 
-    def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str]:
+    def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str, list[Variant]]:
+        """What is to be loaded, what it is called, and the op's variants that it is about."""
         if candidate is None:
-            return {"variants": [by_value.dumps(_portable(one)) for one in self._own(variants)]}, ""
+            chosen = self._chosen(variants)
+            return {"variants": [by_value.dumps(_portable(one)) for one in chosen]}, "", chosen
         text = str(candidate)
         if isinstance(candidate, str) and "\n" in candidate:
-            return self._with_source(candidate, variants), "CUDA C++ text"
+            return self._with_source(candidate, "CUDA C++ text", variants)
         path = Path(candidate).expanduser().absolute()
         if not path.is_file():
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
-        if path.suffix == ".py":
-            if variants is not None:
-                raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-            op = by_value.dumps((self.op.contract, dict(self.op.cases)))
-            return {"op": op, "candidate": str(path)}, text
-        return self._with_source(path, variants), text
+        if path.suffix != ".py":
+            return self._with_source(path, text, variants)
+        if not self._own:
+            remedy = "What a variant of the workbench launches is declared there; a candidate is its source."
+            raise ArgumentError("candidate", repr(text), "a .cu file, or CUDA C++ text", remedy)
+        if variants is not None:
+            raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
+        op = by_value.dumps((self.op.contract, dict(self.op.cases)))
+        return {"op": op, "candidate": str(path)}, text, []
 
-    def _with_source(self, source: str | Path, variants: Any) -> dict:
-        found = [one for one in self._own(variants) if isinstance(one, CudaVariant)]
+    def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, list[Variant]]:
+        found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
         if len(found) != 1:
             names = ", ".join(one.name for one in found) or "none"
             remedy = "Its source is replaced by the candidate's: name it, variants=."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [by_value.dumps(_portable(found[0]))], "source": source}
+        return {"variants": [by_value.dumps(_portable(found[0]))], "source": source}, label, found
 
-    def _own(self, variants: Any) -> list[Variant]:
+    def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
-            given = [variants] if isinstance(variants, str | Variant) else list(variants)
-            return [self.op.variant(one) for one in given]
-        return [one for one in self.op.variants if one.language != "torch"]
+            return [self.op.variant(one) for one in listed(variants)]
+        return [one for one in self.op.variants if one.language != "torch" or not self._own]
 
     def _trust_cases(self) -> None:
         """Raise where constants would pass: no case's answer depends on its seed."""
@@ -159,7 +163,7 @@ class Judge:
 
     # -- the verdicts -------------------------------------------------------------------------------------------
 
-    def _verdicts(self, request: dict) -> Iterator[Verdict]:
+    def _verdicts(self, request: dict, chosen: Sequence[Variant]) -> Iterator[Verdict]:
         started = time.monotonic()
         about = {"variant": "", "case": "", "config": {}}
         if request.get("variants") == []:
@@ -171,7 +175,7 @@ class Judge:
             child = self._nursery.fork("describe", self.memory_mib)  # somebody has killed the other one
         try:
             child.send(request, self.seconds)
-            yield from self._judged(child, about, started)
+            yield from self._judged(child, chosen, about, started)
         except (ProcessEnded, NoAnswer, BadAnswer) as error:
             outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
@@ -179,22 +183,24 @@ class Judge:
         finally:
             child.end()
 
-    def _judged(self, child: Child, about: dict, started: float) -> Iterator[Verdict]:
+    def _judged(self, child: Child, chosen: Sequence[Variant], about: dict, started: float) -> Iterator[Verdict]:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
         answer = child.answer(self.seconds)
         if "failed" in answer:
             yield self._verdict(about, _failed(answer), started)
             return
         variants = _variant_names(answer)
-        kernels = [name for name, language in variants if language != "torch"]
-        for name, language in variants:
-            if language == "torch":
-                yield self._verdict(about | {"variant": name}, _no_kernel(name), started)
         if not variants:
             yield self._verdict(about, _no_kernel("the candidate"), started)
-        expected = [(name, case) for name in kernels for case in self.cases]
+        for name, language in variants:
+            if self._own and language == "torch":
+                yield self._verdict(about | {"variant": name}, _no_kernel(name), started)
+        if self._own:
+            expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
+        else:
+            expected = [(one.name, one, built_in.fitted(one, case)) for one in chosen for case in self.cases]
         answer, count = (child.answer(self.seconds) if expected else {}), 0
-        for name, case in expected:
+        for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
                 raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
@@ -204,16 +210,20 @@ class Judge:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 config = answer.get("config")
                 about["config"] = _plain_config(config) if isinstance(config, dict) else {}
-                found = _failed(answer) if "failed" in answer else self._outcome(case, answer)
+                found = _failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
                 yield self._verdict(about, found, started)
                 started = time.monotonic()
                 answer = child.answer(self.seconds)
 
-    def _outcome(self, case: Case, description: dict) -> dict:
+    def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
         """The trusted process's word on a description; the seeds are drawn now."""
         seeds = _drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request = {"case": self._shipped(case), "problem": case.problem(), "seeds": seeds, "description": description}
-        found = self._run(request | {"seconds": self.seconds, "memory": self.memory_mib << 20})
+        request = {"case": self._shipped(case), "seeds": seeds, "description": description}
+        if variant is None:
+            request |= {"problem": case.problem(), "memory": self.memory_mib << 20}
+        else:
+            request |= {"variant": by_value.dumps(_portable(variant)), "config": config}
+        found = self._run(request | {"seconds": self.seconds})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
         return found | {"seeds": seeds}
@@ -266,7 +276,7 @@ class Judge:
 
 
 def check(
-    op: str | OwnOp,
+    op: str | Op,
     candidate: str | Path | None = None,
     *,
     variants: str | Variant | Sequence[str | Variant] | None = None,
@@ -284,13 +294,15 @@ def check(
     last, with all checks. The outputs are compared with the reference in float64.
 
     Args:
-        op: an op that was declared with `wb.op`, or its name. Its reference and its cases are trusted, and so is all
-            of the file that declares them.
+        op: an op, or its name. The reference and the cases are trusted, and so is all of the file that declares them;
+            of a built-in op also what its variants launch, without guard zones: only their compiled code is not.
         candidate: a Python file with ``def declare(op)``, which declares its variants on the op with ``op.cuda(...)``
-            and ``op.triton(...)``; or a .cu file, or text, that stands in for the source of the op's CUDA variant.
-            None: the op's own variants that have kernels.
+            and ``op.triton(...)``, unless the op is built in; or a .cu file, or text, that stands in for the source of
+            the op's CUDA variant. None: the op's own variants that have kernels; of a built-in op also those in plain
+            torch, whose values alone are compared.
         variants: only these of the op's own.
-        cases: names; by default all of the op's.
+        cases: names; by default all of the op's, of a built-in one its quick one. A case that a variant of such an op
+            does not read is judged in the first layout and dtype that it reads.
         config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
         seeds: how many to draw, or the very ones of a verdict.
         seconds: limit of describing a case, and of running it.

@@ -7,38 +7,25 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from workbench.devices import arguments as launch_arguments
-from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
+from workbench.errors import ArgumentError
+from workbench.judge import built_in
 from workbench.judge.buffers import Buffers
-from workbench.judge.description import Argument, Description, InvalidDescription, KernelLaunch
-from workbench.judge.outcomes import OK, of_finding
+from workbench.judge.description import Argument, Description
+from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
+from workbench.judge.outcomes import OK
 from workbench.kernels.variables import Variables
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
-from workbench.ptx.parse import PtxSyntaxError
-from workbench.toolchain.kernel import CompiledKernel, entry_parameters
-from workbench.toolchain.shared_memory import static_shared_bytes
+from workbench.toolchain.kernel import CompiledKernel
 from workbench.tuning import by_value
-
-ORDERS = {True: "the last warp first", False: "the usual order of warps"}
-_MAX_FINDINGS = 32
-
-
-class Failed(Exception):
-    """A candidate's failure: the fields of a verdict."""
-
-    def __init__(self, outcome: str, message: str, **fields: Any):
-        self.fields = {"outcome": outcome, "message": message, **fields}
-        super().__init__(message)
 
 
 def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
@@ -46,7 +33,7 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with the case's ``problem``,
     ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``.
+    as ``fixed``. For a built-in op's variant see `workbench.judge.built_in.checks`.
     """
     sys.path[:] = request["path"]
     try:
@@ -61,7 +48,9 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         answer({"error": f"{type(error).__name__}: {error}"})
         return
     try:
-        answer({"outcome": OK} | _judge(cases, request))
+        checks = _checks if request.get("variant") is None else built_in.checks
+        worst = max(checks(cases, request), key=lambda check: check.max_error / check.bound if check.bound else 0.0)
+        answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound})
     except Failed as failure:
         answer(failure.fields)
     except (MemoryError, RuntimeError) as error:
@@ -76,13 +65,16 @@ def _case(content: bytes) -> Any:
     return by_value.loads(content)
 
 
-def _same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return all(torch.equal(a.double().nan_to_num(), other[name].double().nan_to_num()) for name, a in one.items())
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping):
+        return all(_same(answer, other[name]) for name, answer in one.items())
+    return torch.equal(one.double().nan_to_num(), other.double().nan_to_num())
 
 
-def _judge(cases: Sequence[Any], request: Mapping[str, Any]) -> dict:
+def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
+    """The check of each run of a description. Raises Failed for the first that goes wrong."""
     deadline = time.monotonic() + request["seconds"]
-    description = _valid(Description.of, request["description"])
+    description = valid(Description.of, request["description"])
     problem = request["problem"]
     _check_names(description, problem)
     room = request["memory"]
@@ -92,30 +84,12 @@ def _judge(cases: Sequence[Any], request: Mapping[str, Any]) -> dict:
             limit = f"more than the {request['memory'] >> 20:,} MiB that are allowed"
             shape = ", ".join(map(str, part.shape))
             raise Failed("memory", f"its workspace {part.name} is {part.dtype}[{shape}], {limit}")
-    programs = [_valid(Program, text) for text in description.programs]
-    worst: tuple[float, Any] = (-1.0, None)
+    programs = [valid(Program, text) for text in description.programs]
     for case in cases:
         for index, last_warp_first in enumerate(ORDERS):
             buffers = Buffers(case, problem, description.workspace, index)
             _launch_all(description, programs, buffers, last_warp_first, deadline)
-            check = _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}")
-            share = check.max_error / check.bound if check.bound else 0.0
-            worst = max(worst, (share, check), key=lambda pair: pair[0])
-    return {"max_error": worst[1].max_error, "bound": worst[1].bound}
-
-
-def _valid(make: Callable, content: Any) -> Any:
-    """What is made of a candidate's data; whatever that makes a parser do is the candidate's failure."""
-    try:
-        return make(content)
-    except InvalidDescription as error:
-        raise Failed("invalid", f"no description of launches: {error}") from error
-    except (UnsupportedInstructionError, PtxSyntaxError) as error:
-        raise Failed("unsupported", str(error)) from error
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise Failed("invalid", f"PTX that cannot be read: {type(error).__name__}: {error}") from error
+            yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}")
 
 
 def _check_names(description: Description, problem: Any) -> None:
@@ -162,54 +136,17 @@ def _launch_all(
     """Run every launch with all checks; raises Failed with what the machine found."""
     for program in programs:
         program.reset_variables()
-    kernels = [_kernel(description.programs[one.program], one) for one in description.launches]
+    kernels = [kernel_of(description.programs[one.program], one.entry, one.label) for one in description.launches]
     if description.constants:
         _set_constants(description, programs, kernels, buffers)
     fresh = set(buffers.outputs)
     for one, kernel in zip(description.launches, kernels, strict=True):
-        try:
-            given = [_argument(argument, buffers) for argument in one.arguments]
-            values = launch_arguments.check_arguments(kernel, given)
-            grid, block, shared = launch_arguments.check_launch(
-                kernel, one.grid, one.block, one.shared_bytes, kernel.arch
-            )
-            unwritten = [i for i, a in enumerate(one.arguments) if a.kind == "tensor" and a.value in fresh]
-            report = programs[one.program][one.entry].launch(
-                grid,
-                block,
-                values,
-                shared_bytes=shared,
-                checks=True,
-                uninitialised=[i for i in unwritten if given[i].numel()],
-                seconds_limit=max(deadline - time.monotonic(), 0.01),
-                last_warp_first=last_warp_first,
-            )
-        except KernelFault as error:
-            found = _found(error.finding, one)
-            message = f"{found['message']} (with {ORDERS[last_warp_first]})"
-            outcome = of_finding(found["kind"])
-            raise Failed(outcome, message, line=found["line"], findings=[found]) from error
-        except (UnsupportedInstructionError, ArgumentError) as error:
-            raise Failed("unsupported", str(error)) from error
-        if report.findings:
-            found = [_found(finding, one) for finding in report.findings]
-            first = found[0]
-            more = f" ({len(found) - 1} further findings)" if len(found) > 1 else ""
-            raise Failed(
-                of_finding(first["kind"]), first["message"] + more, line=first["line"], findings=found[:_MAX_FINDINGS]
-            )
-        fresh -= {a.value for a in one.arguments if a.kind == "tensor"}
-
-
-def _kernel(text: str, launch: KernelLaunch) -> CompiledKernel:
-    """What the checks of a launch look at, read from the PTX itself."""
-    entries = _valid(entry_parameters, text)
-    if launch.entry not in entries:
-        raise Failed("invalid", f"no kernel {launch.entry[:60]!r} in its PTX: {', '.join(entries) or 'none'}")
-    return CompiledKernel(
-        launch.entry, launch.label, "cuda", "sm_80", text, f"{launch.entry}\n{text}",
-        _valid(static_shared_bytes, text).get(launch.entry, 0), None, 0, "", 0.0, False, entries[launch.entry],
-    )  # fmt: skip
+        names = [argument.value if argument.kind == "tensor" else None for argument in one.arguments]
+        arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
+        given = Launch(one.grid, one.block, arguments, one.shared_bytes)
+        program = programs[one.program]
+        launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
+        fresh -= set(names)
 
 
 def _argument(argument: Argument, buffers: Buffers) -> Any:
@@ -230,29 +167,6 @@ def _set_constants(
         raise Failed("not_loaded", str(error)) from error
 
 
-def _found(finding: Any, launch: KernelLaunch) -> dict:
-    """A finding as plain values, with tensors by their names and files without their folders."""
-    message = finding.message
-    for path in filter(
-        None, (finding.source, finding.kernel_source, finding.other_source, finding.other_kernel_source)
-    ):
-        message = message.replace(path, Path(path).name)
-    names = {str(i): one.value for i, one in enumerate(launch.arguments) if one.kind == "tensor"}
-    message = re.sub(r"\bargument (\d+)", lambda match: names.get(match[1], match[0]), message)
-    return {
-        "kind": finding.kind,
-        "message": message,
-        "line": _line(finding),
-        "block": list(finding.block),
-        "thread": list(finding.thread),
-        "count": finding.count,
-    }
-
-
-def _line(finding: Any) -> str:
-    return f"{Path(finding.kernel_source).name}:{finding.kernel_line}" if finding.kernel_line else ""
-
-
 def _compared(case: Any, buffers: Buffers, when: str) -> Any:
     """The check of the outputs; raises Failed for the first thing that is wrong with the buffers."""
     written = buffers.guards_written()
@@ -264,17 +178,14 @@ def _compared(case: Any, buffers: Buffers, when: str) -> Any:
         remedy = "declare it in_place if that is meant"
         raise Failed("changed_input", f"{name}[{place}] was written, {count:,} elements of it ({when}); {remedy}")
     check = case.check(buffers.out)
-    if check.ok:
-        return check
-    fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
-    kept = buffers.unwritten()
-    if kept:
-        name, place, count, numel = kept
-        message = f"{name}[{place}] is as it was before the launch, with {count:,} of {numel:,} elements ({when})"
-        raise Failed("unwritten", message, **fields)
-    raise Failed(
-        "wrong_result", f"{check.place}; error {check.max_error:.3g}, bound {check.bound:.3g} ({when})", **fields
-    )
+    if not check.ok:
+        kept = buffers.unwritten()
+        found = ""
+        if kept:
+            name, place, count, numel = kept
+            found = f"{name}[{place}] is as it was before the launch, with {count:,} of {numel:,} elements"
+        refuse(check, when, found)
+    return check
 
 
 def warm_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.ops.values import padded
+from workbench.ops.expressions import next_power_of_2
 
 
 def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:
@@ -25,5 +25,5 @@ def head_and_strides(problem: Any, page: int) -> Mapping[str, int]:
         x = problem.x
         strides = {"X": x, "KEY_TOKEN": x, "KEY_X": page * x, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
     else:
-        strides = {"X": padded(size), "KEY_TOKEN": token, "KEY_X": 0, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
-    return {"HEAD_SIZE": size, "HEAD_PADDED": padded(size), "KEY_HEAD": head, "VALUE_HEAD": head, **strides}
+        strides = {"X": next_power_of_2(size), "KEY_TOKEN": token, "KEY_X": 0, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
+    return {"HEAD_SIZE": size, "HEAD_PADDED": next_power_of_2(size), "KEY_HEAD": head, "VALUE_HEAD": head, **strides}

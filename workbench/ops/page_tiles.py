@@ -11,10 +11,11 @@ from typing import Any
 
 from workbench.ops.arguments import dtype_name
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.page_strides import head_and_strides, head_and_token_stride
 from workbench.ops.rules import THREADS, TILE_TOKENS, tile_in_registers
 from workbench.ops.scales import SCALE_TYPES, no_scales
-from workbench.ops.values import Config, Restriction, padded
+from workbench.ops.values import Config, Restriction
 
 WHOLE_X_GROUPS = Restriction.of(
     "whole x groups", "layout != 'x' or head_size % x == 0", "x = 16 / sizeof(cache element)"
@@ -100,6 +101,6 @@ def triton_types(problem: Any) -> Mapping[str, str]:
 
 def default_triton_config(problem: Any) -> dict:
     """16 tokens on four warps, turned, where the layout turns values; else enough tokens for 16 bytes per thread."""
-    size, turn = padded(problem.head_size), int(problem.layout == "x")
+    size, turn = next_power_of_2(problem.head_size), int(problem.layout == "x")
     tile = min(16, 8192 // size) if turn else min(32, 128 * 16 // problem.itemsize // size)
     return {"TILE_TOKENS": max(tile, 1), "TURN_VALUES": turn, "num_warps": 4, "num_stages": 1}

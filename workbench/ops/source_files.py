@@ -16,6 +16,7 @@ _MECHANISM = (
     "arguments",
     "constants",
     "dispatch",
+    "identity",
     "kept_zeros",
     "named_case",
     "op",

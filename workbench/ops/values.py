@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
+
+from workbench.ops.expressions import Expression
 
 Config = Mapping[str, Any]
 """A configuration: one value per tunable."""
 
 
-def cdiv(number: int, divisor: int) -> int:
-    """The quotient, rounded up."""
-    return -(-number // divisor)
+class _Known:
+    """What the formula of a rule may name: tunables, then fields of the problem."""
 
+    def __init__(self, config: Config, problem: Any):
+        self._config, self._problem = config, problem
 
-def padded(size: int) -> int:
-    """The next power of two."""
-    return 1 << (size - 1).bit_length()
-
-
-RULE_FUNCTIONS: Mapping[str, Callable] = {
-    "cdiv": cdiv,
-    "is_power_of_two": lambda number: number > 0 and number & (number - 1) == 0,
-    "max": max,
-    "min": min,
-    "next_power_of_2": padded,
-}
-"""What the formula of a rule may call."""
+    def __getitem__(self, name: str) -> Any:
+        return self._config[name] if name in self._config else getattr(self._problem, name)
 
 
 @dataclass(frozen=True)
@@ -41,21 +32,14 @@ class Restriction:
     holds: Callable[[Config, Any], bool] = field(repr=False)
 
     @classmethod
-    def of(cls, name: str, rule: str, meaning: str = "") -> Self:
-        """A rule whose formula is Python: over tunables, fields of the problem (``head_size``) and `RULE_FUNCTIONS`.
+    def of(cls, name: str, rule: Any, meaning: str = "", known: Callable[[Config, Any], Any] = _Known) -> Self:
+        """A rule whose formula is an `Expression` over tunables and fields of the problem (``head_size``).
 
-        Tunables are in capitals, or num_warps and num_stages. ``meaning`` is for whoever reads the rule.
+        ``meaning`` is for whoever reads the rule; ``known`` gives for (config, problem) the values of other names.
         """
-        read = {node.id for node in ast.walk(ast.parse(rule, mode="eval")) if isinstance(node, ast.Name)}
-        names = sorted(read - RULE_FUNCTIONS.keys())
-        formula = eval(f"lambda {', '.join(names)}: {rule}", dict(RULE_FUNCTIONS))
-        tunable = [name.isupper() or name in ("num_warps", "num_stages") for name in names]
-
-        def holds(config: Config, problem: Any) -> bool:
-            given = zip(names, tunable, strict=True)
-            return bool(formula(*(config[name] if own else getattr(problem, name) for name, own in given)))
-
-        return cls(name, f"{rule}{meaning and ': '}{meaning}", holds)
+        formula = Expression.of(name, rule)
+        text = f"{formula.text}{meaning and ': '}{meaning}"
+        return cls(name, text, lambda config, problem: bool(formula(known(config, problem))))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.rule}"

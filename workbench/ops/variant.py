@@ -29,7 +29,7 @@ from workbench.ops.compiled_code import CompiledCode
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
-from workbench.toolchain.source import Declaration, Source, declared_kernels
+from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
 
 __all__ = [
     "Case",
@@ -316,6 +316,11 @@ class CudaVariant(Variant):
             block, shared_bytes = step.threads(config, problem), step.shared_bytes(config, problem)
             compiled.append(module.for_launch(threads_per_block=block, dynamic_shared_bytes=shared_bytes)[name])
         return tuple(compiled)
+
+    def with_source(self, source: str | Path) -> CudaVariant:
+        """The same declaration for another source, text or a .cu file, that has kernels of these names."""
+        unit = read_source(source)
+        return replace(self, source=Path(unit.name), text=unit)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """The macros, the names of templates and the block sizes."""

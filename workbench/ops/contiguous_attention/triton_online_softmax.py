@@ -15,9 +15,10 @@ import triton.language as tl
 
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import TILE_TOKENS, shared_limit, tile_in_registers
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Restriction, padded
+from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -102,20 +103,20 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
-        "HEAD_PADDED": padded(problem.head_size),
+        "HEAD_PADDED": next_power_of_2(problem.head_size),
         "NUM_STAGES": config["num_stages"],
     }
 
 
 def default_config(problem: Problem) -> dict:
     """A tile of 64 tokens, or fewer where a head is large, on four warps."""
-    tile = max(16, min(64, 8192 // padded(problem.head_size)))
+    tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
     return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
     """Tiles of keys and values that the compiler's pipeline keeps in flight, and room to reduce in."""
-    tile = config["TILE_TOKENS"] * padded(problem.head_size) * problem.itemsize
+    tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.itemsize
     return 2 * (config["num_stages"] - 1) * tile + 8192
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS
 from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction, cdiv
+from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import CudaVariant
 
 SPACE = {

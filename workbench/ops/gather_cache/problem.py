@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from workbench.ops.cache_problem import CacheProblem
+from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
-from workbench.ops.values import Config, cdiv
+from workbench.ops.values import Config
 
 
 @dataclass(frozen=True)

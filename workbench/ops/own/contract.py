@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import dtype_name
-from workbench.ops.own.identity import stated
+from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check
 

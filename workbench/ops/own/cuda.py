@@ -13,9 +13,9 @@ from workbench.home import cuda_sources
 from workbench.kernels.arguments import declared_value
 from workbench.kernels.loading import Kernel, Module, loaded_from
 from workbench.kernels.variables import Variables
+from workbench.ops.expressions import FUNCTIONS, Expression, Names
+from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
-from workbench.ops.own.identity import stated
 from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.steps import CudaStep

@@ -17,8 +17,8 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import dtype_name
-from workbench.ops.own.expressions import Expression
-from workbench.ops.own.identity import stated
+from workbench.ops.expressions import Expression
+from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError, ConfigurationError
+from workbench.ops.expressions import FUNCTIONS, Expression, Names
+from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.expressions import FUNCTIONS, Expression, Names
-from workbench.ops.own.identity import stated
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -108,17 +108,16 @@ class Declared:
     def restrictions(self) -> tuple[Restriction, ...]:
         """The rules, as spaces and messages want them."""
         return tuple(
-            Restriction(
-                f"where[{index}]", rule.text, lambda config, problem, rule=rule: self._keeps(rule, config, problem)
-            )
-            for index, rule in enumerate(self.rules)
+            Restriction.of(rule.where, rule, known=self._whole if self._takes_config(rule) else self.names)
+            for rule in self.rules
         )
 
-    def _keeps(self, rule: Expression, config: Config, problem: Problem) -> bool:
-        names = self.names(config, problem)
-        if rule.names == ("config",) and "config" not in names:
-            return bool(rule({"config": config}))
-        return bool(rule(names))
+    def _takes_config(self, rule: Expression) -> bool:
+        return rule.names == ("config",) and "config" not in (*self.space, *self.contract.parameters)
+
+    @staticmethod
+    def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
+        return {"config": config}
 
     def default_of(self, variant: Any, problem: Problem) -> dict:
         """The untuned configuration: the declared one, else the first legal one of the space."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.expressions import Expression
+from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.cuda import Step
-from workbench.ops.own.expressions import Expression
-from workbench.ops.own.identity import stated
 from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used, listed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType

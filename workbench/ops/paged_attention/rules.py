@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from workbench.device_models import device_model, model_of_arch
 from workbench.errors import UnknownDeviceWarning
+from workbench.ops.expressions import cdiv
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.rules import grid
-from workbench.ops.values import Config, Restriction, cdiv
+from workbench.ops.values import Config, Restriction
 
 
 def multiprocessors(problem: Problem) -> int:

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
@@ -51,7 +52,7 @@ from workbench.ops.paged_attention.triton_tiles import (
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.rules import shared_limit
 from workbench.ops.steps import Arguments, TritonStep
-from workbench.ops.values import Config, Footprint, Restriction, padded
+from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import TritonVariant
 
 
@@ -304,7 +305,7 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
     """At most what Triton takes: tiles of K and V, queries, and room to exchange weights between warps."""
-    size = padded(problem.head_size)
+    size = next_power_of_2(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)
     tiles = 2 * config["TILE_TOKENS"] * size * problem.cache_itemsize
     return buffers * tiles + 32 * size + 4096 * config["num_warps"]

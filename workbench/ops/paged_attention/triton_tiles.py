@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.ops.rules import shared_limit, tile_in_registers
 from workbench.ops.scales import SCALE_TYPES, no_scales
 from workbench.ops.steps import Arguments
-from workbench.ops.values import Config, Footprint, Restriction, padded
+from workbench.ops.values import Config, Footprint, Restriction
 
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 
@@ -87,11 +88,11 @@ def never_none(arguments: Arguments) -> Arguments:
 
 def default_tile(problem: Problem) -> int:
     """64 tokens, or fewer where a head is large."""
-    return max(16, min(64, 8192 // padded(problem.head_size)))
+    return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    return config["TILE_TOKENS"] * padded(problem.head_size) * problem.cache_itemsize
+    return config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
 
 
 _REGISTERS = 128

@@ -6,11 +6,12 @@ The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 from __future__ import annotations
 
 from workbench.home import cuda_sources
+from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.rules import STATIC_SHARED
 from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction, cdiv
+from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import CudaVariant
 
 

@@ -13,11 +13,11 @@ import triton.language as tl
 
 from workbench.ops.cache_problem import CODES_AS_BYTES, SCALES_OR_ONE
 from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config, triton_types
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.reshape_and_cache.triton_codes import quantize
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import cdiv
 from workbench.ops.variant import TritonVariant
 
 

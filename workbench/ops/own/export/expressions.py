@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ops.expressions import FUNCTIONS, Expression
 from workbench.ops.own.export.code import Collected
 from workbench.ops.own.export.layout import INDENT, laid_out, quoted, unparsed
-from workbench.ops.own.expressions import FUNCTIONS, Expression
 from workbench.ops.own.launching import Declared, Shape
 
 _OF_MATH = ("ceil", "log2", "prod", "sqrt")
-PARTS = ("cdiv", "ctype", "next_power_of_2")
+PARTS = ("cdiv", "next_power_of_2", "is_power_of_two", "ctype")
 
 
 class Code:

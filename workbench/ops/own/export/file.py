@@ -14,7 +14,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import Collected, imports
-from workbench.ops.own.export.expressions import Code
+from workbench.ops.own.export.expressions import PARTS, Code
 from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, laid_out, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
@@ -213,7 +213,7 @@ class _File:
 
     def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:
         """The functions of `parts` that the file calls."""
-        names = [name for name in ("cdiv", "next_power_of_2", "ctype") if name in self.code.parts]
+        names = [name for name in PARTS if name in self.code.parts]
         if self.variant.space:
             names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
         if any("one_device(" in text for text in op):

@@ -10,10 +10,10 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.home import cuda_sources
 from workbench.kernels.variables import variables_of
+from workbench.ops.expressions import Expression
 from workbench.ops.own.cuda import CppText, OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, raw_block
-from workbench.ops.own.expressions import Expression
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools

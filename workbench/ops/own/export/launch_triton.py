@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from workbench.ops.expressions import Expression
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.launch_cuda import first_tensor, workspace_lines
 from workbench.ops.own.export.layout import INDENT, call, laid_out
-from workbench.ops.own.expressions import Expression
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.triton import OwnTriton, Part
 from workbench.ops.steps import TRITON_OPTIONS

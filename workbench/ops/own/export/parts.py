@@ -26,6 +26,11 @@ def next_power_of_2(number):
     return 1 << max(int(number) - 1, 0).bit_length()
 
 
+def is_power_of_two(number):
+    """Whether a number is 1, 2, 4, ..."""
+    return number > 0 and number & (number - 1) == 0
+
+
 def ctype(tensor):
     """What CUDA C++ calls a tensor's elements."""
     names = {

@@ -1,8 +1,8 @@
-"""What a declaration says about a launch: numbers, expressions as text, and functions of named values.
+"""What a declaration says about a launch or a rule: numbers, expressions as text, and functions of named values.
 
 ``"cdiv(cols, BLOCK)"``, ``lambda cols, BLOCK: -(-cols // BLOCK)`` and ``4`` are three ways to say a grid. The names are
-the tunables, the named sizes, the op's arguments (described, see `TensorType`) and its outputs; beside them expressions
-have the functions of `FUNCTIONS`.
+the tunables, the named sizes, the op's arguments (described, see `TensorType`) and its outputs, of a built-in op the
+fields of its problem; beside them expressions have the functions of `FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,22 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.own.identity import stated
-from workbench.ops.values import cdiv
+from workbench.ops.identity import stated
+
+
+def cdiv(number: int, divisor: int) -> int:
+    """The quotient, rounded up."""
+    return -(-number // divisor)
+
+
+def next_power_of_2(number: int) -> int:
+    """The smallest power of two that is not below a number."""
+    return 1 << max(int(number) - 1, 0).bit_length()
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether a number is 1, 2, 4, ..."""
+    return number > 0 and number & (number - 1) == 0
 
 
 def _ctype(value: Any) -> str:
@@ -25,14 +39,10 @@ def _ctype(value: Any) -> str:
     return CPP_NAMES[str(dtype)]
 
 
-def _next_power_of_2(number: int) -> int:
-    return 1 << max(int(number) - 1, 0).bit_length()
-
-
 FUNCTIONS: Mapping[str, Callable] = {
     "abs": abs, "bool": bool, "ceil": math.ceil, "cdiv": cdiv, "ctype": _ctype, "float": float, "int": int,
-    "len": len, "log2": math.log2, "max": max, "min": min, "next_power_of_2": _next_power_of_2, "prod": math.prod,
-    "round": round, "sqrt": math.sqrt, "sum": sum,
+    "is_power_of_two": is_power_of_two, "len": len, "log2": math.log2, "max": max, "min": min,
+    "next_power_of_2": next_power_of_2, "prod": math.prod, "round": round, "sqrt": math.sqrt, "sum": sum,
 }  # fmt: skip
 """What an expression may call; ``ctype(x)`` is the C++ name of a tensor's elements, ``cdiv`` divides rounding up."""
 
@@ -105,11 +115,12 @@ def _parsed(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping[s
         if private or not isinstance(node, _NODES):
             what = f"{text!r}, which has {type(node).__name__}"
             raise ArgumentError(where, what, "arithmetic, comparisons, attributes and calls", "Write a function.")
-    code = compile(tree, f"<{where}>", "eval")
     found = dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     names = tuple(name for name in found if name not in FUNCTIONS)
-    surroundings = {"__builtins__": {}, **FUNCTIONS}
-    return names, lambda values: eval(code, surroundings, {name: values[name] for name in names})
+    arguments = ast.arguments([], [ast.arg(name) for name in names], defaults=[], kwonlyargs=[], kw_defaults=[])
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, tree.body)))
+    compute = eval(compile(function, f"<{where}>", "eval"), {"__builtins__": {}, **FUNCTIONS})
+    return names, lambda values: compute(*[values[name] for name in names])
 
 
 class Names(Mapping[str, Any]):

@@ -1,0 +1,108 @@
+"""The judge and the workbench's own ops: a verdict for each variant; wrong sources, and only those, are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from sampling import long_if
+
+import workbench as wb
+from workbench.cli import main
+from workbench.errors import ArgumentError
+from workbench.judge import OUTCOMES
+from workbench.ops import OPS
+
+
+@pytest.mark.parametrize("op", [long_if(name != "copy_blocks", OPS[name], id=name) for name in OPS])
+def test_every_variant_has_a_verdict(op):
+    judgement = wb.check(op, seeds=1)
+    assert judgement.ok, judgement
+    assert [one.variant for one in judgement] == [variant.name for variant in op.variants]
+    assert all(one.max_error <= one.bound and len(one.seeds) == 1 for one in judgement)
+
+
+@pytest.mark.long
+def test_a_case_is_judged_in_a_layout_that_the_variant_reads():
+    case = OPS["paged_attention"].case("small", num_seqs=1, context=40)
+    judgement = wb.check("paged_attention", variants=["cuda_partitioned", "cuda_grouped_mma"], cases=case, seeds=[7])
+    assert [(one.case, one.outcome, one.seeds) for one in judgement] == [
+        ("small", "ok", (7,)),
+        ("small nhd", "ok", (7,)),
+    ]
+
+
+@pytest.mark.long
+def test_partitions_and_their_workspace():
+    case = OPS["paged_attention"].case("small", seq_lens=(300, 200))
+    config = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
+    question = {"variants": "cuda_partitioned", "cases": case, "config": config, "seeds": 1}
+    assert wb.check("paged_attention", **question).ok
+    source = OPS["paged_attention"].variant("cuda_partitioned").source.read_text()
+    combined = "first + warp, last, gridDim.z"
+    assert source.count(combined) == 1
+    beyond = source.replace(combined, "first + warp, min(last + 1, (int)gridDim.z), gridDim.z")
+    refused = wb.check("paged_attention", beyond, **question).first_failure
+    assert refused.outcome == "uninitialised"
+    assert "partial_stats" in refused.message
+
+
+def test_configurations_one_and_all():
+    op = OPS["copy_blocks"]
+    config = {"NUM_THREADS": 32, "VEC_BYTES": 4, "VECS_PER_THREAD": 1}
+    assert [one.config for one in wb.check(op, variants="cuda_vectors", config=config, seeds=1)] == [config]
+    refused = wb.check(op, variants="cuda_vectors", config=config | {"NUM_THREADS": 33}, seeds=1)
+    assert refused.outcome == "unsupported"
+    assert "NUM_THREADS % 32 == 0" in refused.first_failure.message
+
+
+PAGES, ROWS = "copy_blocks cuda_vectors", "contiguous_attention cuda_register_softmax"
+BODY = "  const int seq_len = seq_lens[seq];\n"
+OUT = "out[(seq * num_heads + first_head) * HEAD_SIZE]"
+IN_CACHE = "((SCALAR*)kv_cache)[cache_rows[seq] * row_stride + kv_head * (long long)max_seqlen * HEAD_SIZE"
+WRONG = {
+    "another place": (PAGES, "load(from + offset)", "load(from)", "wrong_result"),
+    "nothing": (PAGES, "if (offset < page_bytes) store", "if (offset < 0) store", "unwritten"),
+    "half": (ROWS, BODY, BODY + "  if (seq) return;\n", "unwritten"),
+    "far away": (PAGES, "destination * target", "(destination << 40) * target", "out_of_bounds"),
+    "one page": (PAGES, "destination = pairs[2 * (long long)blockIdx.x + 1]", "destination = pairs[1]", "race"),
+    "its output": (ROWS, BODY, f"{BODY}  if (!threadIdx.x && to_float({OUT}) == 7.f) return;\n", "uninitialised"),
+    "its cache": (ROWS, BODY, f"{BODY}  if (!threadIdx.x) {IN_CACHE} + seq_len * HEAD_SIZE] = 0;\n", "changed_input"),
+    "no barrier": (ROWS, "  __syncthreads();\n", "", "race"),
+    "no C++": (PAGES, "#include", "include", "not_compiled"),
+    "another name": (PAGES, "\ncopy_blocks_vectors(", "\ncopy_blocks_faster(", "not_loaded"),
+    "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "unsupported"),
+    "a hang": (PAGES, "  // 3.", "  while (page_bytes) __threadfence();\n  // 3.", "timeout"),
+}
+
+
+@pytest.mark.parametrize("name", [long_if(name != "its cache", name) for name in WRONG])
+def test_wrong_sources_are_refused(name: str):
+    place, old, new, outcome = WRONG[name]
+    op, variant = place.split()
+    source = OPS[op].variant(variant).source.read_text()
+    assert old in source
+    judgement = wb.check(op, source.replace(old, new), variants=variant, seeds=1, seconds=3)
+    assert [one.outcome for one in judgement] == [outcome], judgement
+    assert judgement.first_failure.message
+
+
+def test_a_candidate_is_a_source(tmp_path):
+    path = tmp_path / "candidate.py"
+    path.write_text("def declare(op): ...")
+    with pytest.raises(ArgumentError, match=r"a \.cu file"):
+        wb.check("copy_blocks", path)
+
+
+def test_the_command(tmp_path):
+    source = OPS["swap_blocks"].variant("cuda_vectors").source.read_text()
+    path = tmp_path / "candidate.cu"
+    path.write_text(source)
+    asked = ["check", "swap_blocks", "--seeds", "1", "--json"]
+    assert CliRunner().invoke(main, [*asked, "--variant", "torch"]).exit_code == 0
+    assert CliRunner().invoke(main, [*asked, "--candidate", str(path)]).exit_code == 0
+    path.write_text(source.replace("load(from + offset)", "load(from)"))
+    done = CliRunner().invoke(main, [*asked, "--candidate", str(path)])
+    assert done.exit_code == OUTCOMES["wrong_result"][0]
+    assert json.loads(done.output)["outcome"] == "wrong_result"

@@ -1,0 +1,131 @@
+"""One launch in the PTX machine with all checks, and its findings as the fields of a verdict."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench.devices import arguments as launch_arguments
+from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
+from workbench.judge.description import InvalidDescription
+from workbench.judge.outcomes import of_finding
+from workbench.ops.values import Check, Launch
+from workbench.ptx import Program
+from workbench.ptx.parse import PtxSyntaxError
+from workbench.toolchain.kernel import CompiledKernel, entry_parameters
+from workbench.toolchain.shared_memory import static_shared_bytes
+
+ORDERS = {True: "the last warp first", False: "the usual order of warps"}
+_MAX_FINDINGS = 32
+
+
+class Failed(Exception):
+    """A candidate's failure: the fields of a verdict."""
+
+    def __init__(self, outcome: str, message: str, **fields: Any):
+        self.fields = {"outcome": outcome, "message": message, **fields}
+        super().__init__(message)
+
+
+def refuse(check: Check, when: str, unwritten: str) -> NoReturn:
+    """Raise Failed for an output that is wrong; ``unwritten`` says what of it is as it was before, if anything."""
+    fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
+    if unwritten:
+        raise Failed("unwritten", f"{unwritten} ({when})", **fields)
+    found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({when})"
+    raise Failed("wrong_result", f"{check.place}; {found}" if check.place else found, **fields)
+
+
+def valid(make: Callable, *content: Any) -> Any:
+    """What is made of a candidate's data; whatever that makes a parser do is the candidate's failure."""
+    try:
+        return make(*content)
+    except InvalidDescription as error:
+        raise Failed("invalid", f"no description of launches: {error}") from error
+    except (UnsupportedInstructionError, PtxSyntaxError) as error:
+        raise Failed("unsupported", str(error)) from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise Failed("invalid", f"PTX that cannot be read: {type(error).__name__}: {error}") from error
+
+
+def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
+    """What the checks of a launch look at, read from the PTX itself."""
+    entries = valid(entry_parameters, text)
+    if entry not in entries:
+        raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(entries) or 'none'}")
+    return CompiledKernel(
+        entry, label, "cuda", "sm_80", text, f"{entry}\n{text}",
+        valid(static_shared_bytes, text).get(entry, 0), None, 0, "", 0.0, False, entries[entry],
+    )  # fmt: skip
+
+
+def launch(
+    program: Program,
+    kernel: CompiledKernel,
+    given: Launch,
+    names: Sequence[str | None],
+    unwritten: Collection[str],
+    *,
+    last_warp_first: bool,
+    deadline: float,
+) -> None:
+    """Run one kernel with all checks. Raises Failed with what the machine found.
+
+    ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
+    """
+    try:
+        values = launch_arguments.check_arguments(kernel, given.arguments)
+        grid, block, shared_bytes = launch_arguments.check_launch(
+            kernel, given.grid, given.block, given.shared_bytes, kernel.arch
+        )
+        report = program[kernel.name].launch(
+            grid,
+            block,
+            values,
+            shared_bytes=shared_bytes,
+            checks=True,
+            uninitialised=[i for i, name in enumerate(names) if name in unwritten and given.arguments[i].numel()],
+            seconds_limit=max(deadline - time.monotonic(), 0.01),
+            last_warp_first=last_warp_first,
+        )
+    except KernelFault as error:
+        found = _found(error.finding, names)
+        message = f"{found['message']} (with {ORDERS[last_warp_first]})"
+        raise Failed(of_finding(found["kind"]), message, line=found["line"], findings=[found]) from error
+    except (UnsupportedInstructionError, ArgumentError) as error:
+        raise Failed("unsupported", str(error)) from error
+    if report.findings:
+        found = [_found(finding, names) for finding in report.findings]
+        first = found[0]
+        more = f" ({len(found) - 1} further findings)" if len(found) > 1 else ""
+        raise Failed(
+            of_finding(first["kind"]), first["message"] + more, line=first["line"], findings=found[:_MAX_FINDINGS]
+        )
+
+
+def _found(finding: Any, names: Sequence[str | None]) -> dict:
+    """A finding as plain values, with tensors by their names and files without their folders."""
+    message = finding.message
+    for path in filter(
+        None, (finding.source, finding.kernel_source, finding.other_source, finding.other_kernel_source)
+    ):
+        message = message.replace(path, Path(path).name)
+    by_place = {str(i): name for i, name in enumerate(names) if name}
+    message = re.sub(r"\bargument (\d+)", lambda match: by_place.get(match[1], match[0]), message)
+    return {
+        "kind": finding.kind,
+        "message": message,
+        "line": _line(finding),
+        "block": list(finding.block),
+        "thread": list(finding.thread),
+        "count": finding.count,
+    }
+
+
+def _line(finding: Any) -> str:
+    return f"{Path(finding.kernel_source).name}:{finding.kernel_line}" if finding.kernel_line else ""
