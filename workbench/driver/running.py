@@ -36,6 +36,7 @@ def run_program(
     arch: str | None = None,
     model: str | None = None,
     seconds_limit: float | None = None,
+    inductor: bool = False,
     force: bool = False,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
@@ -43,7 +44,8 @@ def run_program(
     ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
     nothing was launched. ``trace`` is the HTML file to which the launches are written. Without either a real GPU, where
     there is one and not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an
-    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take.
+    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take; with
+    ``inductor`` ``torch.compile`` writes Triton for tensors on the CPU.
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
     """
@@ -55,12 +57,12 @@ def run_program(
         )
     launches = Launches()
     real = None if force else real_device()
-    if real is not None and (check or trace or arch or model or seconds_limit):
+    if real is not None and (check or trace or arch or model or seconds_limit or inductor):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
     if real is None:
-        _start(launches, arch, model, check, trace is not None, seconds_limit)
+        _start(launches, arch, model, check, trace is not None, seconds_limit, inductor)
     status = _run(target, arguments, module, check)
     if check:
         found = _report(launches)
@@ -90,8 +92,9 @@ def _check(target: str, module: bool, trace: str | None) -> None:
 
 
 def _start(
-    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None
-) -> None:
+    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None,
+    inductor: bool,
+) -> None:  # fmt: skip
     """The simulated driver at once, Triton's when the program imports Triton."""
     from workbench.device_models import model_of_arch
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
@@ -103,9 +106,11 @@ def _start(
     driver.watch(launches, checks=check, trace=trace)
 
     def start_triton() -> None:
-        SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
+        SimulatedTriton(
+            wanted, check, trace, seconds_limit, inductor=inductor, launches=launches, show=lambda report: None
+        )
 
-    if "triton" in sys.modules:
+    if inductor or "triton" in sys.modules:
         start_triton()
     else:
         sys.meta_path.insert(0, _WhenImported("triton", start_triton))
