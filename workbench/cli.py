@@ -230,7 +230,7 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--arch", help="sm_80, sm_89 or sm_90 (without wgmma and TMA): compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
-@click.option("--inductor", is_flag=True, help="torch.compile of CPU tensors writes Triton, which runs there too.")
+@click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
 def run(module, script, arguments, check, trace, arch, model, seconds_limit, inductor, simulated) -> None:
     """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.

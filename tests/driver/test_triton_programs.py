@@ -119,7 +119,7 @@ def test_a_jit_function_is_checked_traced_and_compiled_by_its_call():
 def test_what_a_call_gets_wrong_is_said():
     x = torch.zeros(8)
     report = wb.check_kernel(kernels.outside_kernel, grid=(1,), args=[x], kwargs={"BLOCK": 16})
-    assert [finding.kind for finding in report] == ["out-of-bounds"]
+    assert [(finding.kind, finding.buffer) for finding in report] == [("out-of-bounds", "x")]
     with pytest.raises(KernelFault, match="out-of-bounds"):
         wb.trace_kernel(kernels.outside_kernel, grid=1, args=[x], kwargs={"BLOCK": 16})
     fresh = wb.check_kernel(kernels.doubled_kernel, grid=1, args=[x, x.clone(), 8], uninitialised=[0])
@@ -225,9 +225,9 @@ def test_ptx_of_nvrtc_is_called_checked_and_traced(tmp_path):
     module["count"](1, 1, numbers)
     assert numbers[0] == 6
     record["last"] = 9
-    assert [one.kind for one in wb.check_kernel(module.scale, grid=1, block=32, args=[x, record])] == [
-        "out-of-bounds"
-    ] * 2
+    (found,) = wb.check_kernel(module.scale, grid=1, block=32, args=[x, record])
+    assert (found.kind, found.count, found.places) == ("out-of-bounds", 2, 2), "it reads and writes there"
+    assert found.message.endswith("; 2 times, in 2 places of the PTX")
     record["last"] = 6
     trace = wb.trace_kernel(module.scale, grid=1, block=32, args=[x, record])
     assert any("range.factor" in line.text for line in trace.lines)

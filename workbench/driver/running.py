@@ -10,18 +10,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
-
-if TYPE_CHECKING:
-    from workbench.ptx import Finding
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
@@ -193,10 +189,10 @@ def _report(launches: Launches) -> int:
         print("workbench: the program launched nothing on a simulated device: nothing was checked", file=sys.stderr)
         return NOTHING_RAN
     kernels = dict.fromkeys(launch.kernel.label for launch in launches)
-    told: set[tuple] = set()
+    told: set[tuple] = set()  # what is the same one for a reader, in whatever launch
     for launch in launches:
-        new = [finding for finding in _folded(launch.findings) if _sides(finding) not in told]
-        told.update(map(_sides, new))
+        new = [one for one in launch.findings if (one.kernel, one.kind, one.sides) not in told]
+        told.update((one.kernel, one.kind, one.sides) for one in new)
         if new:
             print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
     for fault in launches.faults:
@@ -210,19 +206,5 @@ def _report(launches: Launches) -> int:
     return 0
 
 
-def _folded(findings: Sequence[Finding]) -> list[Finding]:
-    """One for each place in the source, however many instructions the compiler made of it."""
-    found: dict[tuple, Finding] = {}
-    for finding in findings:
-        known = found.get(_sides(finding))
-        found[_sides(finding)] = finding if known is None else replace(known, count=known.count + finding.count)
-    return list(found.values())
-
-
 def _count(launches: int) -> str:
     return f"{launches} launch{'es' if launches != 1 else ''}"
-
-
-def _sides(finding: Finding) -> tuple:
-    """What makes two findings the same one for a reader, in whatever launch."""
-    return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line

@@ -57,15 +57,15 @@ def simulated_triton(
     ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
     watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
     what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU
-    time. With ``inductor`` Triton is also what ``torch.compile`` writes for tensors on the CPU: the kernels of a compiled
-    model run, are checked and traced as any others. What torch calls in libraries (matrix products, mostly) stays on
-    the CPU, unless ``mode="max-autotune"`` has templates for it.
+    time. With ``inductor`` Triton is also what ``torch.compile`` writes for tensors on the CPU: the kernels of a
+    compiled model run, are checked and traced as any others. What torch calls in libraries (matrix products, mostly)
+    stays on the CPU, unless ``mode="max-autotune"`` has templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
     says so once.
 
-    Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and for
-    ``inductor`` in a session inside another with it; UnknownNameError for another model; DeviceUnavailableError where
+    Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
+    for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
     there is a real GPU, unless ``force``; MissingToolError without Triton, and for ``inductor`` without torch's.
     """
     try:
@@ -209,7 +209,7 @@ class SimulatedTriton:
         timed = self.trace or self._timed or timing
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit,
+            seconds_limit=self.seconds_limit, names=launcher.names,
             uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()

@@ -32,7 +32,7 @@ class RunMagics(Magics):
     @argument("--trace", action="store_true", help="keep what every line did; a cell shows it")
     @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
     @argument("--model", help="the GPU that the PTX machine stands for (default: a100-sxm-80gb)")
-    @argument("--inductor", action="store_true", help="torch.compile of CPU tensors writes Triton, which runs there too")
+    @argument("--inductor", action="store_true", help="what torch.compile writes for CPU tensors, too")
     @argument("--force", action="store_true", help="even where there is a GPU")
     @argument("--off", action="store_true", help="give Triton its driver back")
     @line_cell_magic
