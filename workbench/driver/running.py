@@ -14,6 +14,7 @@ from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from typing import Any
 
+from workbench.driver import children
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import real_device, simulated_driver
@@ -51,24 +52,36 @@ def run_program(
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
         )
-    launches = Launches()
     real = None if force else real_device()
     if real is not None and (check or trace or arch or model or seconds_limit or inductor):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
-    if real is None:
-        _start(launches, arch, model, check, trace is not None, seconds_limit, inductor)
-    status = _run(target, arguments, module, check)
-    if check:
-        found = _report(launches)
-        status = status or found
-    if trace is not None:
-        from workbench.driver.launch_page import write_page
+    options = {
+        "arch": arch, "model": model, "check": check, "trace": trace is not None, "seconds_limit": seconds_limit,
+        "inductor": inductor,
+    }  # fmt: skip
+    with children.shared(options) if real is None else contextlib.nullcontext(Launches()) as launches:
+        if real is None:
+            _start(launches, **options)
+        status = _run(target, arguments, module, check)
+        if check:
+            found = _report(launches)
+            status = status or found
+        if trace is not None:
+            from workbench.driver.launch_page import write_page
 
-        write_page(launches, Path(trace), title=" ".join([target, *arguments]))
-        print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+            write_page(launches, Path(trace), title=" ".join([target, *arguments]))
+            print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+            if elsewhere := len(launches.elsewhere()):
+                print(f"workbench: {_count(elsewhere)} of other processes are not in it", file=sys.stderr)
     return status
+
+
+def join_run() -> None:
+    """In a process that a program under ``workbench run`` starts: the same devices."""
+    launches, options = children.given()
+    _start(launches, **(options | {"inductor": False}))
 
 
 def _check(target: str, module: bool, trace: str | None) -> None:
@@ -179,29 +192,30 @@ def _advice(error: BaseException, check: bool) -> str | None:
     return None
 
 
-def _report(launches: Launches) -> int:
+def _report(launches: children.RunLaunches) -> int:
     """Say on stderr what the checks found; the exit status."""
-    from workbench.kernels.check_report import CheckReport
-
     sys.stdout.flush()
-    total = len(launches) + len(launches.faults)
+    elsewhere = launches.elsewhere()
+    total = len(launches) + len(launches.faults) + len(elsewhere)
     if not total:
         print("workbench: the program launched nothing on a simulated device: nothing was checked", file=sys.stderr)
         return NOTHING_RAN
-    kernels = dict.fromkeys(launch.kernel.label for launch in launches)
-    told: set[tuple] = set()  # what is the same one for a reader, in whatever launch
+    found = len(launches.faults)
     for launch in launches:
-        new = [one for one in launch.findings if (one.kernel, one.kind, one.sides) not in told]
-        told.update((one.kernel, one.kind, one.sides) for one in new)
-        if new:
-            print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
+        for report in launches.unseen(launch):
+            found += len(report)
+            print(f"workbench: {report}", file=sys.stderr)
     for fault in launches.faults:
         print(f"workbench: a launch ended early: {fault}", file=sys.stderr)
+    for process, _, texts in elsewhere:
+        for text in texts:
+            found += 1
+            print(f"workbench: in process {process}: {text}", file=sys.stderr)
     count = _count(total)
-    if told or launches.faults:
-        found = len(told) + len(launches.faults)
+    if found:
         print(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", file=sys.stderr)
         return FOUND
+    kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, _ in elsewhere])
     print(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", file=sys.stderr)
     return 0
 
