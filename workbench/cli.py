@@ -230,8 +230,9 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--arch", help="sm_80, sm_89 or sm_90 (without wgmma and TMA): compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
+@click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
-def run(module, script, arguments, check, trace, arch, model, seconds_limit, simulated) -> None:
+def run(module, script, arguments, check, trace, arch, model, seconds_limit, inductor, simulated) -> None:
     """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
@@ -241,7 +242,7 @@ def run(module, script, arguments, check, trace, arch, model, seconds_limit, sim
 
     status = run_program(
         script, arguments, module=module, check=check, trace=trace, arch=arch, model=model,
-        seconds_limit=seconds_limit, force=simulated,
+        seconds_limit=seconds_limit, inductor=inductor, force=simulated,
     )  # fmt: skip
     sys.exit(status)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -119,7 +120,7 @@ def test_a_jit_function_is_checked_traced_and_compiled_by_its_call():
 def test_what_a_call_gets_wrong_is_said():
     x = torch.zeros(8)
     report = wb.check_kernel(kernels.outside_kernel, grid=(1,), args=[x], kwargs={"BLOCK": 16})
-    assert [finding.kind for finding in report] == ["out-of-bounds"]
+    assert [(finding.kind, finding.buffer) for finding in report] == [("out-of-bounds", "x")]
     with pytest.raises(KernelFault, match="out-of-bounds"):
         wb.trace_kernel(kernels.outside_kernel, grid=1, args=[x], kwargs={"BLOCK": 16})
     fresh = wb.check_kernel(kernels.doubled_kernel, grid=1, args=[x, x.clone(), 8], uninitialised=[0])
@@ -191,6 +192,44 @@ def test_run_shows_a_programs_own_errors_and_status(tmp_path, monkeypatch):
     assert "no_such_module" in workbench_run("-m", "no_such_module", status=2).stderr
 
 
+def test_pytest_and_the_processes_that_it_starts_are_simulated(tmp_path, monkeypatch):
+    (tmp_path / "cuda.py").touch()  # a client of the driver by its name
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.own_start = 'seen'\n")
+    (tmp_path / "test_program.py").write_text(
+        "import subprocess, sys\n"
+        "def test_child():\n"
+        "    asked = 'import cuda; from workbench.driver import simulated; print(simulated.current(), own_start)'\n"
+        "    told = subprocess.run([sys.executable, '-c', asked], capture_output=True, text=True, check=True).stdout\n"
+        "    assert 'A100-SXM4-80GB (simulated)' in told and 'seen' in told\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    done = workbench_run("--arch", "sm_80", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_program.py")
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_what_other_processes_launch_is_in_the_report(start, tmp_path):
+    script = tmp_path / "processes.py"
+    script.write_text(
+        f"import multiprocessing, sys\nsys.path.insert(0, {str(PROGRAMS.parent)!r})\n"
+        "def work(count):\n"
+        "    import torch, triton_kernels\n"
+        "    triton_kernels.racy_kernel[(count,)](torch.zeros(1, dtype=torch.int32))\n"
+        "if __name__ == '__main__':\n"
+        f"    context = multiprocessing.get_context({start!r})\n"
+        "    for count in (1, 4):\n"
+        "        process = context.Process(target=work, args=(count,))\n"
+        "        process.start()\n"
+        "        process.join()\n"
+    )
+    done = workbench_run("--check", script, status=1)
+    assert re.search(r"in process \d+: racy_kernel, 4x1x1 [\s\S]*global race", done.stderr)
+    assert "2 launches checked, 1 finding" in done.stderr
+
+
 # -- PTX of other compilers ------------------------------------------------------------------------------------------
 
 RECORDS = """
@@ -225,9 +264,9 @@ def test_ptx_of_nvrtc_is_called_checked_and_traced(tmp_path):
     module["count"](1, 1, numbers)
     assert numbers[0] == 6
     record["last"] = 9
-    assert [one.kind for one in wb.check_kernel(module.scale, grid=1, block=32, args=[x, record])] == [
-        "out-of-bounds"
-    ] * 2
+    (found,) = wb.check_kernel(module.scale, grid=1, block=32, args=[x, record])
+    assert (found.kind, found.count, found.places) == ("out-of-bounds", 2, 2), "it reads and writes there"
+    assert found.message.endswith("; 2 times, in 2 places of the PTX")
     record["last"] = 6
     trace = wb.trace_kernel(module.scale, grid=1, block=32, args=[x, record])
     assert any("range.factor" in line.text for line in trace.lines)

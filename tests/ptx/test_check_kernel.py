@@ -52,9 +52,10 @@ def test_race_shows_both_lines() -> None:
 def test_out_of_bounds_names_the_buffer() -> None:
     report = check("past_the_end", args=[np.zeros(256, np.float32), np.zeros(256, np.float32)])
     finding = report.findings[0]
-    assert (finding.kind, finding.buffer, finding.count) == ("out-of-bounds", "argument 1", 1)
+    assert (finding.kind, finding.buffer, finding.count) == ("out-of-bounds", "in", 1)
     assert (finding.block, finding.thread) == ((1, 0, 0), (127, 0, 0))
-    assert "argument 1" in report._repr_html_()
+    assert "past the end of in, which" in finding.message
+    assert "(in)" in report._repr_html_()
 
 
 def test_compiled_kernel() -> None:
@@ -89,3 +90,24 @@ def test_both_orders_of_the_warps_are_tried_and_leave_one_run_behind(capfd):
     assert out[32:].tolist() == [14] * 32, "the rehearsal adds nothing"
     assert module.globals["runs"].get() == 2
     assert capfd.readouterr().out.split() == ["run", "1", "run", "2"]
+
+
+TILED = """
+extern "C" __global__ void reversed(float* out) {
+  __shared__ float tile[256];
+  tile[threadIdx.x] = threadIdx.x;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 16; i++) sum += tile[(i * 16 + 255 - threadIdx.x) % 256];
+  out[threadIdx.x] = sum;
+}
+"""
+
+
+def test_a_missing_barrier_is_one_finding_however_often_its_line_is_unrolled() -> None:
+    kernel = compile_cuda(TILED, "reversed")
+    report = wb.check_kernel(kernel, grid=1, block=256, args=[np.zeros(256, np.float32)])
+    (race,) = [finding for finding in report if finding.kind == "shared race"]
+    assert {race.line, race.other_line} == {4, 7}
+    assert race.places >= 16
+    assert f"; {race.count} times, in {race.places} places of the PTX" in str(report)

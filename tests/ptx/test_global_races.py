@@ -85,8 +85,8 @@ def test_a_race_counts_each_lane_once(programs: dict[bool, ptx.Program]) -> None
     # The warps run in turn: warps 0 to 2 read before the next one writes, warp 3 reads what the first one wrote.
     start = next(i for i, text in enumerate(LINES) if " write_then_read(" in text)
     write, read = start + 3, start + 5
-    found = {(f.line, f.other_line): (f.count, f.thread) for f in report.findings}
-    assert found == {(write, read): (96, (32, 0, 0)), (read, write): (32, (96, 0, 0))}
+    found = {(f.line, f.other_line): (f.count, f.places, f.thread) for f in report.findings}
+    assert found == {(write, read): (96 + 32, 2, (32, 0, 0))}
 
 
 def test_a_launch_forgets_the_one_before(programs: dict[bool, ptx.Program]) -> None:

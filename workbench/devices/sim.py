@@ -69,6 +69,7 @@ class Simulator:
             instruction_limit=instruction_limit,
             seconds_limit=seconds_limit,
             record_block=record_block,
+            names=[parameter.name for parameter in kernel.parameters],
         )
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:

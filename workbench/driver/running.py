@@ -10,18 +10,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workbench.driver import children
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
-
-if TYPE_CHECKING:
-    from workbench.ptx import Finding
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
@@ -36,6 +33,7 @@ def run_program(
     arch: str | None = None,
     model: str | None = None,
     seconds_limit: float | None = None,
+    inductor: bool = False,
     force: bool = False,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
@@ -43,7 +41,8 @@ def run_program(
     ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
     nothing was launched. ``trace`` is the HTML file to which the launches are written. Without either a real GPU, where
     there is one and not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an
-    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take.
+    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take; with
+    ``inductor`` ``torch.compile`` writes Triton for tensors on the CPU.
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
     """
@@ -53,24 +52,36 @@ def run_program(
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
         )
-    launches = Launches()
     real = None if force else real_device()
-    if real is not None and (check or trace or arch or model or seconds_limit):
+    if real is not None and (check or trace or arch or model or seconds_limit or inductor):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
-    if real is None:
-        _start(launches, arch, model, check, trace is not None, seconds_limit)
-    status = _run(target, arguments, module, check)
-    if check:
-        found = _report(launches)
-        status = status or found
-    if trace is not None:
-        from workbench.driver.launch_page import write_page
+    options = {
+        "arch": arch, "model": model, "check": check, "trace": trace is not None, "seconds_limit": seconds_limit,
+        "inductor": inductor,
+    }  # fmt: skip
+    with children.shared(options) if real is None else contextlib.nullcontext(Launches()) as launches:
+        if real is None:
+            _start(launches, **options)
+        status = _run(target, arguments, module, check)
+        if check:
+            found = _report(launches)
+            status = status or found
+        if trace is not None:
+            from workbench.driver.launch_page import write_page
 
-        write_page(launches, Path(trace), title=" ".join([target, *arguments]))
-        print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+            write_page(launches, Path(trace), title=" ".join([target, *arguments]))
+            print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+            if elsewhere := len(launches.elsewhere()):
+                print(f"workbench: {_count(elsewhere)} of other processes are not in it", file=sys.stderr)
     return status
+
+
+def join_run() -> None:
+    """In a process that a program under ``workbench run`` starts: the same devices."""
+    launches, options = children.given()
+    _start(launches, **(options | {"inductor": False}))
 
 
 def _check(target: str, module: bool, trace: str | None) -> None:
@@ -90,8 +101,9 @@ def _check(target: str, module: bool, trace: str | None) -> None:
 
 
 def _start(
-    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None
-) -> None:
+    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None,
+    inductor: bool,
+) -> None:  # fmt: skip
     """The simulated driver at once, Triton's when the program imports Triton."""
     from workbench.device_models import model_of_arch
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
@@ -103,9 +115,11 @@ def _start(
     driver.watch(launches, checks=check, trace=trace)
 
     def start_triton() -> None:
-        SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
+        SimulatedTriton(
+            wanted, check, trace, seconds_limit, inductor=inductor, launches=launches, show=lambda report: None
+        )
 
-    if "triton" in sys.modules:
+    if inductor or "triton" in sys.modules:
         start_triton()
     else:
         sys.meta_path.insert(0, _WhenImported("triton", start_triton))
@@ -178,46 +192,33 @@ def _advice(error: BaseException, check: bool) -> str | None:
     return None
 
 
-def _report(launches: Launches) -> int:
+def _report(launches: children.RunLaunches) -> int:
     """Say on stderr what the checks found; the exit status."""
-    from workbench.kernels.check_report import CheckReport
-
     sys.stdout.flush()
-    total = len(launches) + len(launches.faults)
+    elsewhere = launches.elsewhere()
+    total = len(launches) + len(launches.faults) + len(elsewhere)
     if not total:
         print("workbench: the program launched nothing on a simulated device: nothing was checked", file=sys.stderr)
         return NOTHING_RAN
-    kernels = dict.fromkeys(launch.kernel.label for launch in launches)
-    told: set[tuple] = set()
+    found = len(launches.faults)
     for launch in launches:
-        new = [finding for finding in _folded(launch.findings) if _sides(finding) not in told]
-        told.update(map(_sides, new))
-        if new:
-            print(f"workbench: {CheckReport(launch.kernel.label, tuple(new), launch.report)}", file=sys.stderr)
+        for report in launches.unseen(launch):
+            found += len(report)
+            print(f"workbench: {report}", file=sys.stderr)
     for fault in launches.faults:
         print(f"workbench: a launch ended early: {fault}", file=sys.stderr)
+    for process, _, texts in elsewhere:
+        for text in texts:
+            found += 1
+            print(f"workbench: in process {process}: {text}", file=sys.stderr)
     count = _count(total)
-    if told or launches.faults:
-        found = len(told) + len(launches.faults)
+    if found:
         print(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", file=sys.stderr)
         return FOUND
+    kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, _ in elsewhere])
     print(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", file=sys.stderr)
     return 0
 
 
-def _folded(findings: Sequence[Finding]) -> list[Finding]:
-    """One for each place in the source, however many instructions the compiler made of it."""
-    found: dict[tuple, Finding] = {}
-    for finding in findings:
-        known = found.get(_sides(finding))
-        found[_sides(finding)] = finding if known is None else replace(known, count=known.count + finding.count)
-    return list(found.values())
-
-
 def _count(launches: int) -> str:
     return f"{launches} launch{'es' if launches != 1 else ''}"
-
-
-def _sides(finding: Finding) -> tuple:
-    """What makes two findings the same one for a reader, in whatever launch."""
-    return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line

@@ -6,6 +6,7 @@ architecture, down to the PTX; its last stage, the assembler, waits until somebo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -40,6 +41,7 @@ def simulated_triton(
     checks: bool = False,
     trace: bool = False,
     *,
+    inductor: bool = False,
     force: bool = False,
     seconds_limit: float | None = None,
 ) -> SimulatedTriton:
@@ -55,14 +57,16 @@ def simulated_triton(
     ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
     watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
     what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU
-    time.
+    time. With ``inductor`` Triton is also what ``torch.compile`` writes for tensors on the CPU: the kernels of a
+    compiled model run, are checked and traced as any others. What torch calls in libraries (matrix products, mostly)
+    stays on the CPU, unless ``mode="max-autotune"`` has templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
     says so once.
 
-    Raises ArgumentError for another architecture, one that the model does not have, and where TRITON_INTERPRET is set;
-    UnknownNameError for another model; DeviceUnavailableError where there is a real GPU, unless ``force``;
-    MissingToolError without Triton.
+    Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
+    for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
+    there is a real GPU, unless ``force``; MissingToolError without Triton, and for ``inductor`` without torch's.
     """
     try:
         from triton import knobs
@@ -80,7 +84,7 @@ def simulated_triton(
         raise DeviceUnavailableError(
             f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
         )
-    return SimulatedTriton(found, checks, trace, seconds_limit)
+    return SimulatedTriton(found, checks, trace, seconds_limit, inductor=inductor)
 
 
 def refuse_interpreter() -> None:
@@ -134,6 +138,7 @@ class SimulatedTriton:
         trace: bool = False,
         seconds_limit: float | None = None,
         *,
+        inductor: bool = False,
         launches: Launches | None = None,
         both_orders: bool = False,
         show: Callable[[Any], None] | None = None,
@@ -153,7 +158,13 @@ class SimulatedTriton:
         self._lock, self._thread = threading.Lock(), threading.local()
         self._previous: Any = None
         self._driver = Driver(self)
+        self._compiling = contextlib.ExitStack()
+        self.inductor = inductor
+        if inductor and any(session.inductor for session in _running):
+            raise ArgumentError("inductor", True, "one session with it at a time", "Close the other one first.")
         _start(self)
+        if inductor:
+            self._start_inductor()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -167,7 +178,17 @@ class SimulatedTriton:
 
     def close(self) -> None:
         """Give Triton back the driver that it had. A second call does nothing."""
+        self._compiling.close()
         _stop(self)
+
+    def _start_inductor(self) -> None:
+        from workbench.driver.inductor import compiling
+
+        try:
+            self._compiling.enter_context(compiling(self))
+        except BaseException:
+            _stop(self)
+            raise
 
     def __enter__(self) -> SimulatedTriton:
         return self
@@ -188,7 +209,7 @@ class SimulatedTriton:
         timed = self.trace or self._timed or timing
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit,
+            seconds_limit=self.seconds_limit, names=launcher.names,
             uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -98,10 +101,27 @@ class _Stages(triton_compiler.AsmDict):
     owner: Kernel
 
     def __missing__(self, key: str) -> Any:
+        if key == "sass":
+            with _quiet_programs():
+                return super().__missing__(key)
         if key != "cubin":
             return super().__missing__(key)
         self[key] = self.owner.compiled.cubin
         return self[key]
+
+
+@contextlib.contextmanager
+def _quiet_programs() -> Iterator[None]:
+    """A block in which programs that are started write no warnings: cuobjdump's about formats help nobody."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class Deferred:
@@ -115,10 +135,9 @@ class Deferred:
 
 
 def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
-    names, promises = [], {}
-    for path, kind in _leaves(src.signature.values()):
+    promises = {}
+    for path, _ in _leaves(src.signature.values()):
         name = name_of(src, path)
-        names += [name] if not is_descriptor(kind) else _descriptor_names(name, kind)
         for what, value in getattr(src, "attrs", {}).get(path, ()):
             if what == "tt.divisibility":
                 promises[name] = value
@@ -126,9 +145,18 @@ def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
     arch = f"sm_{metadata.target.arch}"
     fields = metadata._asdict()
     key = disk_cache.content_key(["triton jit", metadata.hash])
-    kernel = kernel_of(ptx, fields, label, names, promises, arch, key, None)
+    kernel = kernel_of(ptx, fields, label, parameter_names(src), promises, arch, key, None)
     options = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
     return replace(kernel, assembly=assembly_of(kernel, options))
+
+
+def parameter_names(src: Any) -> list[str]:
+    """What the source calls the parameters of the PTX, in their order."""
+    names = []
+    for path, kind in _leaves(src.signature.values()):
+        name = name_of(src, path)
+        names += [name] if not is_descriptor(kind) else _descriptor_names(name, kind)
+    return names
 
 
 def _leaves(kinds: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:

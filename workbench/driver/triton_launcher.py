@@ -13,7 +13,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation, driver
 
 from workbench.driver.attributes import device_facts
-from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of
+from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
 from workbench.toolchain.occupancy import limits_of
@@ -139,6 +139,7 @@ class Launcher:
             )
         self._kinds = tuple(src.signature.values())
         self._kernels: dict[str, CompiledKernel] = {}
+        self.names = parameter_names(src)
 
     def __call__(
         self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *args

@@ -33,8 +33,5 @@ def _is_writable(value: object) -> bool:
 def together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings of the usual order, and those that only the other order showed."""
 
-    def sides(finding: Finding) -> tuple:
-        return finding.kind, frozenset((finding.ptx_line, finding.other_ptx_line or 0))
-
-    known = {sides(finding) for finding in findings}
-    return (*findings, *(finding for finding in before if sides(finding) not in known))
+    known = {(finding.kind, finding.sides) for finding in findings}
+    return (*findings, *(finding for finding in before if (finding.kind, finding.sides) not in known))

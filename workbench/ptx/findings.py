@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.arguments import Buffer
@@ -32,6 +33,16 @@ _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the p
 
 def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
+
+
+def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
+    """The buffers under the names of the arguments: "x/y" for "argument 0/argument 1"."""
+
+    def name(piece: str) -> str:
+        word, _, number = piece.partition(" ")
+        return names[int(number)] if word == "argument" and int(number) < len(names) else piece
+
+    return [replace(buffer, name="/".join(map(name, buffer.name.split("/")))) for buffer in buffers]
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
@@ -78,8 +89,7 @@ def describe(
         message += f"; the other side is {other}"
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
-    if row["count"] > 1:
-        message += f"; {row['count']} times"
+    message += _times(row["count"])
     at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
     source, line = kernel.source_of(at)
     other_source, other_line = kernel.source_of(other_at)
@@ -91,6 +101,27 @@ def describe(
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
     )  # fmt: skip
+
+
+def folded(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding of a kind for each place in the source, and for each pair of places that race; the first one's words
+    with the counts of all."""
+    found: dict[tuple, Finding] = {}
+    for finding in findings:
+        place = finding.kind, finding.sides
+        known = found.get(place)
+        if known is not None:
+            count, places = known.count + finding.count, known.places + finding.places
+            message = known.message.removesuffix(_times(known.count, known.places)) + _times(count, places)
+            finding = replace(known, message=message, count=count, places=places)
+        found[place] = finding
+    return list(found.values())
+
+
+def _times(count: int, places: int = 1) -> str:
+    if count == 1:
+        return ""
+    return f"; {count} times" + (f", in {places} places of the PTX" if places > 1 else "")
 
 
 def _detail(
@@ -119,7 +150,9 @@ def _detail(
         if row["other_block"] >= 0:
             with_ = f" with block {_coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
-    if kind == "assertion failed" or problem in _TOLD:
+    if kind == "assertion failed":  # Triton calls every function unknown
+        return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
+    if problem in _TOLD:
         return None, f": {row['text'].decode(errors='replace')}", None
     if kind == "mbarrier misuse":
         return None, f": {row['text'].decode()}, at offset {address} of shared memory", address

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.ptx import recording
 from workbench.ptx.arguments import Buffer, pack
-from workbench.ptx.findings import describe
+from workbench.ptx.findings import called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Parameter
 from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
@@ -103,6 +103,7 @@ class Kernel:
         uninitialised: Sequence[int] = (),
         record_block: Shape | None = None,
         last_warp_first: bool = False,
+        names: Sequence[str] = (),
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -113,7 +114,8 @@ class Kernel:
         with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
         z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
         ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
-        but some mistakes show in one of them only.
+        but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument
+        0" and so on where there is none.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -128,7 +130,7 @@ class Kernel:
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first,
+            seconds_limit, record_block, last_warp_first, names,
         )  # fmt: skip
 
     def launch_packed(
@@ -151,12 +153,13 @@ class Kernel:
         where something is to be told about them.
         """
         return self._run(
-            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None, False
-        )
+            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
+            False, (),
+        )  # fmt: skip
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first,
+        seconds_limit, record_block, last_warp_first, names,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
@@ -171,7 +174,7 @@ class Kernel:
         if printed:
             print(printed, end="")
         if result["fault"]:
-            self._raise(result, grid, block, name_buffers(), instruction_limit, seconds_limit)
+            self._raise(result, grid, block, called(name_buffers(), names), instruction_limit, seconds_limit)
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
@@ -179,8 +182,9 @@ class Kernel:
         )  # fmt: skip
         buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
-            found = [describe(self, row, grid, block, buffers) for row in result["findings"]]
-            report.findings = sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0))
+            told = called(buffers, names)
+            found = [describe(self, row, grid, block, told) for row in result["findings"]]
+            report.findings = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if statistics:
             report.lines = self._lines(result["counts"])
             report.buffers = tuple(

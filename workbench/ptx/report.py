@@ -114,7 +114,9 @@ class Finding:
     which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
     one stands for it, and ``near`` (``other_near``) is true.
 
-    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened.
+    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. However many
+    instructions the compiler made of a line (or of two that race), there is one finding; ``places`` says of how many
+    instructions, or pairs of them.
     """
 
     kind: str
@@ -137,6 +139,16 @@ class Finding:
     other_kernel_source: str = ""
     near: bool = False
     other_near: bool = False
+    places: int = 1
+
+    @property
+    def sides(self) -> frozenset[tuple[object, ...]]:
+        """Where it is and where its other side is, whichever came first: source lines, else PTX lines."""
+        here = self.source, self.line, self.kernel_source, self.kernel_line
+        there = self.other_source, self.other_line, self.other_kernel_source, self.other_kernel_line
+        return frozenset(
+            (here if self.line else (self.ptx_line,), there if self.other_line else (self.other_ptx_line,))
+        )
 
     def __str__(self) -> str:
         return self.message

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import re
 import threading
 import time
@@ -300,8 +301,10 @@ def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, 
 
     _, _, stages = _pipeline(arch, options)
     stage = stages["cubin"]
+    assemble = getattr(stage, "assemble", stage)  # the simulated driver puts it off
     try:
-        cubin = getattr(stage, "assemble", stage)(ptx, {"name": name})  # the simulated driver puts it off
+        with contextlib.redirect_stdout(io.StringIO()):  # Triton prints what ptxas refuses, and all of the PTX
+            cubin = assemble(ptx, {"name": name})
     except Exception as error:
         raise CompileError(f"Triton {triton.__version__} refused {label} for {arch}:", str(error)) from error
     return Assembled(cubin, resources_of(cubin, arch))

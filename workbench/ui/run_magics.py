@@ -32,6 +32,7 @@ class RunMagics(Magics):
     @argument("--trace", action="store_true", help="keep what every line did; a cell shows it")
     @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
     @argument("--model", help="the GPU that the PTX machine stands for (default: a100-sxm-80gb)")
+    @argument("--inductor", action="store_true", help="what torch.compile writes for CPU tensors, too")
     @argument("--force", action="store_true", help="even where there is a GPU")
     @argument("--off", action="store_true", help="give Triton its driver back")
     @line_cell_magic
@@ -50,7 +51,9 @@ class RunMagics(Magics):
             self._device = None
         if given.off:
             return
-        device = simulated_triton(given.arch, given.model, given.check, given.trace, force=given.force)
+        device = simulated_triton(
+            given.arch, given.model, given.check, given.trace, inductor=given.inductor, force=given.force
+        )
         self.shell.user_ns[given.name] = device.launches
         if cell is None:
             self._device = device

@@ -1,0 +1,92 @@
+"""The processes that a program under ``workbench run`` starts: simulated as the program is, with one report.
+
+The environment carries the options to a new process, whose ``sitecustomize`` (in ``child/``) reads them. What is
+launched elsewhere than in the program's own process is written to a folder, a file for each process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.driver.launches import Launches
+
+if TYPE_CHECKING:
+    from workbench.driver.launches import Launch
+    from workbench.errors import KernelFault
+
+_VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
+
+
+@contextmanager
+def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
+    """The launches of a program and of the processes that it starts, which are simulated with ``options``."""
+    with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
+        kept = {name: os.environ.get(name) for name in (_VARIABLE, "PYTHONPATH")}
+        os.environ[_VARIABLE] = json.dumps({"options": options, "folder": folder})
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_FOLDER), *filter(None, [kept["PYTHONPATH"]])])
+        try:
+            yield RunLaunches(Path(folder), os.getpid())
+        finally:
+            for name, value in kept.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def given() -> tuple[RunLaunches, dict[str, Any]]:
+    """In a process that the program started: where its launches go, and the options."""
+    run = json.loads(os.environ[_VARIABLE])
+    return RunLaunches(Path(run["folder"]), 0), run["options"]
+
+
+class RunLaunches(Launches):
+    """Launches of the process ``owner``; those of any other, a fork of it too, go to files in ``folder``."""
+
+    def __init__(self, folder: Path, owner: int):
+        super().__init__()
+        self._folder, self._owner = folder, owner
+        self._told: set[tuple] = set()
+
+    def add(self, *launch: Any, **options: Any) -> Launch:
+        row = super().add(*launch, **options)
+        if os.getpid() != self._owner:
+            self._write(row.kernel.label, [str(report) for report in self.unseen(row)])
+        return row
+
+    def failed(self, fault: KernelFault) -> None:
+        super().failed(fault)
+        if os.getpid() != self._owner:
+            self._write("", [f"a launch ended early: {fault}"])
+
+    def unseen(self, row: Launch) -> list[Any]:
+        """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
+        from workbench.kernels.check_report import CheckReport
+
+        keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
+        new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)
+        self._told.update(keys)
+        return [CheckReport(row.kernel.label, new, row.report)] if new else []
+
+    def elsewhere(self) -> list[tuple[int, str, list[str]]]:
+        """(process, kernel, what is wrong) of every launch in another process."""
+        rows = []
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                rows.append((int(path.stem), *json.loads(line)))
+        return rows
+
+    def _write(self, kernel: str, texts: list[str]) -> None:
+        try:
+            with open(self._folder / f"{os.getpid()}.jsonl", "a") as file:
+                file.write(json.dumps([kernel, texts]) + "\n")
+        except OSError:  # the program has ended before this process
+            for text in texts:
+                print(f"workbench: {text}", file=sys.stderr)
