@@ -1,5 +1,7 @@
 #include "access.hpp"
 
+#include "global_shadow.hpp"
+
 namespace workbench::ptx {
 
 const Buffer* Block::find(u64 address, u64 bytes) const {
@@ -215,6 +217,15 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     if (in_global & request.mask) see_global(in, in_global & request.mask, warp, bytes, is_write, is_read, request);
     if (in_shared & request.mask) see_shared(in, in_shared & request.mask, warp, bytes, is_write, is_read, request);
   }
+}
+
+void pass_store(Warp& warp, const Instruction& in, u32 kept, u32 storing) {
+  alignas(64) u64 address[kLanes];
+  load_addresses(warp.registers, in, kept | storing, address);
+  u32 global = 0;
+  PTX_FOR_EACH_LANE(lane, kept | storing) global |= (address[lane] >> 56 == 0 ? 1u : 0u) << lane;
+  const u32 bytes = u32{in.bytes} * in.elements;
+  if (global) warp.block->launch->global_shadow->pass(warp, in, address, kept & global, storing & global, bytes);
 }
 
 template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);

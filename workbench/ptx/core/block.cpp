@@ -129,7 +129,7 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
 void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
-  if (block.shadow) block.shadow->begin_block();
+  if (block.shadow) block.shadow->begin_block(), block.replicas.begin_block(kernel_.code.size(), warps_.size());
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
@@ -327,6 +327,7 @@ void BlockRunner::run(s64 index) {
     report_arrivals();
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending) block.shadow->drop_pending();
+    block.replicas.end_block(*block.findings);
     launch_.global_shadow->end_block(index);
   }
   if (block.recorder)

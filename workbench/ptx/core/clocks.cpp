@@ -11,6 +11,7 @@ void Clocks::begin_block() {
     warps_[w].seen[w] = start_;
     warps_[w].has_fenced = false;
     warps_[w].lane_order += 1;
+    warps_[w].step = 0, warps_[w].begins.clear();
   }
   for (u32 barrier = 0; barrier < kBarriers; ++barrier) clear(barrier);
   flags_.clear();
@@ -18,8 +19,7 @@ void Clocks::begin_block() {
 
 void Clocks::arrive(u32 warp, u32 barrier) {
   join(barriers_[barrier], warps_[warp].seen);
-  warps_[warp].seen[warp] += 1;
-  order_lanes(warp);
+  tick(warp);
 }
 
 void Clocks::leave(u32 warp, u32 barrier) { join(warps_[warp].seen, barriers_[barrier]); }
@@ -28,8 +28,7 @@ void Clocks::fence(u32 warp) {
   PerWarp& own = warps_[warp];
   std::copy(std::begin(own.seen), std::end(own.seen), own.fenced);
   own.has_fenced = true;
-  own.seen[warp] += 1;
-  order_lanes(warp);
+  tick(warp);
 }
 
 void Clocks::release(u32 warp, u64 address, bool with_fence) {

@@ -30,7 +30,14 @@ class Clocks {
 
   // Lanes of one warp: accesses of different lanes are ordered if this number changed in between.
   u16 lane_order(u32 warp) const { return warps_[warp].lane_order; }
-  void order_lanes(u32 warp) { ++warps_[warp].lane_order; }
+  void order_lanes(u32 warp) { ++warps_[warp].lane_order, ++warps_[warp].step; }
+  // Likewise, from 0 at the start of the block.
+  u32 step(u32 warp) const { return warps_[warp].step; }
+  // The step of a warp with which it left a clock (since the start; 0 is none): what it did before is part of that clock.
+  u32 step_after(u32 warp, u32 clock) const {
+    const std::vector<u32>& begins = warps_[warp].begins;
+    return clock == 0 ? 0 : clock <= begins.size() ? begins[clock - 1] : UINT32_MAX;
+  }
 
   void arrive(u32 warp, u32 barrier);
   void leave(u32 warp, u32 barrier);
@@ -51,11 +58,19 @@ class Clocks {
     u32 fenced[kWarps] = {};  // seen at the last fence
     bool has_fenced = false;
     u16 lane_order = 0;
+    u32 step = 0;
+    std::vector<u32> begins;  // the first step of each clock but the block's first
   };
   struct Flag {
     u32 published[kWarps] = {};
   };
 
+  void tick(u32 warp) {
+    PerWarp& own = warps_[warp];
+    own.seen[warp] += 1;
+    order_lanes(warp);
+    own.begins.push_back(own.step);
+  }
   static void join(u32* into, const u32* from) {
     for (u32 i = 0; i < kWarps; ++i) into[i] = std::max(into[i], from[i]);
   }

@@ -15,8 +15,6 @@ constexpr std::size_t kExtrasPerSector = 2;
 inline u16 short_pc(s32 pc) { return pc < kUnknownPc ? static_cast<u16>(pc) : kUnknownPc; }
 inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
 
-inline bool same(const GlobalAccess& a, u32 block, u32 when) { return a.block == block && a.when == when; }
-
 bool has(const std::vector<u64>& blocks, u32 index) {
   return index / 64 < blocks.size() && (blocks[index / 64] >> index % 64 & 1);
 }
@@ -98,22 +96,20 @@ u64 GlobalShadow::bytes() const {
   return total;
 }
 
-GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const {
+GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                                          bool plain) const {
   const Block& block = *warp.block;
-  const Clocks& clocks = block.shadow->clocks;
-  const u32 index = static_cast<u32>(warp.index), clock = std::min(clocks.since_start(index, index), kLatest);
-  return {warp, in, addresses, mask, bytes, base_ + 1 + static_cast<u32>(block.index), index, index << kWarpShift | clock,
-          short_pc(block.pc_of(in)), 0};
+  const u32 index = static_cast<u32>(warp.index), step = std::min(block.shadow->clocks.step(index), kLatest);
+  return {warp, in, addresses, mask, bytes, base_ + 1 + static_cast<u32>(block.index), index, index << kWarpShift | step,
+          short_pc(block.pc_of(in)), plain, {0, 0}};
 }
 
-// Calls function(buffer index, number of the sector in the address space, sector, bytes).
+// Calls function(buffer index, piece, sector of the shadow).
 template <class F>
-void GlobalShadow::for_each_sector(const Asking& who, u32 lanes, F function) {
+void GlobalShadow::for_each_sector(const Asking& who, const LanePieces& pieces, F function) {
   const Block& block = *who.warp.block;
   const std::vector<Buffer>& buffers = launch_.buffers;
   const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(block.pc_of(who.in))];
-  Pieces pieces;
-  split_into_sectors(who.addresses, lanes, who.width, pieces);
   std::unique_lock lock(mutex_, std::defer_lock);
   if (shared_) lock.lock();
   if (buffer && buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
@@ -122,65 +118,74 @@ void GlobalShadow::for_each_sector(const Asking& who, u32 lanes, F function) {
       if (pieces.sector[i] - first < sectors) __builtin_prefetch(buffer->shadow + (pieces.sector[i] - first), 1);
   }
   for (int i = 0; i < pieces.count; ++i) {
-    const u64 address = pieces.sector[i] << 5 | static_cast<u64>(__builtin_ctz(pieces.bytes[i]));
+    const Piece piece{pieces.sector[i], pieces.bytes[i], pieces.changed[i], pieces.lanes[i]};
+    const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
     if (!buffer || address < buffer->address || address >= buffer->address + buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
-    GlobalSector& sector = buffer->shadow[pieces.sector[i] - (buffer->address >> 5)];
-    function(static_cast<std::size_t>(buffer - buffers.data()), pieces.sector[i], sector, pieces.bytes[i]);
+    function(static_cast<std::size_t>(buffer - buffers.data()), piece, buffer->shadow[piece.sector - (buffer->address >> 5)]);
   }
 }
 
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
-  for_each_sector(who, mask, [&](std::size_t buffer, u64 index, GlobalSector& sector, u32 touched) {
+  Block& block = *warp.block;
+  if (block.kernel->guards_stores) block.replicas.load(block.pc_of(in), who.index, addresses, mask);
+  LanePieces pieces;
+  split_by_lanes(addresses, mask, bytes, 0, pieces);
+  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
-      const u32 known = written_[buffer][index - (launch_.buffers[buffer].address >> 5)];
-      if (touched & ~known) report_unwritten(who, index, touched & ~known);
+      const u32 known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
+      if (piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
     }
     if (!fresh(sector)) {
       sector = {};
-      sector.read = {who.block, who.when, touched}, sector.read_pc = who.pc;
+      sector.read = access_of(who, piece.bytes, piece.lanes);
       return;
     }
-    const u32 own = sector.agreed ? bytes_of(sector.agreed) : 0;
-    if (sector.write.block > base_ && touched & ~own) check_writes(who, index, sector, touched & ~own);
-    const bool again = same(sector.read, who.block, who.when) && !(touched & ~sector.read.bytes);
-    if (!again) record_read(who, sector, touched);
+    if (sector.write.block > base_) check_writes(who, piece, sector);
+    const bool again = same(sector.read, who) && sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
+    if (!again) record_read(who, piece, sector);
   });
 }
 
 void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed) {
   Asking who = asking(warp, in, addresses, mask, bytes);
-  const auto note_written = [&](std::size_t buffer, u64 index, u32 touched) {
-    if (!written_[buffer].empty()) written_[buffer][index - (launch_.buffers[buffer].address >> 5)] |= touched;
-  };
-  if (changed) {
-    for_each_sector(who, changed, [&](std::size_t buffer, u64 index, GlobalSector& sector, u32 touched) {
-      note_written(buffer, index, touched);
-      if (fresh(sector)) return write_sector(who, index, sector, touched);
-      sector = {};
-      sector.write = {who.block, who.when, touched}, sector.write_pc = who.pc;
-    });
-  }
-  if (!(mask & ~changed)) return;
-  for_each_sector(who, mask & ~changed, [&](std::size_t buffer, u64 index, GlobalSector& sector, u32 touched) {
-    note_written(buffer, index, touched);
-    const bool again = sector.write.block > base_ && sector.write.bytes & touched && !before(sector.write, who);
-    if (again) sector.agreed |= pairs_of(sector.write.bytes & touched);
+  LanePieces pieces;
+  split_by_lanes(addresses, mask, bytes, changed, pieces);
+  if (pieces.clashing) report_clash(who, pieces.clashing);
+  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
+    if (!written_[buffer].empty()) written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
+    if (fresh(sector)) return write_sector(who, piece, sector);
+    sector = {};
+    sector.write = access_of(who, piece.bytes, piece.lanes);
   });
 }
 
+void GlobalShadow::pass(Warp& warp, const Instruction& in, const u64* addresses, u32 kept, u32 storing, u32 bytes) {
+  Block& block = *warp.block;
+  const s32 pc = block.pc_of(in);
+  const u32 index = static_cast<u32>(warp.index);
+  if (storing) block.replicas.store(pc, index, addresses, storing);
+  if (!kept) return;
+  LanePieces pieces;
+  split_by_lanes(addresses, kept | storing, bytes, kept, pieces);
+  for (int i = 0; i < pieces.count; ++i)
+    if (pieces.changed[i]) block.replicas.pass(pc, index, pieces.sector[i], pieces.bytes[i], pieces.lanes[i]);
+}
+
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
-  Asking who = asking(warp, in, addresses, mask, bytes);
+  Asking who = asking(warp, in, addresses, mask, bytes, false);
   // An atomic acquires before it releases: it hands on what it learnt.
   if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane]);
-  for_each_sector(who, mask, [&](std::size_t buffer, u64 index, GlobalSector& sector, u32 touched) {
+  LanePieces pieces;
+  split_by_lanes(addresses, mask, bytes, 0, pieces);
+  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
-      u32& known = written_[buffer][index - (launch_.buffers[buffer].address >> 5)];
-      if (is_read && touched & ~known) report_unwritten(who, index, touched & ~known);
-      if (is_write) known |= touched;
+      u32& known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
+      if (is_read && piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
+      if (is_write) known |= piece.bytes;
     }
-    if (is_write && sector.write.block > base_) check_writes(who, index, sector, touched);
+    if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
   });
   if (is_write) PTX_FOR_EACH_LANE(lane, mask) publish(warp, addresses[lane]);
 }
@@ -188,28 +193,40 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
 // ---- one sector ----
 
 bool GlobalShadow::before(const GlobalAccess& access, const Asking& who) const {
-  const u32 warp = access.when >> kWarpShift, clock = access.when & kLatest;
   if (access.block != who.block) return published(access, who);
-  return warp == who.index || clock <= who.warp.block->shadow->clocks.since_start(who.index, warp);
+  const u32 warp = access.when >> kWarpShift;
+  if (warp == who.index) return access.when != who.when || (who.when & kLatest) == kLatest;
+  const Clocks& clocks = who.warp.block->shadow->clocks;
+  return (access.when & kLatest) < clocks.step_after(warp, clocks.since_start(who.index, warp));
+}
+
+// Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where both are of one step.
+template <class F>
+inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const {
+  const u32 both = access.bytes & bytes;
+  if (!both || before(access, who)) return 0;
+  return same(access, who) ? between_lanes(both) : both;
 }
 
 // Goes through the extra records; drops those for which keep(extra) is false.
 template <class F>
 void GlobalShadow::for_each_extra(GlobalSector& sector, F keep) {
-  u32* link = &sector.more;
-  while (*link) {
-    Extra& extra = extras_[*link - 1];
+  u32 last = 0;  // that was kept
+  for (u32 index = sector.more; index;) {
+    Extra& extra = extras_[index - 1];
+    const u32 next = extra.next;
     if (keep(extra)) {
-      link = &extra.next;
-      continue;
+      last = index;
+    } else {
+      if (last) extras_[last - 1].next = next;
+      else sector.more = next;
+      extra.next = free_extra_, free_extra_ = index;
     }
-    const u32 gone = *link;
-    *link = extra.next;
-    extra.next = free_extra_, free_extra_ = gone;
+    index = next;
   }
 }
 
-void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, u16 pc, bool is_write) {
+void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, bool is_write) {
   u32 index = free_extra_;
   if (index) {
     free_extra_ = extras_[index - 1].next;
@@ -217,35 +234,56 @@ void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, u16 pc,
     extras_.emplace_back();
     index = static_cast<u32>(extras_.size());
   } else if (sector.more) {
-    extras_[sector.more - 1] = {access, pc, is_write, extras_[sector.more - 1].next};
+    extras_[sector.more - 1] = {access, extras_[sector.more - 1].next, is_write};
     return;
   } else {
     return;
   }
-  extras_[index - 1] = {access, pc, is_write, sector.more};
+  extras_[index - 1] = {access, sector.more, is_write};
   sector.more = index;
 }
 
-void GlobalShadow::check_writes(Asking& who, u64 index, const GlobalSector& sector, u32 bytes) const {
-  if (sector.write.bytes & bytes && !before(sector.write, who))
-    report(who, index, sector.write.bytes & bytes, sector.write, sector.write_pc);
-  for (u32 i = sector.more; i; i = extras_[i - 1].next) {
-    const Extra& extra = extras_[i - 1];
-    if (extra.is_write && extra.access.bytes & bytes && !before(extra.access, who))
-      report(who, index, extra.access.bytes & bytes, extra.access, extra.pc);
-  }
+// What one reads, or changes by a strong access, must have been stored before, or by itself.
+void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const {
+  const auto between_lanes = [&](const GlobalAccess& access) {
+    return [&, lanes = access.lanes](u32 bytes) { return piece.lanes.beyond(lanes, bytes); };
+  };
+  const auto for_each_write = [&](auto function) {
+    function(sector.write);
+    for (u32 i = sector.more; i; i = extras_[i - 1].next)
+      if (extras_[i - 1].is_write) function(extras_[i - 1].access);
+  };
+  u32 open = 0;
+  for_each_write([&](const GlobalAccess& access) { open |= unordered(access, who, piece.bytes, between_lanes(access)); });
+  if (sector.agreed) open &= ~bytes_of(sector.agreed);
+  if (!open) return;
+  u32 own = 0;  // stored here as well
+  for_each_write([&](const GlobalAccess& access) {
+    if (access.block != who.block || access.when >> kWarpShift != who.index) return;
+    const u32 both = access.bytes & piece.bytes;
+    own |= same(access, who) ? both & ~piece.lanes.beyond(access.lanes, both) : both;
+  });
+  for_each_write([&](const GlobalAccess& access) {
+    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access))) report(who, piece, bytes, access, Sides::read_and_write);
+  });
 }
 
 // What comes after this read comes after all that it comes after: those can be forgotten for the bytes it touches.
-void GlobalShadow::record_read(const Asking& who, GlobalSector& sector, u32 bytes) {
-  u32 once = 0, twice = 0;  // bytes with that many concurrent readers
+void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSector& sector) {
+  const u32 bytes = piece.bytes;
+  u32 once = 0, twice = 0;            // bytes with that many concurrent readers in other warps
+  u32 lanes_once = 0, lanes_twice = 0;  // likewise in other lanes of this one
   bool found = false;
-  GlobalAccess* mine_already = nullptr;  // at another instruction
-  const auto meet = [&](GlobalAccess& access, u16 pc) {
+  GlobalAccess *mine_already = nullptr, *lanes_already = nullptr;  // at another instruction; of other lanes
+  const auto meet = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
-    if (same(access, who.block, who.when)) {
-      if (pc == who.pc || !(bytes & ~access.bytes)) access.bytes |= bytes, found = true;
-      else mine_already = &access;
+    if (same(access, who)) {
+      if (access.lanes == piece.lanes) {
+        if (access.pc == who.pc || !(bytes & ~access.bytes)) access.bytes |= bytes, found = true;
+        else mine_already = &access;
+      } else {
+        lanes_twice |= lanes_once & access.bytes, lanes_once |= access.bytes, lanes_already = &access;
+      }
     } else if (access.bytes & bytes) {
       if (before(access, who)) access.bytes &= ~bytes;
       else twice |= once & access.bytes, once |= access.bytes;
@@ -253,72 +291,120 @@ void GlobalShadow::record_read(const Asking& who, GlobalSector& sector, u32 byte
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
-  meet(sector.read, sector.read_pc), meet(sector.other, sector.other_pc);
-  if (sector.more) for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access, extra.pc); });
-  const u32 left = bytes & ~twice;
+  meet(sector.read), meet(sector.other);
+  if (sector.more) for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
+  const u32 left = bytes & ~twice & ~lanes_twice;
   if (found || !left) return settle(sector);
-  const GlobalAccess mine{who.block, who.when, mine_already ? left & ~mine_already->bytes : left};
-  if (sector.read.block <= base_) sector.read = mine, sector.read_pc = who.pc;
-  else if (sector.other.block <= base_) sector.other = mine, sector.other_pc = who.pc;
-  else if (mine_already && extras_.size() >= most_extras_ / 2) mine_already->bytes |= left;
-  else add(sector, mine, who.pc, false);
+  const GlobalAccess mine = access_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
+  if (!mine.bytes) return settle(sector);
+  if (sector.read.block <= base_) sector.read = mine;
+  else if (sector.other.block <= base_) sector.other = mine;
+  else if (mine_already && crowded()) mine_already->bytes |= left;
+  else if (lanes_already && crowded()) lanes_already->bytes |= left, lanes_already->lanes = Lanes::unknown();
+  else add(sector, mine, false);
 }
 
 // A sector that knows of anything knows of a write or has a first reader.
 void GlobalShadow::settle(GlobalSector& sector) {
   if (fresh(sector)) return;
   if (sector.other.block > base_) {
-    sector.read = sector.other, sector.read_pc = sector.other_pc, sector.other = {};
+    sector.read = sector.other, sector.other = {};
   } else if (sector.more) {
     for_each_extra(sector, [&](Extra& extra) {
       if (sector.read.block > base_) return true;
-      sector.read = extra.access, sector.read_pc = extra.pc;
+      sector.read = extra.access;
       return false;
     });
   }
 }
 
-void GlobalShadow::write_sector(Asking& who, u64 index, GlobalSector& sector, u32 bytes) {
-  // Every earlier access to these bytes either comes before, or races now: later ones need to know of this one only.
-  const auto meet = [&](GlobalAccess& access, u16 pc) {
+void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
+  // Every earlier access to these bytes either comes before, or races now: later ones need to know of this one only. But
+  // of those who stored the same value two are kept.
+  const u32 bytes = piece.bytes;
+  u32 once = 0, twice = 0;
+  const auto meet_write = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
-    const u32 both = access.bytes & bytes;
-    if (both && !before(access, who)) report(who, index, both, access, pc);
+    if (!(access.bytes & bytes)) return true;
+    const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.beyond(access.lanes, both); });
+    if (open & piece.changed) report(who, piece, open & piece.changed, access, Sides::writes);
+    const u32 alike = open & ~piece.changed;
+    twice |= once & alike, once |= alike;
+    access.bytes &= ~bytes | alike;
+    if (!access.bytes) access = {};
+    return access.bytes != 0;
+  };
+  const auto meet_read = [&](GlobalAccess& access) {
+    if (access.block <= base_) return false;
+    const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
+    if (open) report(who, piece, open, access, Sides::write_and_read);
     access.bytes &= ~bytes;
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
-  meet(sector.write, sector.write_pc), meet(sector.read, sector.read_pc), meet(sector.other, sector.other_pc);
-  if (sector.more) for_each_extra(sector, [&](Extra& extra) { return meet(extra.access, extra.pc); });
-  if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes));
-  if (same(sector.write, who.block, who.when) && sector.write_pc == who.pc) {
+  meet_write(sector.write), meet_read(sector.read), meet_read(sector.other);
+  if (sector.more)
+    for_each_extra(sector, [&](Extra& extra) { return extra.is_write ? meet_write(extra.access) : meet_read(extra.access); });
+  if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));
+  if (twice) sector.agreed |= pairs_of(twice);
+  if (same(sector.write, who) && sector.write.pc == who.pc && (sector.write.lanes == piece.lanes || crowded())) {
+    if (sector.write.lanes != piece.lanes) sector.write.lanes = Lanes::unknown();
     sector.write.bytes |= bytes;
     return;
   }
-  if (sector.write.block > base_) add(sector, sector.write, sector.write_pc, true);
-  sector.write = {who.block, who.when, bytes}, sector.write_pc = who.pc;
+  if (sector.write.block > base_) {
+    if (!(bytes & ~twice)) return;
+    add(sector, sector.write, true);
+  }
+  sector.write = access_of(who, bytes, piece.lanes);
 }
 
 // ---- findings ----
 
-void GlobalShadow::report(Asking& who, u64 sector, u32 bytes, const GlobalAccess& other, u16 other_pc) const {
-  const Block& block = *who.warp.block;
-  const u32 access = who.width >= 32 ? ~0u : (1u << who.width) - 1;
-  PTX_FOR_EACH_LANE(lane, who.mask & ~who.reported) {
-    if (who.addresses[lane] >> 5 != sector || !(access << (who.addresses[lane] & 31) & bytes)) continue;
-    who.reported |= 1u << lane;
-    Finding finding{.problem = Problem::global_race, .pc = block.pc_of(who.in), .other_pc = long_pc(other_pc), .block = block.index,
+void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other, Sides sides) const {
+  Block& block = *who.warp.block;
+  const bool inside = other.block == who.block, lanes_only = same(other, who);
+  const u32 other_warp = other.when >> kWarpShift;
+  const bool reads = sides == Sides::read_and_write;
+  const Lanes reading = reads ? piece.lanes : other.lanes;
+  const s32 asking = block.pc_of(who.in), store = reads ? long_pc(other.pc) : asking;
+  const s32 load = reads ? asking : long_pc(other.pc);
+  const u32 reader = reads ? who.index : other_warp;
+  const bool guarded = inside && sides != Sides::writes && who.plain && store >= 0 &&
+                       block.kernel->code[static_cast<std::size_t>(store)].kind == Kind::guarded_store;
+  if (guarded) bytes &= ~block.replicas.excused(store, load, reader, piece.sector, bytes, reading);
+  u32& reported = who.reported[inside ? 0 : 1];
+  PTX_FOR_EACH_LANE(lane, who.mask & ~reported) {
+    const u32 touched = who.touched(lane, piece.sector) & bytes;
+    if (!touched) continue;
+    u32 others = other.lanes.known() ? other.lanes.at(static_cast<u32>(first_lane(touched))) : 1;
+    if (lanes_only) others &= ~(1u << lane);
+    if (!others) continue;
+    Finding finding{.problem = Problem::global_race, .pc = asking, .other_pc = long_pc(other.pc), .block = block.index,
                     .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width};
-    if (other.block != who.block) finding.other_block = s64{other.block} - base_ - 1;
-    else finding.other_thread = static_cast<s32>(other.when >> kWarpShift) * kLanes;
-    who.warp.block->note(finding);
+    if (inside) finding.other_thread = static_cast<s32>(other_warp * kLanes) + first_lane(others);
+    else finding.other_block = s64{other.block} - base_ - 1;
+    reported |= 1u << lane;
+    if (guarded) block.replicas.suspect(store, load, reader, piece.sector, touched, reading, finding);
+    else block.note(finding);
   }
 }
 
-void GlobalShadow::report_unwritten(Asking& who, u64 sector, u32 bytes) const {
-  const u32 access = who.width >= 32 ? ~0u : (1u << who.width) - 1;
+// Two lanes stored different values with one instruction.
+void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
+  Block& block = *who.warp.block;
+  PTX_FOR_EACH_LANE(lane, lanes) {
+    u32 other = 0;
+    while (who.addresses[other] != who.addresses[lane] || !(who.mask >> other & 1)) ++other;
+    block.note({.problem = Problem::global_race, .pc = block.pc_of(who.in), .other_pc = block.pc_of(who.in), .block = block.index,
+                .thread = who.warp.thread(lane), .other_thread = who.warp.thread(other), .address = who.addresses[lane],
+                .bytes = who.width});
+  }
+}
+
+void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {
   PTX_FOR_EACH_LANE(lane, who.mask) {
-    if (who.addresses[lane] >> 5 != sector || !(access << (who.addresses[lane] & 31) & bytes)) continue;
+    if (!(who.touched(lane, piece.sector) & bytes)) continue;
     who.warp.block->note({.problem = Problem::uninitialised_global, .pc = who.warp.block->pc_of(who.in), .block = who.warp.block->index,
                           .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width});
   }
@@ -332,7 +418,7 @@ bool GlobalShadow::published(const GlobalAccess& access, const Asking& who) cons
   const auto known = acquired_.find(who.block - base_ - 1);
   if (known == acquired_.end()) return false;
   const auto clocks = published_.find(other);
-  if (clocks == published_.end() || (access.when & kLatest) > clocks->second.clocks[access.when >> kWarpShift]) return false;
+  if (clocks == published_.end() || (access.when & kLatest) >= clocks->second.steps[access.when >> kWarpShift]) return false;
   for (const Acquired& acquired : known->second) {
     const bool seen = acquired.warp == who.index ||
                       acquired.clock <= who.warp.block->shadow->clocks.since_start(who.index, acquired.warp);
@@ -354,8 +440,9 @@ void GlobalShadow::publish(Warp& warp, u64 address) {
   if (!clocks.published(index, fenced)) return;
   std::unique_lock lock(mutex_, std::defer_lock);
   if (shared_) lock.lock();
-  u32* mine = published_[me].clocks;
-  for (u32 i = 0; i < Clocks::kWarps; ++i) mine[i] = std::max(mine[i], fenced[i]);
+  u32* mine = published_[me].steps;
+  for (u32 i = 0; i < Clocks::kWarps; ++i)
+    if (fenced[i]) mine[i] = std::max(mine[i], clocks.step_after(i, fenced[i]));
   std::vector<u64>& flag = flags_[address];
   if (flag.size() <= me / 64) flag.resize(me / 64 + 1);
   flag[me / 64] |= u64{1} << me % 64;

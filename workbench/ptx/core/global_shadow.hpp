@@ -1,17 +1,18 @@
-// Shadow state of global memory, to find races and reads of what nobody wrote. 48 bytes for each 32-byte sector, and up
-// to 40 more where several accesses to different bytes of a sector have to be told apart: less than 3 bytes for one.
+// Shadow state of global memory, to find races and reads of what nobody wrote. 56 bytes for each 32-byte sector, and up
+// to 40 more where several accesses to different bytes of a sector have to be told apart: at most 3 bytes for one.
 //
-// Two accesses to a byte race if one of them is a plain store that changes it, the other one is plain or atomic, and
-// neither comes before the other. Accesses of one warp come one after the other. Within a block warps are ordered by
-// their clocks (clocks.hpp). An access of another block comes before one of ours if its block published it (a fence,
-// then a strong store or atomic, see Clocks::published) under an address that our warp, or one that ours comes after,
-// has read with a strong access since; what a block has acquired it publishes too. Volatile and atomic accesses do not
-// race with each other, and leave no trace.
+// Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic, and neither comes before
+// the other; two stores of the same value do not race, and who made one of them may read it. Accesses of one lane come
+// one after the other, and those of two lanes of a warp if something orders them (Clocks::step). Within a block warps are
+// ordered by their clocks (clocks.hpp). An access of another block comes before one of ours if its block published it (a
+// fence, then a strong store or atomic, see Clocks::published) under an address that our warp, or one that ours comes
+// after, has read with a strong access since; what a block has acquired it publishes too. Volatile and atomic accesses do
+// not race with each other, and leave no trace.
 //
-// Exact but for three concessions, all towards silence: of more than two concurrent readers of a byte two are kept;
-// where a byte was stored again with the value that it had, its readers are not accused; and when the list of extra
-// records is full, a new one replaces the last. (When it is half full, reads of one warp share a record, so that a
-// finding may name another line of that warp as the other side.)
+// Exact but for these concessions, all towards silence: of more than two concurrent readers of a byte two are kept; where
+// more than two stored the same value to a byte its readers are not accused; reads of copies are excused (replicas.hpp);
+// and when the list of extra records is full, a new one replaces the last. (When it is half full, accesses of one warp
+// share a record: a finding may name another line of that warp as the other side, and races between its lanes go unseen.)
 #pragma once
 #include <memory>
 #include <mutex>
@@ -19,23 +20,25 @@
 #include <vector>
 
 #include "access.hpp"
+#include "lanes.hpp"
 
 namespace workbench::ptx {
 
-// What one warp did between two of its clock's ticks.
+// What one instruction of a warp did to a sector, between two of the warp's steps.
 struct GlobalAccess {
   u32 block = 0;  // number of the block in this process, see ShadowPages; 0 for no access
-  u32 when = 0;   // warp and clock, see Asking
+  u32 when = 0;   // warp and step, see Asking
   u32 bytes = 0;  // of the sector
+  u16 pc = 0;     // kUnknownPc where it does not fit
+  Lanes lanes;
 };
 
 struct GlobalSector {
   GlobalAccess write, read, other;  // `other`: a reader that does not come before `read`
-  u16 write_pc, read_pc, other_pc;  // kUnknownPc where it does not fit
-  u16 agreed;                       // pairs of bytes that others stored again with the value that they had
+  u16 agreed;                       // pairs of bytes to which more than two stored the same value
   u32 more;                         // first of the extra records; 0 is none
 };
-static_assert(sizeof(GlobalSector) == 48);
+static_assert(sizeof(GlobalSector) == 56);
 
 // Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the checks. Block numbers
 // go on from launch to launch, so that nothing has to be cleared: a record of an earlier launch counts as empty.
@@ -72,6 +75,8 @@ class GlobalShadow {
   // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed);
+  // Lanes that a guard keeps from a store, with those that make it.
+  void pass(Warp& warp, const Instruction& in, const u64* addresses, u32 kept, u32 storing, u32 bytes);
   // One strong request, after Shadow's clocks have seen it.
   void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
 
@@ -85,22 +90,34 @@ class GlobalShadow {
 
   struct Extra {
     GlobalAccess access;
-    u16 pc = 0;
-    bool is_write = false;
-    u32 next = 0;
+    u32 next : 31 = 0;
+    u32 is_write : 1 = 0;
   };
+  static_assert(sizeof(Extra) == 20);
   // The one who asks: its place, and what it has seen of its own block's warps.
   struct Asking {
     Warp& warp;
     const Instruction& in;
     const u64* addresses;
-    u32 mask;      // lanes
-    u32 width;     // bytes per lane
-    u32 block;     // its number
-    u32 index;     // of the warp
+    u32 mask;         // lanes
+    u32 width;        // bytes per lane
+    u32 block;        // its number
+    u32 index;        // of the warp
     u32 when;
     u16 pc;
-    u32 reported;  // lanes
+    bool plain;       // neither volatile nor atomic
+    u32 reported[2];  // lanes: with their own block, and with another one
+
+    // Bytes of a sector that a lane touches.
+    u32 touched(u32 lane, u64 sector) const {
+      return addresses[lane] >> 5 == sector ? (width >= 32 ? ~0u : (1u << width) - 1) << (addresses[lane] & 31) : 0;
+    }
+  };
+  // One of its pieces.
+  struct Piece {
+    u64 sector;
+    u32 bytes, changed;
+    Lanes lanes;
   };
   // What a warp learnt from a flag: everything that these blocks had published.
   struct Acquired {
@@ -108,22 +125,29 @@ class GlobalShadow {
     std::vector<u64> blocks;  // one bit each
   };
   struct Published {
-    u32 clocks[Clocks::kWarps] = {};  // of each warp, from 1 at the start of its block
+    u32 steps[Clocks::kWarps] = {};  // of each warp: what it did before is published
   };
 
-  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
+  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool plain = true) const;
   template <class F>
-  void for_each_sector(const Asking& who, u32 lanes, F function);
+  void for_each_sector(const Asking& who, const LanePieces& pieces, F function);
   bool fresh(const GlobalSector& sector) const { return sector.write.block > base_ || sector.read.block > base_; }
   bool before(const GlobalAccess& access, const Asking& who) const;
+  template <class F>
+  u32 unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const;
   bool published(const GlobalAccess& access, const Asking& who) const;
-  void report(Asking& who, u64 sector, u32 bytes, const GlobalAccess& other, u16 other_pc) const;
-  void report_unwritten(Asking& who, u64 sector, u32 bytes) const;
+  GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const { return {who.block, who.when, bytes, who.pc, lanes}; }
+  bool same(const GlobalAccess& access, const Asking& who) const { return access.block == who.block && access.when == who.when; }
+  enum class Sides : u8 { writes, read_and_write, write_and_read };  // the one who asks first
+  void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other, Sides sides) const;
+  void report_clash(const Asking& who, u32 lanes) const;
+  void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;
 
-  void check_writes(Asking& who, u64 index, const GlobalSector& sector, u32 bytes) const;
-  void record_read(const Asking& who, GlobalSector& sector, u32 bytes);
-  void write_sector(Asking& who, u64 index, GlobalSector& sector, u32 bytes);
-  void add(GlobalSector& sector, const GlobalAccess& access, u16 pc, bool is_write);
+  void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
+  void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
+  void write_sector(Asking& who, const Piece& piece, GlobalSector& sector);
+  bool crowded() const { return extras_.size() >= most_extras_ / 2; }
+  void add(GlobalSector& sector, const GlobalAccess& access, bool is_write);
   void settle(GlobalSector& sector);
   template <class F>
   void for_each_extra(GlobalSector& sector, F keep);

@@ -18,8 +18,9 @@ struct Warp;
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
-// for something that others do, and lets them go on if it has not happened.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll };
+// for something that others do, and lets them go on if it has not happened. `guarded_store`: a plain one to global memory
+// whose guard is no constant; the table does not have it.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll, guarded_store };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
@@ -143,7 +144,7 @@ struct Stop {
   Finding finding;
 };
 
-// Findings of one worker, one per (problem, pc, other pc), keeping the lowest block and thread.
+// Findings of one worker, one per (problem, pc, other pc, within a block or not), keeping the lowest block and thread.
 class FindingList {
  public:
   void add(const Finding& finding);
@@ -181,6 +182,7 @@ struct Kernel {
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
+  bool guards_stores = false;  // some store to global memory has a guard
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 

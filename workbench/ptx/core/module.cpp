@@ -37,6 +37,8 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     in.run = entry.run, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
+    const bool stores = entry.name.starts_with("st.global.") || entry.name.starts_with("st.generic.");
+    if (stores && row[1] != static_cast<s32>(kTrueSlot)) in.kind = Kind::guarded_store, kernel.guards_stores = true;
     in.guard = static_cast<u32>(row[1]), in.guard_flip = static_cast<u32>(row[2]);
     in.counted = static_cast<u8>(row[3]), in.elements = static_cast<u8>(row[4]), in.bytes = static_cast<u8>(row[5]);
     in.target = row[6];

@@ -4,6 +4,8 @@
 #include <climits>
 #include <cstdio>
 
+#include "access.hpp"
+
 namespace workbench::ptx {
 namespace {
 
@@ -263,6 +265,12 @@ Outcome run_warp(Block& block, Warp& warp) {
         counts[pc].lanes += static_cast<u64>(count_lanes(active));
       }
       if (__builtin_expect(in.kind == Kind::plain, 1)) {
+        if (active) in.run(registers, in, active, warp);
+        ++pc;
+        continue;
+      }
+      if (in.kind == Kind::guarded_store) {
+        if (block.shadow) pass_store(warp, in, mask & ~active, active);
         if (active) in.run(registers, in, active, warp);
         ++pc;
         continue;

@@ -1,0 +1,61 @@
+// Which lanes of a warp access which bytes of a 32-byte sector.
+#pragma once
+#include "types.hpp"
+
+namespace workbench::ptx {
+
+// The lanes of each byte, by a rule that fits in 16 bits: byte b belongs to element base + (b >> shift), and element e
+// to the lane whose bits outside `free` spell e, with any bits in `free`.
+class Lanes {
+ public:
+  Lanes() = default;
+  Lanes(s32 base, u32 shift, u32 free) : bits_(static_cast<u16>(static_cast<u32>(base + kBias) | shift << 6 | free << 9)) {}
+  // One lane for the whole sector.
+  static Lanes one(u32 lane) { return Lanes(static_cast<s32>(lane), 5, 0); }
+
+  // Any lanes: nothing can be said about them.
+  static Lanes unknown() {
+    Lanes any;
+    any.bits_ = kUnknown;
+    return any;
+  }
+  bool known() const { return bits_ != kUnknown; }
+
+  static bool fits(s32 base) { return base >= -kBias && base < kBias; }
+  // The number that the bits of `lane` outside `free` spell.
+  static u32 element(u32 lane, u32 free);
+
+  bool operator==(const Lanes&) const = default;
+  bool single() const { return bits_ >> 9 == 0; }  // one lane for each byte
+  u32 at(u32 byte) const;
+
+  // Bytes, of these, that are accessed by a lane here which does not access them there, as far as is known.
+  u32 beyond(const Lanes& there, u32 bytes) const;
+  // Bytes, of these, that two different lanes access, one here and one there, as far as is known.
+  u32 apart(const Lanes& there, u32 bytes) const;
+
+ private:
+  static constexpr s32 kBias = 32;
+  static constexpr u16 kUnknown = 0xffff;
+  u16 bits_ = 0;
+
+  s32 base() const { return static_cast<s32>(bits_ & 63) - kBias; }
+  u32 shift() const { return bits_ >> 6 & 7; }
+  u32 free() const { return bits_ >> 9; }
+  template <class F>
+  u32 where(const Lanes& there, u32 bytes, F differ) const;
+};
+
+// A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of its own. Accesses are
+// aligned and of at most 32 bytes.
+struct LanePieces {
+  int count = 0;
+  u32 clashing = 0;  // lanes that stored something else than an earlier one to the same address
+  u64 sector[kLanes];
+  u32 bytes[kLanes];
+  u32 changed[kLanes];  // of these bytes, those of lanes in the caller's `changed`
+  Lanes lanes[kLanes];
+};
+void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, LanePieces& pieces);
+
+}  // namespace workbench::ptx
