@@ -1,13 +1,12 @@
 """What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. Mirrors library/hooks.hpp.
 
 Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
-raise: ctypes would print the exception and go on with 0, which means success.
+raise, as ctypes would print the exception. One that Ctrl-C ends leaves its answer unwritten, and the library sees to it
+that the interpreter raises KeyboardInterrupt when the client's call is over.
 """
 
 from __future__ import annotations
 
-import _thread
-import contextlib
 import ctypes
 import functools
 import math
@@ -75,11 +74,13 @@ class HookLaunch(ctypes.Structure):
     )  # fmt: skip
 
 
-_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, _pointer, _u64)
-_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), _pointer, _u64)
-_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(HookLaunch), _pointer, _u64)
-_VARIABLE = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(_u64))
-_UNLOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64)
+_ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)  # where the result goes, the words of an error, their room
+_LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
+_FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
+_LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
+_VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
+_UNLOAD = ctypes.CFUNCTYPE(None, _u64)
+_INTERRUPT = ctypes.CFUNCTYPE(None)
 
 
 class Hooks(ctypes.Structure):
@@ -89,6 +90,7 @@ class Hooks(ctypes.Structure):
         ("launch", _LAUNCH),
         ("variable", _VARIABLE),
         ("unload", _UNLOAD),
+        ("interrupt", _INTERRUPT),
     )
 
 
@@ -121,8 +123,9 @@ class Machine:
         library.workbench_driver_variable.restype = None
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
-            _LOAD(_guarded(self._load, 2)), _FUNCTION(_guarded(self._function, 3)), _LAUNCH(_guarded(self._launch, 1)),
-            _VARIABLE(self._variable), _UNLOAD(self._unload),
+            _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
+            _VARIABLE(_guarded(self._variable)), _UNLOAD(self._unload),
+            ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
     def _load(self, number: int, image: bytes) -> None:
@@ -225,17 +228,15 @@ class Machine:
             finding = replace(finding, message=message)
         return finding, message
 
-    def _variable(self, number: int, name: bytes, out: Any) -> int:
+    def _variable(self, number: int, name: bytes, out: Any) -> None:
         loaded = self._modules.get(number)
         known = name.decode(errors="replace")
         if loaded is None or known not in loaded.program.variables:
-            return _NOT_FOUND
+            raise _Failed(_NOT_FOUND, f"the module has no variable {known}")
         out[0] = loaded.program.global_address(known)
-        return 0
 
-    def _unload(self, number: int) -> int:
+    def _unload(self, number: int) -> None:
         self._modules.pop(number, None)
-        return 0
 
 
 class _Failed(Exception):
@@ -246,33 +247,33 @@ class _Failed(Exception):
         self.code = code
 
 
-def _guarded(hook: Callable[..., None], arguments: int) -> Callable[..., int]:
-    """``hook`` as the library calls it: its first ``arguments`` arguments, then where the words of an error go."""
+def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
+    """``hook`` as the library calls it: with its own arguments, then those of ``_ANSWER``."""
 
-    def call(*values: Any) -> int:
-        code, message = _UNKNOWN, ""
+    def call(*values: Any) -> None:
+        *arguments, answer, why, room = values
+        code, message = 0, ""
         try:
-            hook(*values[:arguments])
-            return 0
-        except _Failed as failed:
-            code, message = failed.code, str(failed)
-        except UnknownNameError as error:
-            code, message = _NOT_FOUND, str(error)
-        except UnsupportedInstructionError as error:
-            code, message = _NOT_SUPPORTED, str(error)
-        except WorkbenchError as error:
-            code, message = _INVALID_PTX, str(error)
+            try:
+                hook(*arguments)
+            except _Failed as failed:
+                code, message = failed.code, str(failed)
+            except UnknownNameError as error:
+                code, message = _NOT_FOUND, str(error)
+            except UnsupportedInstructionError as error:
+                code, message = _NOT_SUPPORTED, str(error)
+            except WorkbenchError as error:
+                code, message = _INVALID_PTX, str(error)
+            except KeyboardInterrupt:
+                return
+            except BaseException as error:
+                traceback.print_exc()
+                code, message = _UNKNOWN, f"{type(error).__name__}: {error}"
+            words = message.encode()[: room - 1] + b"\0"
+            ctypes.memmove(why, words, len(words))
+            answer[0] = code
         except KeyboardInterrupt:
-            # The client's own call cannot raise; the interpreter does as soon as it is back.
-            _thread.interrupt_main()
-            code, message = _TIMEOUT, "interrupted"
-        except BaseException as error:
-            traceback.print_exc()
-            message = f"{type(error).__name__}: {error}"
-        with contextlib.suppress(Exception):
-            room = values[arguments + 1] - 1
-            ctypes.memmove(values[arguments], message.encode()[:room] + b"\0", min(len(message.encode()), room) + 1)
-        return code
+            return
 
     return call
 

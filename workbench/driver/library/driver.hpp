@@ -22,6 +22,9 @@ struct Refused {
   std::string why;
 };
 
+// Thrown by a launch that Ctrl-C ended. The call succeeds: the exception comes from the interpreter, to the client's caller.
+struct Interrupted {};
+
 struct Context {
   u64 handle = 0;
   int device = 0;
@@ -251,6 +254,8 @@ CUresult entry(Needs needs, Body&& body) noexcept {
     return CUDA_SUCCESS;
   } catch (const Refused& refused) {
     return remember(refused.code, refused.why);
+  } catch (const Interrupted&) {
+    return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
     return remember(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
   } catch (const std::exception& error) {

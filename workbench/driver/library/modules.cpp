@@ -18,6 +18,20 @@ const Hooks& hooks() {
   return state().hooks;
 }
 
+// Calls a hook, without the lock, until it answers. The interpreter learns of a Ctrl-C afterwards.
+template <class... Parameters, class... Arguments>
+void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
+  const Hooks& to = hooks();
+  char why[kWhySize] = "";
+  CUresult answer = kInterrupted;
+  bool interrupted = false;
+  call.lock.unlock();
+  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
+  if (interrupted) to.interrupt();
+  call.lock.lock();
+  if (answer) throw Refused{answer, why};
+}
+
 int attribute(int which) { return state().attributes.at(which); }
 
 u64 load(Call& call, const char* image) {
@@ -31,12 +45,12 @@ u64 load(Call& call, const char* image) {
   state().unloaded.clear();
   call.lock.unlock();
   for (u64 handle : gone) to.unload(handle);
-  char why[kWhySize] = "";
-  const CUresult result = to.load(module->handle, image, why, sizeof why);
   call.lock.lock();
-  if (result) {
+  try {
+    ask(call, to.load, module->handle, image);
+  } catch (const Refused&) {
     unload_module(module->handle);
-    throw Refused{result, why};
+    throw;
   }
   return module->handle;
 }
@@ -129,9 +143,14 @@ void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launc
   launch.parameters = parameters.data(), launch.parameter_bytes = parameters.size();
   launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(), launch.generation = memory->generation;
   char why[kWhySize] = "";
+  CUresult result = kInterrupted;
   call.lock.unlock();
-  const CUresult result = to.launch(&launch, why, sizeof why);
+  to.launch(&launch, &result, why, sizeof why);
   call.lock.lock();
+  if (result == kInterrupted) {
+    to.interrupt();
+    throw Interrupted{};
+  }
   if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_UNKNOWN) {
     // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and every one after.
     context->fault = result, context->fault_text = why;
@@ -251,11 +270,7 @@ CU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
       }
     }
     HookFunction facts{};
-    char why[kWhySize] = "";
-    call.lock.unlock();
-    const CUresult result = to.function(module.handle, wanted.c_str(), &facts, why, sizeof why);
-    call.lock.lock();
-    if (result) throw Refused{result, why};
+    ask(call, to.function, module.handle, wanted.c_str(), &facts);
     auto made = std::make_shared<Function>(Function{module.handle, wanted, {}, {}, facts, 0});
     made->offsets.assign(facts.parameter_offsets, facts.parameter_offsets + facts.parameter_count);
     made->sizes.assign(facts.parameter_sizes, facts.parameter_sizes + facts.parameter_count);
@@ -271,12 +286,8 @@ CU_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule handl
   return entry([&](Call& call) {
     const Module module = own_module(call, handle);
     const std::string wanted = &needed(name, "name");
-    const Hooks& to = hooks();
     u64 address = 0;
-    call.lock.unlock();
-    const CUresult result = to.variable(module.handle, wanted.c_str(), &address);
-    call.lock.lock();
-    if (result) throw Refused{result, "the module has no variable " + wanted};
+    ask(call, hooks().variable, module.handle, wanted.c_str(), &address);
     const auto found = need_allocation(address, 0);
     if (out) *out = address;
     if (bytes) *bytes = found->size;
