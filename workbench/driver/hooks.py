@@ -24,6 +24,7 @@ from workbench.driver.images import resources_of
 from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import Buffer
+from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ _ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)  # where the result goe
 _LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
 _FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
 _LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
+_OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.POINTER(_u32), *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
@@ -88,6 +90,7 @@ class Hooks(ctypes.Structure):
         ("load", _LOAD),
         ("function", _FUNCTION),
         ("launch", _LAUNCH),
+        ("occupancy", _OCCUPANCY),
         ("variable", _VARIABLE),
         ("unload", _UNLOAD),
         ("interrupt", _INTERRUPT),
@@ -124,7 +127,7 @@ class Machine:
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
-            _VARIABLE(_guarded(self._variable)), _UNLOAD(self._unload),
+            _OCCUPANCY(_guarded(self._occupancy)), _VARIABLE(_guarded(self._variable)), _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -207,6 +210,12 @@ class Machine:
             facts.dynamic_shared_bytes = shared
             predicted = predict(report, facts, math.prod(block), math.prod(grid), device_model(self._facts.key))
             launch.seconds = predicted.seconds
+
+    def _occupancy(self, number: int, name: bytes, threads: int, shared: int, out: Any) -> None:
+        _, facts = self._modules[number].kernels[name]
+        out[0] = occupancy(
+            self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared
+        ).blocks_per_sm
 
     def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""

@@ -42,6 +42,8 @@ struct Hooks {
   void (*load)(u64 module, const char* ptx, CUresult* answer, char* why, u64 why_size);
   void (*function)(u64 module, const char* name, HookFunction* out, CUresult* answer, char* why, u64 why_size);
   void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
+  // How many blocks of a kernel fit on one multiprocessor.
+  void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks, CUresult* answer, char* why, u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from the client's call
