@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,57 @@ def test_an_endless_kernel_ends_at_the_limit(pycuda):
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+INTERRUPTED = """
+import ctypes
+import numpy as np
+import workbench as wb
+wb.simulated_driver(force=True)
+import pycuda.autoinit
+import pycuda.driver as cuda
+from pycuda.compiler import SourceModule
+SOURCE = "__global__ void wait(volatile int *x, int n) { while (*x == 0) { } x[1] += n; }"
+wait, directly = SourceModule(SOURCE).get_function("wait"), wb.load_cuda(SOURCE).wait
+flag, array = cuda.to_device(np.zeros(2, np.int32)), np.zeros(2, np.int32)
+library, stream = ctypes.CDLL("libcuda.so.1"), cuda.Stream()
+handle, graph, executable = ctypes.c_void_p(stream.handle), ctypes.c_void_p(), ctypes.c_void_p()
+assert library.cuStreamBeginCapture_v2(handle, 0) == 0
+for _ in range(2):
+    wait(flag, np.int32(1), block=(1, 1, 1), stream=stream)
+assert library.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+assert library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_uint64(0)) == 0
+for call in (
+    lambda: wait(flag, np.int32(1), block=(1, 1, 1)),
+    lambda: library.cuGraphLaunch(executable, handle),
+    lambda: directly(1, 1, array, 1),
+):
+    print("ready", flush=True)
+    try:
+        call()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+cuda.memcpy_htod(flag, np.array([1, 0], np.int32))
+wait(flag, np.int32(5), block=(1, 1, 1))
+array[0] = 1
+directly(1, 1, array, 5)
+print(cuda.from_device(flag, 2, np.int32), array)
+"""
+
+
+def test_ctrl_c_ends_a_kernel_and_nothing_else(pycuda):
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(3):
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        time.sleep(0.5)
+        start = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n", process.communicate()[1]
+        assert time.perf_counter() - start < 2
+    out, said = process.communicate(timeout=60)
+    assert (out, said, process.returncode) == ("[1 5] [1 5]\n", "", 0)
 
 
 def test_workbench_run_gives_a_script_its_driver(pycuda, tmp_path: Path):

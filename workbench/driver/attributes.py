@@ -3,7 +3,7 @@
 Numbers are those of ``CUdevice_attribute`` in cuda.h (CUDA 13). Multiprocessors, clock, L2 and bandwidth come from the
 shipped device models, limits per block and multiprocessor from the occupancy tables, the rest from the CUDA C++
 Programming Guide, table "Technical Specifications per Compute Capability". A capability that is not here (textures,
-cooperative and cluster launches, memory pools, virtual memory management, peers) is 0.
+cluster launches, virtual memory management, peers, memory shared between processes) is 0.
 """
 
 from __future__ import annotations
@@ -100,9 +100,11 @@ def _attributes(key: str, arch: str, model: Mapping[str, Any]) -> dict[int, int]
         89: 1,  # host and device may touch managed memory at the same time
         90: 1,  # preemption
         91: 1,  # the host's pointer serves for registered memory
+        95: 1,  # cooperative launches
         97: limits.shared_per_block,
         99: 1,  # host memory can be registered
         106: limits.max_blocks,
         111: limits.shared_reserved,
+        115: 1,  # memory pools
     }  # fmt: skip
     return {which: known.get(which, 0) for which in range(1, _LAST + 1)}

@@ -1,13 +1,12 @@
 """What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. Mirrors library/hooks.hpp.
 
 Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
-raise: ctypes would print the exception and go on with 0, which means success.
+raise, as ctypes would print the exception. One that Ctrl-C ends leaves its answer unwritten, and the library sees to it
+that the interpreter raises KeyboardInterrupt when the client's call is over.
 """
 
 from __future__ import annotations
 
-import _thread
-import contextlib
 import ctypes
 import functools
 import math
@@ -25,6 +24,7 @@ from workbench.driver.images import resources_of
 from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import Buffer
+from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
@@ -75,11 +75,14 @@ class HookLaunch(ctypes.Structure):
     )  # fmt: skip
 
 
-_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, _pointer, _u64)
-_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), _pointer, _u64)
-_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(HookLaunch), _pointer, _u64)
-_VARIABLE = ctypes.CFUNCTYPE(ctypes.c_int, _u64, ctypes.c_char_p, ctypes.POINTER(_u64))
-_UNLOAD = ctypes.CFUNCTYPE(ctypes.c_int, _u64)
+_ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)  # where the result goes, the words of an error, their room
+_LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
+_FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
+_LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
+_OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.POINTER(_u32), *_ANSWER)
+_VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
+_UNLOAD = ctypes.CFUNCTYPE(None, _u64)
+_INTERRUPT = ctypes.CFUNCTYPE(None)
 
 
 class Hooks(ctypes.Structure):
@@ -87,8 +90,10 @@ class Hooks(ctypes.Structure):
         ("load", _LOAD),
         ("function", _FUNCTION),
         ("launch", _LAUNCH),
+        ("occupancy", _OCCUPANCY),
         ("variable", _VARIABLE),
         ("unload", _UNLOAD),
+        ("interrupt", _INTERRUPT),
     )
 
 
@@ -121,8 +126,9 @@ class Machine:
         library.workbench_driver_variable.restype = None
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
-            _LOAD(_guarded(self._load, 2)), _FUNCTION(_guarded(self._function, 3)), _LAUNCH(_guarded(self._launch, 1)),
-            _VARIABLE(self._variable), _UNLOAD(self._unload),
+            _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
+            _OCCUPANCY(_guarded(self._occupancy)), _VARIABLE(_guarded(self._variable)), _UNLOAD(self._unload),
+            ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
     def _load(self, number: int, image: bytes) -> None:
@@ -205,6 +211,12 @@ class Machine:
             predicted = predict(report, facts, math.prod(block), math.prod(grid), device_model(self._facts.key))
             launch.seconds = predicted.seconds
 
+    def _occupancy(self, number: int, name: bytes, threads: int, shared: int, out: Any) -> None:
+        _, facts = self._modules[number].kernels[name]
+        out[0] = occupancy(
+            self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared
+        ).blocks_per_sm
+
     def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""
         key, rows, table = self._memory
@@ -225,17 +237,15 @@ class Machine:
             finding = replace(finding, message=message)
         return finding, message
 
-    def _variable(self, number: int, name: bytes, out: Any) -> int:
+    def _variable(self, number: int, name: bytes, out: Any) -> None:
         loaded = self._modules.get(number)
         known = name.decode(errors="replace")
         if loaded is None or known not in loaded.program.variables:
-            return _NOT_FOUND
+            raise _Failed(_NOT_FOUND, f"the module has no variable {known}")
         out[0] = loaded.program.global_address(known)
-        return 0
 
-    def _unload(self, number: int) -> int:
+    def _unload(self, number: int) -> None:
         self._modules.pop(number, None)
-        return 0
 
 
 class _Failed(Exception):
@@ -246,33 +256,33 @@ class _Failed(Exception):
         self.code = code
 
 
-def _guarded(hook: Callable[..., None], arguments: int) -> Callable[..., int]:
-    """``hook`` as the library calls it: its first ``arguments`` arguments, then where the words of an error go."""
+def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
+    """``hook`` as the library calls it: with its own arguments, then those of ``_ANSWER``."""
 
-    def call(*values: Any) -> int:
-        code, message = _UNKNOWN, ""
+    def call(*values: Any) -> None:
+        *arguments, answer, why, room = values
+        code, message = 0, ""
         try:
-            hook(*values[:arguments])
-            return 0
-        except _Failed as failed:
-            code, message = failed.code, str(failed)
-        except UnknownNameError as error:
-            code, message = _NOT_FOUND, str(error)
-        except UnsupportedInstructionError as error:
-            code, message = _NOT_SUPPORTED, str(error)
-        except WorkbenchError as error:
-            code, message = _INVALID_PTX, str(error)
+            try:
+                hook(*arguments)
+            except _Failed as failed:
+                code, message = failed.code, str(failed)
+            except UnknownNameError as error:
+                code, message = _NOT_FOUND, str(error)
+            except UnsupportedInstructionError as error:
+                code, message = _NOT_SUPPORTED, str(error)
+            except WorkbenchError as error:
+                code, message = _INVALID_PTX, str(error)
+            except KeyboardInterrupt:
+                return
+            except BaseException as error:
+                traceback.print_exc()
+                code, message = _UNKNOWN, f"{type(error).__name__}: {error}"
+            words = message.encode()[: room - 1] + b"\0"
+            ctypes.memmove(why, words, len(words))
+            answer[0] = code
         except KeyboardInterrupt:
-            # The client's own call cannot raise; the interpreter does as soon as it is back.
-            _thread.interrupt_main()
-            code, message = _TIMEOUT, "interrupted"
-        except BaseException as error:
-            traceback.print_exc()
-            message = f"{type(error).__name__}: {error}"
-        with contextlib.suppress(Exception):
-            room = values[arguments + 1] - 1
-            ctypes.memmove(values[arguments], message.encode()[:room] + b"\0", min(len(message.encode()), room) + 1)
-        return code
+            return
 
     return call
 

@@ -55,7 +55,7 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   std::erase_if(all.streams, [&](const auto& item) { return item.second->context == context.get(); });
   std::erase_if(all.graphs, [&](const auto& item) { return item.second->context == context.get(); });
   std::erase_if(all.executables, [&](const auto& item) { return item.second->context == context.get(); });
-  std::erase_if(all.captures, [&](const auto& one) { return one->graph.context == context.get(); });
+  std::erase_if(all.captures, [&](const auto& one) { return one->graph->context == context.get(); });
   std::erase_if(all.events, [&](const auto& item) { return item.second->context == context.get(); });
   free_context_memory(context.get());
   all.snapshots.erase(context.get());

@@ -57,7 +57,7 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
   if (waits) outside_captures("a copy that waits");
-  if (captured(call, stream, [=](Call& inner, CUstream on) { copy(inner, to_type, to, from_type, from, shape, on, false); })) return;
+  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=](Call& inner, CUstream on) { copy(inner, to_type, to, from_type, from, shape, on, false); })) return;
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
@@ -105,24 +105,25 @@ CUresult copy_2d(const CUDA_MEMCPY2D* given, CUstream stream, bool waits) {
   });
 }
 
+void copy_3d(Call& call, const CUDA_MEMCPY3D& c, CUstream stream, bool waits) {
+  const bool flat = c.Depth <= 1;
+  const u64 from_pitch = pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.srcY, "src");
+  const u64 to_pitch = pitch(c.dstPitch, c.dstXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.dstY, "dst");
+  const u64 from_height = flat && !c.srcZ ? std::max<u64>(c.srcHeight, 1) : c.srcHeight;
+  const u64 to_height = flat && !c.dstZ ? std::max<u64>(c.dstHeight, 1) : c.dstHeight;
+  if (!flat && (from_height < c.srcY + c.Height || to_height < c.dstY + c.Height)) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "srcHeight or dstHeight is less than the rows of a slice"};
+  }
+  check_size(from_pitch, from_height, c.Depth + c.srcZ), check_size(to_pitch, to_height, c.Depth + c.dstZ);
+  check_size(from_pitch, c.Height + c.srcY, 1), check_size(to_pitch, c.Height + c.dstY, 1);
+  const Shape shape{c.WidthInBytes, c.Height, c.Depth, from_pitch, from_pitch * from_height, to_pitch, to_pitch * to_height};
+  copy(call, c.dstMemoryType,
+       base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstZ * shape.to_slice + c.dstY * to_pitch + c.dstXInBytes, c.srcMemoryType,
+       base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcZ * shape.from_slice + c.srcY * from_pitch + c.srcXInBytes, shape, stream, waits);
+}
+
 CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
-  return entry([&](Call& call) {
-    const CUDA_MEMCPY3D& c = needed(given, "copy");
-    const bool flat = c.Depth <= 1;
-    const u64 from_pitch = pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.srcY, "src");
-    const u64 to_pitch = pitch(c.dstPitch, c.dstXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.dstY, "dst");
-    const u64 from_height = flat && !c.srcZ ? std::max<u64>(c.srcHeight, 1) : c.srcHeight;
-    const u64 to_height = flat && !c.dstZ ? std::max<u64>(c.dstHeight, 1) : c.dstHeight;
-    if (!flat && (from_height < c.srcY + c.Height || to_height < c.dstY + c.Height)) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "srcHeight or dstHeight is less than the rows of a slice"};
-    }
-    check_size(from_pitch, from_height, c.Depth + c.srcZ), check_size(to_pitch, to_height, c.Depth + c.dstZ);
-    check_size(from_pitch, c.Height + c.srcY, 1), check_size(to_pitch, c.Height + c.dstY, 1);
-    const Shape shape{c.WidthInBytes, c.Height, c.Depth, from_pitch, from_pitch * from_height, to_pitch, to_pitch * to_height};
-    copy(call, c.dstMemoryType,
-         base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstZ * shape.to_slice + c.dstY * to_pitch + c.dstXInBytes, c.srcMemoryType,
-         base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcZ * shape.from_slice + c.srcY * from_pitch + c.srcXInBytes, shape, stream, waits);
-  });
+  return entry([&](Call& call) { copy_3d(call, needed(given, "copy"), stream, waits); });
 }
 
 // Fills `height` rows of `count` elements.
@@ -130,7 +131,7 @@ template <class T>
 void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
-  if (captured(call, stream, [=](Call& inner, CUstream on) { fill_rows(inner, to, row_bytes, value, count, height, on); })) return;
+  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET, [=](Call& inner, CUstream on) { fill_rows(inner, to, row_bytes, value, count, height, on); })) return;
   check_size(count, sizeof(T), height);
   if (to % sizeof(T) || row_bytes % sizeof(T)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
   const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
@@ -150,6 +151,23 @@ CUresult fill(CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUs
 }
 
 }  // namespace
+
+Operation copy_operation(const CUDA_MEMCPY3D& given) {
+  return [given](Call& call, CUstream stream) { copy_3d(call, given, stream, false); };
+}
+
+Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given) {
+  if (given.elementSize != 1 && given.elementSize != 2 && given.elementSize != 4) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "elements of a fill have 1, 2 or 4 bytes, not " + std::to_string(given.elementSize)};
+  }
+  return [given](Call& call, CUstream stream) {
+    const auto& [to, pitch, value, element, width, height] = given;
+    if (element == 1) fill_rows(call, to, pitch, static_cast<u8>(value), width, height, stream);
+    else if (element == 2) fill_rows(call, to, pitch, static_cast<u16>(value), width, height, stream);
+    else fill_rows(call, to, pitch, value, width, height, stream);
+  };
+}
+
 }  // namespace workbench::driver
 
 using namespace workbench::driver;

@@ -137,6 +137,43 @@ CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return entry([&](Call&) { check_device(device), check_device(peer), needed(can, "can") = 0; });
 }
 
+namespace {
+
+// Where a later CUDA changed what a function takes, the symbol has a suffix: since which version. Others with a suffix
+// came with CUDA 4 or before. cuGraphInstantiate got a name of its own.
+struct Since {
+  const char* symbol;
+  int version;
+};
+
+constexpr Since kSince[] = {
+    {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDevicePrimaryCtxRelease_v2", 11000}, {"cuDevicePrimaryCtxReset_v2", 11000},
+    {"cuDevicePrimaryCtxSetFlags_v2", 11000}, {"cuDeviceGetUuid_v2", 11040}, {"cuEventElapsedTime_v2", 12080}, {"cuGetProcAddress_v2", 12000},
+    {"cuGraphAddDependencies_v2", 12030}, {"cuGraphAddKernelNode_v2", 12000}, {"cuGraphExecKernelNodeSetParams_v2", 12000},
+    {"cuGraphExecUpdate_v2", 12000}, {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 12000},
+    {"cuGraphKernelNodeSetParams_v2", 12000}, {"cuIpcOpenMemHandle_v2", 11000}, {"cuLinkAddData_v2", 6050}, {"cuLinkAddFile_v2", 6050},
+    {"cuLinkCreate_v2", 6050}, {"cuMemAdvise_v2", 12020}, {"cuMemHostRegister_v2", 6050}, {"cuMemPrefetchAsync_v2", 12020},
+    {"cuStreamBeginCapture_v2", 10010}, {"cuStreamGetCaptureInfo_v2", 11030}, {"cuStreamGetCaptureInfo_v3", 12030},
+};
+
+int since(const std::string& symbol) {
+  for (const Since& known : kSince)
+    if (symbol == known.symbol) return known.version;
+  return 0;
+}
+
+// Of the symbols that a function has, the latest which a client of this version knows.
+void* symbol_for(void* library, const std::string& name, int version, bool& newer) {
+  for (const char* suffix : {name == "cuGraphInstantiate" ? "WithFlags" : "_v5", "_v4", "_v3", "_v2", ""}) {
+    void* found = dlsym(library, (name + suffix).c_str());
+    if (found && version >= since(name + suffix)) return found;
+    newer |= found != nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 // For clients that ask for every function by name; those that do not exist come back as "symbol not found".
 CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64, int* status) {
   return entry(Needs::nothing, [&](Call&) {
@@ -145,12 +182,11 @@ CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64
     Dl_info self{};
     dladdr(reinterpret_cast<void*>(&workbench_driver_close), &self);
     void* library = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
-      if (version < 13000 && name + suffix == "cuCtxCreate_v4") continue;
-      if ((*function = library ? dlsym(library, (name + suffix).c_str()) : nullptr)) break;
-    }
+    bool newer = false;
+    *function = library ? symbol_for(library, name, version, newer) : nullptr;
     if (library) dlclose(library);
-    if (status) *status = *function ? 0 : 1;
+    if (status) *status = *function ? 0 : newer ? 2 : 1;
+    if (!*function && newer) throw Refused{CUDA_ERROR_NOT_FOUND, name + " came after CUDA " + std::to_string(version)};
     if (!*function) throw Refused{CUDA_ERROR_NOT_FOUND, name + " is not part of the simulated driver"};
   });
 }

@@ -22,6 +22,9 @@ struct Refused {
   std::string why;
 };
 
+// Thrown by a launch that Ctrl-C ended. The call succeeds: the exception comes from the interpreter, to the client's caller.
+struct Interrupted {};
+
 struct Context {
   u64 handle = 0;
   int device = 0;
@@ -37,6 +40,7 @@ struct Context {
 };
 
 struct Capture;
+struct Pool;
 // How many operations of each captured stream come before.
 using Seen = std::map<u64, u64>;
 
@@ -46,6 +50,7 @@ struct Stream {
   double clock = 0;
   std::shared_ptr<Capture> capture = nullptr;  // what is enqueued becomes a node of it instead of running
   Seen seen = {};
+  std::vector<u64> last = {};  // the nodes that the next one comes after
 };
 
 struct Event {
@@ -55,6 +60,7 @@ struct Event {
   double time = 0;
   std::shared_ptr<Capture> capture = nullptr;  // it was recorded in a captured stream, after what is `seen`
   Seen seen = {};
+  std::vector<u64> last = {};
 };
 
 struct Module {
@@ -71,20 +77,34 @@ struct Function {
 };
 
 class Call;
-// One operation of a graph: runs it on a stream.
-using Node = std::function<void(Call&, CUstream)>;
+// Runs an operation on a stream.
+using Operation = std::function<void(Call&, CUstream)>;
 
-// The nodes stand in the order in which they were captured, one of those that their streams and events allow.
+struct GraphNode {
+  CUgraphNodeType type;
+  Operation run;
+  std::vector<u64> after;
+};
+
 struct Graph {
   Context* context;
-  std::vector<Node> nodes;
+  std::map<u64, GraphNode> nodes = {};  // by handle: in the order in which they were added
+};
+
+// A graph as it was when it was instantiated, its nodes in one of the orders that they allow.
+struct Executable {
+  Context* context;
+  u64 flags;
+  std::vector<GraphNode> steps;
+  std::unordered_map<u64, std::size_t> step_of;  // by the handle of the node
 };
 
 struct Capture {
   u64 id, origin;  // the stream in which it began
   unsigned mode;
   std::string invalid;  // why nothing will come of it
-  Graph graph;
+  u64 handle;           // of the graph
+  std::shared_ptr<Graph> graph;
   Seen enqueued;  // by every stream that takes part
 };
 
@@ -97,6 +117,7 @@ struct Allocation {
   unsigned flags;
   Context* context;
   u64 module = 0;                 // of a variable
+  std::shared_ptr<Pool> pool = nullptr;
   u64 number = 0;                 // counts all allocations of the process
   std::shared_ptr<void> storage;  // a launch in another thread may still hold it when it is freed
   bool on_host() const { return where == Where::pinned || where == Where::registered || where == Where::managed; }
@@ -115,6 +136,18 @@ struct Primary {
   int users = 0;
   unsigned flags = 0;
   u64 used_bytes = 0;  // of the device's memory, in whichever context
+  u64 default_pool = 0, pool = 0;  // the latter is what cuMemAllocAsync takes
+};
+
+// Where cuMemAllocAsync takes from. What is freed is free at once: nothing is kept for the next allocation.
+struct Pool {
+  u64 handle;
+  int device;
+  Where where;  // its allocations
+  bool owned;   // by a client, which may destroy it
+  u64 most = 0;  // bytes; 0: no bound
+  u64 used = 0, high = 0;
+  std::map<int, u64> attributes = {};
 };
 
 struct State {
@@ -133,7 +166,9 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Event>> events;
   std::unordered_map<u64, std::shared_ptr<Module>> modules;
   std::unordered_map<u64, std::shared_ptr<Function>> functions;
-  std::unordered_map<u64, std::shared_ptr<Graph>> graphs, executables;
+  std::unordered_map<u64, std::shared_ptr<Graph>> graphs;
+  std::unordered_map<u64, std::shared_ptr<Executable>> executables;
+  std::unordered_map<u64, std::shared_ptr<Pool>> pools;
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
@@ -194,6 +229,9 @@ bool mapped(u64 address, u64 bytes);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(std::shared_ptr<Allocation> allocation);
 void drop_allocation(u64 address);
+std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags);
+// The pool that a device began with.
+u64 default_pool(CUdevice device);
 void free_context_memory(const Context* context);
 std::shared_ptr<Snapshot> snapshot(const Context* context);
 
@@ -208,10 +246,17 @@ std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
 
 // ---- graphs (graphs.cpp) ----
 
-// Whether `stream` is captured: then `node` will run with the graph, and not now.
-bool captured(Call& call, CUstream stream, Node node);
+// Whether `stream` is captured: then `run` will run with the graph, and not now.
+bool captured(Call& call, CUstream stream, CUgraphNodeType type, Operation run);
 // For calls that wait for the device or change what it has: no capture of any stream survives them.
 void outside_captures(const char* what);
+
+// The operations of nodes that a client adds to a graph by itself.
+Operation kernel_operation(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
+Operation copy_operation(const CUDA_MEMCPY3D& given);
+Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given);
+
+// ---- modules (modules.cpp) ----
 
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
@@ -251,6 +296,8 @@ CUresult entry(Needs needs, Body&& body) noexcept {
     return CUDA_SUCCESS;
   } catch (const Refused& refused) {
     return remember(refused.code, refused.why);
+  } catch (const Interrupted&) {
+    return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
     return remember(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
   } catch (const std::exception& error) {

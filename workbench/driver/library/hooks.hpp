@@ -33,14 +33,20 @@ struct HookLaunch {
   double seconds;  // out: the predicted time, where timed
 };
 
-// Each returns a CUresult; with an error it writes what is wrong to `why` (NUL-terminated, `why_size` at most).
-// `launch` returns 700 or more for a fault inside the kernel.
+// The answer of a hook that Ctrl-C ended: none.
+inline constexpr CUresult kInterrupted = -1;
+
+// Each writes a CUresult to `answer`, where the library put kInterrupted; with an error it writes what is wrong to `why`
+// (NUL-terminated, `why_size` at most). `launch` answers 700 or more for a fault inside the kernel.
 struct Hooks {
-  CUresult (*load)(u64 module, const char* ptx, char* why, u64 why_size);
-  CUresult (*function)(u64 module, const char* name, HookFunction* out, char* why, u64 why_size);
-  CUresult (*launch)(HookLaunch* launch, char* why, u64 why_size);
-  CUresult (*variable)(u64 module, const char* name, u64* address);
-  CUresult (*unload)(u64 module);
+  void (*load)(u64 module, const char* ptx, CUresult* answer, char* why, u64 why_size);
+  void (*function)(u64 module, const char* name, HookFunction* out, CUresult* answer, char* why, u64 why_size);
+  void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
+  // How many blocks of a kernel fit on one multiprocessor.
+  void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks, CUresult* answer, char* why, u64 why_size);
+  void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
+  void (*unload)(u64 module);
+  void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from the client's call
 };
 
 struct HookDevice {

@@ -11,6 +11,9 @@ CU_API cuModuleGetFunction(CUfunction*, CUmodule, const char*);
 CU_API cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule, const char*);
 CU_API cuFuncGetAttribute(int*, int, CUfunction);
 CU_API cuFuncSetAttribute(CUfunction, int, int);
+CU_API cuFuncSetCacheConfig(CUfunction, int);
+CU_API cuFuncGetName(const char**, CUfunction);
+CU_API cuFuncGetParamInfo(CUfunction, std::size_t, std::size_t*, std::size_t*);
 
 CU_API cuLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int*, void**, unsigned) {
   return cuModuleLoadDataEx(library, code, count, options, values);
@@ -35,5 +38,12 @@ CU_API cuKernelGetFunction(CUfunction* function, void* kernel) {
   return entry([&](Call&) { find_handle(state().functions, kernel, "kernel"), needed(function, "function") = kernel; });
 }
 
+CU_API cuKernelGetLibrary(void** library, void* kernel) {
+  return entry([&](Call&) { needed(library, "library") = reinterpret_cast<void*>(find_handle(state().functions, kernel, "kernel")->module); });
+}
+
+CU_API cuKernelGetName(const char** name, void* kernel) { return cuFuncGetName(name, kernel); }
+CU_API cuKernelGetParamInfo(void* kernel, std::size_t index, std::size_t* offset, std::size_t* size) { return cuFuncGetParamInfo(kernel, index, offset, size); }
+CU_API cuKernelSetCacheConfig(void* kernel, int config, CUdevice) { return cuFuncSetCacheConfig(kernel, config); }
 CU_API cuKernelGetAttribute(int* value, int which, void* kernel, CUdevice) { return cuFuncGetAttribute(value, which, kernel); }
 CU_API cuKernelSetAttribute(int which, int value, void* kernel, CUdevice) { return cuFuncSetAttribute(kernel, which, value); }

@@ -51,6 +51,8 @@ std::shared_ptr<void> host_pages(u64 bytes) {
   return {pages, [bytes](void* from) { ::munmap(from, bytes); }};
 }
 
+}  // namespace
+
 std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags) {
   outside_captures("allocating memory");
   if (bytes == 0) throw Refused{CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes"};
@@ -70,6 +72,8 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   add_allocation(made);
   return made;
 }
+
+namespace {
 
 // Frees what begins at an address. Refuses any other address, and says why it is none.
 void release(u64 address, bool (*fits)(const Allocation&), const char* wanted) {
@@ -130,6 +134,7 @@ void drop_allocation(u64 address) {
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
+  if (found->second->pool) found->second->pool->used -= found->second->size;
   if (found->second->where != Where::registered) all.freed[address] = found->second->size;
   if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
   all.allocations.erase(found);
@@ -326,25 +331,69 @@ CU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr
   });
 }
 
+namespace {
+
+// What is known of an allocation, or of an address in none (null).
+void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocation>& found, u8& data) {
+  const auto put = [&](auto value) { std::memcpy(&data, &value, sizeof value); };
+  const bool on_host = found && found->on_host();
+  switch (which) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: put(found ? found->context->handle : 0); break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      put(!found ? 0u : found->counts() || found->where == Where::variable ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(found ? address : 0); break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (found && !on_host) throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
+      put(found ? address : 0);
+      break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(u8{1}); break;  // work is done when a call returns
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found ? found->number : 0); break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found && found->where == Where::managed}); break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(found ? found->context->device : CU_DEVICE_INVALID); break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(found ? found->address : 0); break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(found ? found->size : 0); break;
+    case CU_POINTER_ATTRIBUTE_MAPPED: put(u8{found != nullptr}); break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: put(u8{0}); break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(u64{0}); break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(found ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0); break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found && found->pool ? found->pool->handle : 0); break;
+    default: throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pointer attribute " + std::to_string(which)};
+  }
+}
+
+}  // namespace
+
 CU_API cuPointerGetAttribute(void* out, int which, CUdeviceptr address) {
+  return entry([&](Call&) { put_attribute(which, address, need_allocation(address, 1), needed(static_cast<u8*>(out), "data")); });
+}
+
+// Unlike the call for one attribute this one answers for memory that the driver does not know, too: with zeros.
+CU_API cuPointerGetAttributes(unsigned count, const int* which, void** out, CUdeviceptr address) {
   return entry([&](Call&) {
-    const auto found = need_allocation(address, 1);
-    u8& data = needed(static_cast<u8*>(out), "data");
-    const auto put = [&](auto value) { std::memcpy(&data, &value, sizeof value); };
-    switch (which) {
-      case CU_POINTER_ATTRIBUTE_CONTEXT: put(found->context->handle); break;
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(found->counts() || found->where == Where::variable ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST); break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(address); break;
-      case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!found->on_host()) throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
-        put(address);
-        break;
-      case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found->number); break;
-      case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found->where == Where::managed}); break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(found->context->device); break;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(found->address); break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(found->size); break;
-      default: throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pointer attribute " + std::to_string(which)};
+    const auto found = find_allocation(address, 1);
+    for (unsigned i = 0; i < count; ++i) {
+      u8& data = needed(static_cast<u8*>((&needed(out, "data"))[i]), "data");
+      const int attribute = (&needed(which, "attributes"))[i];
+      if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && found && !found->on_host()) std::memset(&data, 0, sizeof(void*));
+      else put_attribute(attribute, address, found, data);
     }
   });
+}
+
+CU_API cuPointerSetAttribute(const void*, int which, CUdeviceptr address) {
+  return entry([&](Call&) {
+    need_allocation(address, 1);
+    if (which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) throw Refused{CUDA_ERROR_INVALID_VALUE, "pointer attribute " + std::to_string(which) + " cannot be set"};
+  });
+}
+
+// Advice on where managed memory should lie: there is one place.
+CU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation, unsigned, CUstream stream) {
+  return entry([&](Call& call) { check_stream(*call.context(), stream), need_allocation(address, bytes); });
+}
+
+CU_API cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, int, CUmemLocation) {
+  return entry([&](Call&) { need_allocation(address, bytes); });
 }

@@ -18,6 +18,20 @@ const Hooks& hooks() {
   return state().hooks;
 }
 
+// Calls a hook, without the lock, until it answers. The interpreter learns of a Ctrl-C afterwards.
+template <class... Parameters, class... Arguments>
+void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
+  const Hooks& to = hooks();
+  char why[kWhySize] = "";
+  CUresult answer = kInterrupted;
+  bool interrupted = false;
+  call.lock.unlock();
+  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
+  if (interrupted) to.interrupt();
+  call.lock.lock();
+  if (answer) throw Refused{answer, why};
+}
+
 int attribute(int which) { return state().attributes.at(which); }
 
 u64 load(Call& call, const char* image) {
@@ -31,12 +45,12 @@ u64 load(Call& call, const char* image) {
   state().unloaded.clear();
   call.lock.unlock();
   for (u64 handle : gone) to.unload(handle);
-  char why[kWhySize] = "";
-  const CUresult result = to.load(module->handle, image, why, sizeof why);
   call.lock.lock();
-  if (result) {
+  try {
+    ask(call, to.load, module->handle, image);
+  } catch (const Refused&) {
     unload_module(module->handle);
-    throw Refused{result, why};
+    throw;
   }
   return module->handle;
 }
@@ -129,9 +143,14 @@ void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launc
   launch.parameters = parameters.data(), launch.parameter_bytes = parameters.size();
   launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(), launch.generation = memory->generation;
   char why[kWhySize] = "";
+  CUresult result = kInterrupted;
   call.lock.unlock();
-  const CUresult result = to.launch(&launch, why, sizeof why);
+  to.launch(&launch, &result, why, sizeof why);
   call.lock.lock();
+  if (result == kInterrupted) {
+    to.interrupt();
+    throw Interrupted{};
+  }
   if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_UNKNOWN) {
     // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and every one after.
     context->fault = result, context->fault_text = why;
@@ -141,17 +160,50 @@ void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launc
   if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context) advance(*context, stream, launch.seconds);
 }
 
-void start(Call& call, CUfunction handle, const HookLaunch& launch, CUstream stream, void** pointers, void** extra) {
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads, u32 dynamic_shared) {
+  const u32 most = function.facts.max_threads;
+  if (most && threads > most) return 0;
+  u32 blocks = 0;
+  ask(call, hooks().occupancy, function.module, function.name.c_str(), static_cast<u32>(threads), dynamic_shared, &blocks);
+  return blocks;
+}
+
+// The blocks of a cooperative launch wait for each other: all of them must fit on the device at once.
+void check_all_fit(Call& call, const Function& function, const HookLaunch& launch) {
+  const u64 threads = u64{launch.block[0]} * launch.block[1] * launch.block[2];
+  const u64 blocks = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  const u64 fit = u64{blocks_per_multiprocessor(call, function, threads, launch.dynamic_shared)} *
+                  static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  if (blocks > fit) {
+    throw Refused{CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+                  function.name + ": " + std::to_string(blocks) + " blocks, of which " + std::to_string(fit) + " fit on the device at once"};
+  }
+}
+
+Operation operation(Call& call, CUfunction handle, const HookLaunch& launch, void** pointers, void** extra) {
   own_function(call, handle);
   const auto function = find_handle(state().functions, handle, "function");
-  check_stream(*call.context(), stream);
   check_shape(*function, launch);
-  const std::vector<u8> parameters = packed(*function, pointers, extra);
-  const Node node = [=](Call& inner, CUstream on) {
+  return [=, parameters = packed(*function, pointers, extra)](Call& inner, CUstream stream) {
     if (!state().modules.contains(function->module)) throw Refused{CUDA_ERROR_INVALID_HANDLE, function->name + ": its module was unloaded"};
-    run(inner, function, launch, parameters, on);
+    run(inner, function, launch, parameters, stream);
   };
-  if (!captured(call, stream, node)) node(call, stream);
+}
+
+HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared) {
+  HookLaunch launch{};
+  std::copy_n(grid, 3, launch.grid), std::copy_n(block, 3, launch.block);
+  launch.dynamic_shared = dynamic_shared;
+  return launch;
+}
+
+CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream, void** pointers, void** extra, bool cooperative = false) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), stream);
+    const Operation node = operation(call, function, launch, pointers, extra);
+    if (cooperative) check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
+    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, node)) node(call, stream);
+  });
 }
 
 u32 room_for_dynamic(const HookFunction& facts, int which) {
@@ -160,6 +212,10 @@ u32 room_for_dynamic(const HookFunction& facts, int which) {
 }
 
 }  // namespace
+
+Operation kernel_operation(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
+  return operation(call, p.func, shape({p.gridDimX, p.gridDimY, p.gridDimZ}, {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes), p.kernelParams, p.extra);
+}
 
 void check_image(const char* image) {
   if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
@@ -251,11 +307,7 @@ CU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
       }
     }
     HookFunction facts{};
-    char why[kWhySize] = "";
-    call.lock.unlock();
-    const CUresult result = to.function(module.handle, wanted.c_str(), &facts, why, sizeof why);
-    call.lock.lock();
-    if (result) throw Refused{result, why};
+    ask(call, to.function, module.handle, wanted.c_str(), &facts);
     auto made = std::make_shared<Function>(Function{module.handle, wanted, {}, {}, facts, 0});
     made->offsets.assign(facts.parameter_offsets, facts.parameter_offsets + facts.parameter_count);
     made->sizes.assign(facts.parameter_sizes, facts.parameter_sizes + facts.parameter_count);
@@ -271,12 +323,8 @@ CU_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule handl
   return entry([&](Call& call) {
     const Module module = own_module(call, handle);
     const std::string wanted = &needed(name, "name");
-    const Hooks& to = hooks();
     u64 address = 0;
-    call.lock.unlock();
-    const CUresult result = to.variable(module.handle, wanted.c_str(), &address);
-    call.lock.lock();
-    if (result) throw Refused{result, "the module has no variable " + wanted};
+    ask(call, hooks().variable, module.handle, wanted.c_str(), &address);
     const auto found = need_allocation(address, 0);
     if (out) *out = address;
     if (bytes) *bytes = found->size;
@@ -300,7 +348,12 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
       case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: out = 0; break;
       case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: out = static_cast<int>(function.most_dynamic_shared); break;
       case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: out = -1; break;
-      default: throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(which)};
+      default:
+        if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET && which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
+          out = 0;  // what needs clusters is refused when it is loaded
+          break;
+        }
+        throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(which)};
     }
   });
 }
@@ -332,25 +385,135 @@ CU_API cuFuncSetCacheConfig(CUfunction handle, int) {
   return entry([&](Call& call) { own_function(call, handle); });
 }
 
-CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
-  return entry([&](Call& call) {
-    const CUlaunchConfig& c = needed(config, "config");
-    if (c.numAttrs) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "launch attributes: clusters and cooperative launches are not here"};
-    HookLaunch launch{};
-    launch.grid[0] = c.gridDimX, launch.grid[1] = c.gridDimY, launch.grid[2] = c.gridDimZ;
-    launch.block[0] = c.blockDimX, launch.block[1] = c.blockDimY, launch.block[2] = c.blockDimZ;
-    launch.dynamic_shared = c.sharedMemBytes;
-    start(call, function, launch, c.hStream, parameters, extra);
+CU_API cuFuncGetName(const char** name, CUfunction handle) {
+  return entry([&](Call&) { needed(name, "name") = find_handle(state().functions, handle, "function")->name.c_str(); });
+}
+
+CU_API cuFuncGetModule(CUmodule* module, CUfunction handle) {
+  return entry([&](Call& call) { needed(module, "module") = reinterpret_cast<CUmodule>(own_function(call, handle).module); });
+}
+
+// Where parameter `index` lies in the buffer of the parameters; the first index that is refused tells their number.
+CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset, std::size_t* size) {
+  return entry([&](Call&) {
+    const Function& function = *find_handle(state().functions, handle, "function");
+    if (index >= function.offsets.size()) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + " has " + std::to_string(function.offsets.size()) + " parameters, no number " + std::to_string(index)};
+    }
+    needed(offset, "offset") = function.offsets[index];
+    if (size) *size = function.sizes[index];
   });
+}
+
+// ---- occupancy ----
+
+namespace {
+
+std::shared_ptr<Function> function_for(CUfunction handle, int threads) {
+  const auto function = find_handle(state().functions, handle, "function");
+  if (threads < 1 || threads > attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "blocks have 1 to " + std::to_string(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) + " threads, not " + std::to_string(threads)};
+  }
+  return function;
+}
+
+}  // namespace
+
+CU_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* out, CUfunction handle, int threads, std::size_t dynamic_shared, unsigned) {
+  return entry([&](Call& call) {
+    int& blocks = needed(out, "blocks");
+    const auto function = function_for(handle, threads);
+    const u32 shared = static_cast<u32>(std::min<std::size_t>(dynamic_shared, 1u << 30));
+    blocks = static_cast<int>(blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), shared));
+  });
+}
+
+CU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction handle, int threads, std::size_t dynamic_shared) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, handle, threads, dynamic_shared, 0);
+}
+
+// The largest block with which the most threads are resident; and how many such blocks fill the device.
+CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t dynamic_shared, int limit,
+                                                 unsigned) {
+  return entry([&](Call& call) {
+    int &grid = needed(grid_out, "grid"), &block = needed(block_out, "block");
+    const auto function = function_for(handle, 1);
+    int most = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    if (function->facts.max_threads) most = std::min(most, static_cast<int>(function->facts.max_threads));
+    if (limit > 0) most = std::min(most, limit);
+    int resident = 0, blocks = 0;
+    grid = block = 0;
+    for (int aligned = (most + 31) / 32 * 32; aligned > 0 && resident < attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR); aligned -= 32) {
+      const int threads = std::min(aligned, most);
+      std::size_t shared = dynamic_shared;
+      if (shared_of) {
+        call.lock.unlock();
+        shared = shared_of(threads);
+        call.lock.lock();
+      }
+      const u32 room = static_cast<u32>(std::min<std::size_t>(shared, 1u << 30));
+      blocks = static_cast<int>(blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), room));
+      if (blocks * threads > resident) {
+        resident = blocks * threads, block = threads;
+        grid = blocks * attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+      }
+    }
+  });
+}
+
+CU_API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t dynamic_shared, int limit) {
+  return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, handle, shared_of, dynamic_shared, limit, 0);
+}
+
+CU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction handle, int blocks, int threads) {
+  return entry([&](Call& call) {
+    std::size_t& room = needed(out, "bytes");
+    const auto function = function_for(handle, threads);
+    if (blocks < 1 || static_cast<u32>(blocks) > blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), 0)) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads do not fit, even without dynamic shared memory"};
+    }
+    constexpr int kUnit = 128;
+    const int share = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / blocks / kUnit * kUnit;
+    const int own = static_cast<int>(function->facts.static_shared);
+    const int of_block = std::min(share - attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK), attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+    room = static_cast<std::size_t>(std::max(of_block - own, 0));
+  });
+}
+
+// ---- launches ----
+
+CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+  bool cooperative = false;
+  const CUresult result = entry([&](Call&) {
+    const CUlaunchConfig& c = needed(config, "config");
+    for (unsigned i = 0; i < c.numAttrs; ++i) {
+      const CUlaunchAttribute& given = (&needed(c.attrs, "attributes"))[i];
+      const unsigned* size = given.value.dimensions;
+      switch (given.id) {
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = given.value.number != 0; break;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+          if (u64{size[0]} * size[1] * size[2] > 1) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the PTX machine has no clusters: launch without them"};
+          break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+          throw Refused{CUDA_ERROR_NOT_SUPPORTED, "launch attribute " + std::to_string(given.id) + ": a launch is over when its call returns; record an event after it"};
+        default: break;  // hints for caches, priorities and the order of launches, of which nothing depends here
+      }
+    }
+  });
+  if (result) return result;
+  const CUlaunchConfig& c = *config;
+  return launch_kernel(function, shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes), c.hStream, parameters, extra, cooperative);
 }
 
 CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                       unsigned shared_bytes, CUstream stream, void** parameters, void** extra) {
-  return entry([&](Call& call) {
-    HookLaunch launch{};
-    launch.grid[0] = grid_x, launch.grid[1] = grid_y, launch.grid[2] = grid_z;
-    launch.block[0] = block_x, launch.block[1] = block_y, launch.block[2] = block_z;
-    launch.dynamic_shared = shared_bytes;
-    start(call, function, launch, stream, parameters, extra);
-  });
+  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes), stream, parameters, extra);
+}
+
+CU_API cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                                 unsigned shared_bytes, CUstream stream, void** parameters) {
+  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes), stream, parameters, nullptr, true);
 }

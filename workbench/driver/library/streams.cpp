@@ -147,6 +147,8 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
       Stream& stream = own_stream(context, handle);
       stream.capture = event.capture;  // what waits for a captured event takes part in the capture
       for (const auto& [which, count] : event.seen) stream.seen[which] = std::max(stream.seen[which], count);
+      for (u64 node : event.last)
+        if (std::ranges::find(stream.last, node) == stream.last.end()) stream.last.push_back(node);
       return;
     }
     if (capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a captured stream cannot wait for work outside of the capture"};
@@ -183,7 +185,7 @@ CU_API cuEventRecord(CUevent handle, CUstream stream) {
     Event& event = own_event(context, handle);
     event.capture = capture_of(context, stream);
     if (event.capture) {
-      event.seen = own_stream(context, stream).seen;
+      event.seen = own_stream(context, stream).seen, event.last = own_stream(context, stream).last;
       return;
     }
     event.time = ready(context, stream), event.recorded = true;
