@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from waiting import gone, wait_until
 
+from workbench import worker as worker_module
 from workbench.errors import ConfigurationError
 from workbench.worker import RemoteError, Worker, WorkerEnded, WorkerStartError, WorkerTimeout
 
@@ -93,6 +96,7 @@ def test_ctrl_c_in_the_caller_ends_the_call(worker: Worker):
 def test_it_ends_with_a_caller_that_was_killed(tmp_path: Path):
     program = """
 import signal
+import socket
 from workbench.worker import Worker
 worker = Worker()
 print(worker.call(__import__("os").getpid), flush=True)
@@ -103,3 +107,13 @@ worker.call(signal.pause)
     caller.kill()
     caller.communicate()
     wait_until(lambda: gone(pid))
+
+
+def test_a_process_whose_caller_is_gone_before_it_is_ready_says_nothing():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = map(json.dumps, (sys.path, [], theirs.fileno(), os.getpid()))
+        command = [sys.executable, "-P", "-c", worker_module._PROGRAM, *arguments]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    ours.close()
+    assert process.communicate()[1] == ""

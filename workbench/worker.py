@@ -182,18 +182,16 @@ def serve(imports: Sequence[str], fd: int, parent: int) -> None:
     for name in imports:
         importlib.import_module(name)
     connection = Connection(fd)
-    connection.send_bytes(pickle.dumps(("ready", None)))
-    while True:
-        try:
+    with contextlib.suppress(EOFError, ConnectionError):  # the caller has hung up
+        connection.send_bytes(pickle.dumps(("ready", None)))
+        while True:
             request = connection.recv_bytes()
-        except EOFError:
-            return
-        try:
-            function, arguments = pickle.loads(request)
-            answer = "returned", function(*arguments)
-        except Exception as error:
-            answer = "raised", error
-        connection.send_bytes(_packed(*answer))
+            try:
+                function, arguments = pickle.loads(request)
+                answer = "returned", function(*arguments)
+            except Exception as error:
+                answer = "raised", error
+            connection.send_bytes(_packed(*answer))
 
 
 def _packed(kind: str, value: object) -> bytes:

@@ -201,4 +201,5 @@ def main(library_path: str, control_fd: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.suppress(ConnectionError):  # the caller is gone, and nobody is there to be told
+        main(*sys.argv[1:])
