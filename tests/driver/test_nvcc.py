@@ -125,6 +125,17 @@ def test_a_kept_wheel_is_installed_and_a_failure_has_its_log(fresh_home: Path, m
         pycuda_setup._pip("download", "--no-index", "--no-deps", "--dest", str(wheels), "no-such-package-at-all")
 
 
+def test_setup_says_what_the_compiler_is_at(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([0.0, 1.0, 4.0, 12.0, 13.0])
+    monkeypatch.setattr(pycuda_setup.time, "monotonic", lambda: next(clock))
+    said = []
+    compiling = pycuda_setup._Compiling(said.append)
+    for name in ("list.cpp", "dict.cpp", "src/wrapper/wrap_cudadrv.cpp"):
+        compiling.told(f"  g++ -O1 -I src/cpp -c {name} -o build/{name}.o -w\n")
+    compiling.told("  g++ -shared build/list.o -o _driver.so\n")
+    assert said == ["compiling file 1, list.cpp (1 s)", "compiling file 3, wrap_cudadrv.cpp (12 s)"]
+
+
 def test_setup_has_nothing_to_do_where_pycuda_is(pycuda):
     said = []
     assert pycuda_setup.install(said.append) == importlib.metadata.version("pycuda")

@@ -13,10 +13,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,8 +67,10 @@ def install(say: Callable[[str], object] = print) -> str:
             return present
         wheel = _kept(wheels)
         if wheel is None:
-            say(f"building PyCUDA {VERSION}: about a minute, once")
-            wheel = _build(wheels)
+            say(f"building PyCUDA {VERSION} from its source, once: one to three minutes")
+            began = time.monotonic()
+            wheel = _build(wheels, say)
+            say(f"built in {time.monotonic() - began:.0f} s, kept as {wheel}")
         say(f"installing {wheel.name}")
         _pip("install", str(wheel))
     return installed() or VERSION
@@ -76,10 +81,11 @@ def _kept(wheels: Path) -> Path | None:
     return next(iter(sorted(wheels.glob(f"pycuda-{VERSION}-{tag}-*.whl"))), None)
 
 
-def _build(wheels: Path) -> Path:
+def _build(wheels: Path, say: Callable[[str], object]) -> Path:
     include = tools.cuda_include()
     with tempfile.TemporaryDirectory(prefix="workbench-pycuda-") as name:
         folder = Path(name)
+        say("downloading its source")
         _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", "--dest", name)
         with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
             # Python 3.11.0 to 3.11.3 have no filters.
@@ -98,17 +104,46 @@ def _build(wheels: Path) -> Path:
             "CXXFLAGS": ["-O1", "-g0", "-w"],
         }
         (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
-        _pip("wheel", str(source), "--no-deps", "--wheel-dir", name)
+        say("preparing what builds it")
+        _pip("wheel", str(source), "--no-deps", "--wheel-dir", name, "--verbose", told=_Compiling(say).told)
         built = next(folder.glob("pycuda-*.whl"))
         replace_file(wheels / built.name, built.read_bytes())
         return wheels / built.name
 
 
-def _pip(*arguments: str) -> None:
+class _Compiling:
+    """Says from pip's lines, every ten seconds, what the compiler is at."""
+
+    _FILE = re.compile(r"\s-c\s+(\S+\.(?:cpp|cc|c))\s")
+    _SECONDS = 10
+
+    def __init__(self, say: Callable[[str], object]):
+        self._say = say
+        self._files = 0
+        self._began = self._said = time.monotonic()
+
+    def told(self, line: str) -> None:
+        """Take one line of pip's output."""
+        found, now = self._FILE.search(line), time.monotonic()
+        if found is None:
+            return
+        self._files += 1
+        if self._files == 1 or now - self._said >= self._SECONDS:
+            self._said = now
+            self._say(f"compiling file {self._files}, {Path(found[1]).name} ({now - self._began:.0f} s)")
+
+
+def _pip(*arguments: str, told: Callable[[str], object] = lambda line: None) -> None:
+    """Run pip, giving each line that it prints to ``told``. Raises MissingToolError with the last ones."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise MissingToolError(
-            "\n".join([f"pip {arguments[0]} failed. PyCUDA needs a package index and a C++ compiler:", *lines[-12:]])
-        )
+    lines = deque[str](maxlen=12)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as pip:
+        for line in pip.stdout:
+            if line.strip():
+                lines.append(line.rstrip())
+            told(line)
+    if pip.returncode != 0:
+        reason = f"pip {arguments[0]} failed. PyCUDA needs a package index and a C++ compiler:"
+        raise MissingToolError("\n".join([reason, *lines]))
