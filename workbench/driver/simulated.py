@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.argument_kinds import checked_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.home import home
@@ -69,6 +70,7 @@ def current() -> Driver | None:
     return _current
 
 
+@checked_kinds
 def simulated_driver(
     model: str = DEFAULT_MODEL,
     *,

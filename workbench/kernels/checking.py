@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.argument_kinds import checked_kinds
 from workbench.devices import arguments
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.check_report import CheckReport
@@ -14,6 +15,7 @@ from workbench.kernels.warp_orders import rehearse, together
 from workbench.ptx import Program
 
 
+@checked_kinds
 def check_kernel(
     kernel: Any,
     *,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices
+from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.arguments import converted
 from workbench.kernels.check_report import CheckReport, show_report
@@ -147,6 +148,7 @@ class _UnknownKernelError(UnknownNameError, AttributeError):
     """A kernel that a module does not have; an AttributeError too, so that ``hasattr`` answers."""
 
 
+@checked_kinds
 def load_cuda(
     source_or_path: str | Path | Source,
     *,

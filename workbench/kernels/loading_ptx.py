@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import devices
+from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.loading import Kernel, Module, device_for
 from workbench.kernels.variables import Variables
@@ -37,6 +38,7 @@ class PtxModule(Module):
         return super().__repr__().replace("<CUDA module", "<PTX module", 1)
 
 
+@checked_kinds
 def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = False, trace: bool = False) -> PtxModule:
     """The kernels of PTX that any compiler wrote, a text or a file, as functions like those of `load_cuda`.
 

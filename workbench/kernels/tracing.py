@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.argument_kinds import checked_kinds
 from workbench.devices.sim import Simulator
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.loading import block_of, compiled_kernel
 from workbench.kernels.trace import Trace, trace_of
 
 
+@checked_kinds
 def trace_kernel(
     kernel: Any,
     *,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from workbench.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton_calls import compile_call, is_jit
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
@@ -75,6 +76,7 @@ ENTRY_POINTS = "workbench.ops"
 """The group of entry points by which an installed package offers its ops, ``softmax = "my_package.ops:softmax"``."""
 
 
+@names_wrong_kinds
 def get(op: str | Op) -> Op:
     """The op of that name: of the workbench, of this process, or of an installed package; an op itself as it is.
 
@@ -104,16 +106,19 @@ def register(op: Op) -> Op:
     return op
 
 
+@checked_kinds
 def variants(op: str | Op) -> tuple[Variant, ...]:
     """Every implementation of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
     return get(op).variants
 
 
+@names_wrong_kinds
 def variant(op: str | Op, name: str) -> Variant:
     """The implementation of that name; `UnknownNameError` lists the ones there are."""
     return get(op).variant(name)
 
 
+@checked_kinds
 def compile(
     op: Any,
     *,

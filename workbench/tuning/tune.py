@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
+from workbench.devices import Device
+from workbench.ops.op import Op
+from workbench.ops.variant import Case, Variant
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
@@ -25,11 +29,12 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
+@checked_kinds
 def tune(
-    op,
-    cases=None,
-    variants=None,
-    device="auto",
+    op: str | Op,
+    cases: str | Case | Sequence[str | Case] | None = None,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    device: str | Device = "auto",
     strategy: str | search.Strategy = "exhaustive",
     budget: int | str | search.Budget | None = None,
     store: str | Path | Store | None = None,

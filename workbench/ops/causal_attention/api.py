@@ -6,11 +6,13 @@ import math
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices, check_dtype, dtype_name
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
 
 
+@names_wrong_kinds
 def causal_attention(
     query: torch.Tensor,
     key: torch.Tensor,

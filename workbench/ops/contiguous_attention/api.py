@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.arguments import check_devices
 from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
@@ -13,6 +14,7 @@ from workbench.ops.contiguous_attention.validate import check_values, problem_of
 from workbench.ops.dispatch import arch_of, config_text, run
 
 
+@names_wrong_kinds
 def contiguous_attention(
     query: torch.Tensor,
     kv_cache: torch.Tensor,

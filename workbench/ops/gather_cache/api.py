@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import detect
 from workbench.ops.arguments import check_devices
@@ -15,6 +16,7 @@ from workbench.ops.gather_cache.validate import check_values, problem_of
 from workbench.ops.scales import as_scale
 
 
+@names_wrong_kinds
 def gather_cache(
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,

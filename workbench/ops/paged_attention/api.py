@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.arguments import check_devices
 from workbench.ops.cache_arguments import check_entries
 from workbench.ops.dispatch import arch_of, config_text, multiprocessors_of, run
@@ -14,6 +15,7 @@ from workbench.ops.paged_attention.validate import problem_of
 from workbench.ops.scales import as_scale
 
 
+@names_wrong_kinds
 def paged_attention(
     query: torch.Tensor,
     key_cache: torch.Tensor,

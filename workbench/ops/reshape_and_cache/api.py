@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.arguments import check_devices
 from workbench.ops.dispatch import arch_of, config_text, run
 from workbench.ops.reshape_and_cache.problem import Tensors
@@ -13,6 +14,7 @@ from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
 from workbench.ops.scales import as_scale
 
 
+@names_wrong_kinds
 def reshape_and_cache(
     key: torch.Tensor,
     value: torch.Tensor,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.constants import under_capture
@@ -15,6 +16,7 @@ from workbench.ops.dispatch import arch_of, choose, config_text, device_of, pars
 from workbench.ops.swap_blocks.validate import problem_of
 
 
+@names_wrong_kinds
 def swap_blocks(
     source_caches: Sequence[torch.Tensor],
     target_caches: Sequence[torch.Tensor],

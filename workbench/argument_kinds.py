@@ -1,0 +1,150 @@
+"""An argument of a wrong kind is named by the public function that it was given to.
+
+The kinds are those of the annotations. `checked_kinds` looks at them before the call. `names_wrong_kinds`, for what is
+called in inner loops, costs nothing until a call fails: what came of a wrong argument deep inside (an AttributeError of
+None, a torch operator's refusal of a schema) then becomes an ArgumentError.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import functools
+import inspect
+import numbers
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from workbench.errors import ArgumentError, WorkbenchError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+_LONGEST = 80
+
+
+def names_wrong_kinds_of(cls: _Class) -> _Class:
+    """`names_wrong_kinds` for the constructor and every public method of a class."""
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, types.FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, names_wrong_kinds(value))
+    return cls
+
+
+def checked_kinds(function: _Function) -> _Function:
+    """Decorator: raise ArgumentError naming the first argument that is not of its annotated kind."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        wrong = _wrong_kind(function, args, kwargs)
+        if wrong is not None:
+            raise wrong
+        return function(*args, **kwargs)
+
+    return typing.cast(_Function, call)
+
+
+def names_wrong_kinds(function: _Function) -> _Function:
+    """Decorator: where a call fails with an argument of a wrong kind, raise ArgumentError naming that one instead.
+
+    What the workbench raises on purpose, and what fails with arguments of the right kinds, passes unchanged.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except WorkbenchError:
+            raise
+        except Exception as error:
+            wrong = _wrong_kind(function, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+
+    return typing.cast(_Function, call)
+
+
+def _wrong_kind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ArgumentError | None:
+    """The error for the first argument that is not of its kind; None where all are, or the call itself does not fit."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:
+        return None  # Python's own words name what is missing or unknown
+    kinds = _annotations(function)
+    for name, value in given.items():
+        kind = kinds.get(name, Any)
+        if not _is(value, kind):
+            got = repr(value)
+            got = f"{got[:_LONGEST]}…" if len(got) > _LONGEST else got
+            return ArgumentError(name, f"{got} ({type(value).__name__})", _words(kind), "Pass one of these kinds.")
+    return None
+
+
+@functools.cache
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The kinds by parameter."""
+    names = _Names(vars(builtins) | function.__globals__)
+    given = function.__annotations__.items()
+    return {name: eval(kind, {}, names) if isinstance(kind, str) else kind for name, kind in given}
+
+
+class _Named(type):
+    """Stands in for a class that only a type checker imports: its instances are those of a class of its name."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
+
+
+class _Names(dict[str, Any]):
+    """What annotations name."""
+
+    def __missing__(self, name: str) -> _Named:
+        return _Named(name, (), {})
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether ``value`` is of a kind; true for kinds that say nothing that can be looked at."""
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return True
+    if kind is None or kind is types.NoneType:
+        return value is None
+    if origin in (typing.Union, types.UnionType):
+        return any(_is(value, one) for one in typing.get_args(kind))
+    if origin is typing.Literal:
+        return any(value is one or (type(value) is type(one) and value == one) for one in typing.get_args(kind))
+    if kind is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    kind = origin or kind
+    if not isinstance(kind, type):
+        return True
+    if getattr(kind, "_is_protocol", False):
+        members = {*vars(kind), *getattr(kind, "__annotations__", ())}
+        return all(hasattr(value, name) for name in members if not name.startswith("_"))
+    if kind in (collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection) and isinstance(
+        value, str | bytes
+    ):
+        return False  # a name where a list of names is meant
+    return isinstance(value, kind)
+
+
+_WORDS = {
+    None: "None", types.NoneType: "None", str: "a string", bytes: "bytes", bool: "True or False", int: "a whole number",
+    float: "a number", collections.abc.Mapping: "a mapping", dict: "a mapping", collections.abc.Sequence: "a sequence",
+    collections.abc.Callable: "a function", tuple: "a tuple", list: "a list",
+}  # fmt: skip
+
+
+def _words(kind: Any) -> str:
+    """What may come, for a message."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_words(one) for one in typing.get_args(kind)))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(kind)))
+    kind = origin or kind
+    return _WORDS.get(kind, f"a {getattr(kind, '__name__', str(kind))}")
