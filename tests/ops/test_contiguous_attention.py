@@ -16,7 +16,7 @@ from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ops import contiguous_attention
 from workbench.ops.contiguous_attention import VARIANTS, Case, case
-from workbench.ops.contiguous_attention.api import _contiguous_attention
+from workbench.ops.contiguous_attention.api import library_op
 from workbench.ops.paged_attention import Case as Decode
 
 TORCH, CUDA, TRITON = VARIANTS
@@ -176,7 +176,7 @@ def test_bad_input(what):
 def test_opcheck_and_compilation(variant):
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(_contiguous_attention, (out, *given.values(), 0.125), {"variant": variant})
+    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out), {"variant": variant})
 
     @torch.compile(backend="aot_eager", fullgraph=True)
     def layer(query, *cache):

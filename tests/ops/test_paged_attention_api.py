@@ -12,7 +12,7 @@ from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops import paged_attention
 from workbench.ops.dispatch import choose
 from workbench.ops.paged_attention import OP, case
-from workbench.ops.paged_attention.api import _paged_attention
+from workbench.ops.paged_attention.api import library_op
 
 ONE = case("small", dtype="float16")
 GOOD = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 128}
@@ -253,12 +253,12 @@ def test_choices():
 def test_opcheck():
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(_paged_attention, (out, *given.values(), 0.125))
+    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out))
     one = case("small", kv_cache_dtype="int8", alibi=True, sinks=True)
     t = one.inputs(one.problem({"BLOCK_SIZE": 16}))
     torch.library.opcheck(
-        _paged_attention,
-        (out, t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, 0.125),
+        library_op.registered,
+        (t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, 0.125, out),
         {
             "alibi_slopes": t.alibi_slopes,
             "sliding_window": 9,
