@@ -101,7 +101,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
 
 
 def _autograd(file: _File) -> list[str]:
-    backward = file.op._torch_op._backward
+    backward = file.op.backward
     if backward is None:
         return []
     outputs, signature, name = file.code.outputs, file.signature, file.op.name
