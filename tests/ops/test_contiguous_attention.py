@@ -137,7 +137,7 @@ BAD = {
         lambda a: {"kv_cache": a["kv_cache"].transpose(2, 3).contiguous().transpose(2, 3)},
         "contiguous",
     ),
-    "heads": ("query", lambda a: {"query": a["query"][:, :7].contiguous()}, "multiple of the cache's 2"),
+    "heads": ("query", lambda a: {"query": a["query"][:, :7].contiguous()}, "multiple of the 2 KV heads"),
     "device": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].to("meta")}, "Move it"),
     "lengths dtype": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].long()}, "int32"),
     "lengths shape": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"][1:]}, "One entry per query"),

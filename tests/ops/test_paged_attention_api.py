@@ -96,6 +96,7 @@ BAD = {
     "window": ("sliding_window", lambda a: {"sliding_window": 0}, "1 or more"),
     "cap": ("soft_cap", lambda a: {"soft_cap": -1.0}, "positive"),
     "slopes": ("alibi_slopes", lambda a: {"alibi_slopes": torch.ones(3)}, "one per head"),
+    "slopes apart": ("alibi_slopes", lambda a: {"alibi_slopes": torch.ones(16)[::2]}, "contiguous"),
     "sinks dtype": ("sinks", lambda a: {"sinks": torch.ones(8, dtype=torch.float16)}, "float32"),
     "cache dtype": ("kv_cache_dtype", lambda a: {"kv_cache_dtype": "fp4"}, "fp8_e4m3"),
     "cache not quantized": ("key_cache", lambda a: {"kv_cache_dtype": "int8"}, "torch.int8"),
