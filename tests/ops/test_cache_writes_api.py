@@ -9,7 +9,7 @@ from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops import copy_blocks, reshape_and_cache
 from workbench.ops.copy_blocks.api import _copy_blocks
 from workbench.ops.reshape_and_cache import case
-from workbench.ops.reshape_and_cache.api import _reshape_and_cache
+from workbench.ops.reshape_and_cache.api import library_op
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -201,7 +201,7 @@ def test_every_choice_copies_the_same(variant):
 @pytest.mark.parametrize("variant", ["torch", "cuda_tiled"])
 def test_opcheck_write(variant):
     given, _ = writing()
-    torch.library.opcheck(_reshape_and_cache, tuple(given.values()), {"variant": variant})
+    torch.library.opcheck(library_op.registered, tuple(given.values()), {"variant": variant})
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_opcheck_quantized_write(kind, dtype):
     if kind == "int8":  # the other two compare tensors by arithmetic, which torch has none of for float8
         checks += ["test_schema", "test_aot_dispatch_dynamic"]
     given = (key, value, *caches, torch.tensor([3, -1, 40, 7, 0]))
-    torch.library.opcheck(_reshape_and_cache, given, options | {"variant": "cuda_tiled"}, test_utils=checks)
+    torch.library.opcheck(library_op.registered, given, options | {"variant": "cuda_tiled"}, test_utils=checks)
 
 
 @pytest.mark.parametrize("variant", ["torch", "cuda_vectors"])

@@ -16,7 +16,7 @@ from workbench import ops
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ops import contiguous_attention
 from workbench.ops.contiguous_attention import VARIANTS, Case, case
-from workbench.ops.contiguous_attention.api import _contiguous_attention
+from workbench.ops.contiguous_attention.api import library_op
 from workbench.ops.paged_attention import Case as Decode
 
 TORCH, CUDA, TRITON = VARIANTS
@@ -138,7 +138,7 @@ BAD = {
         lambda a: {"kv_cache": a["kv_cache"].transpose(2, 3).contiguous().transpose(2, 3)},
         "contiguous",
     ),
-    "heads": ("query", lambda a: {"query": a["query"][:, :7].contiguous()}, "multiple of the cache's 2"),
+    "heads": ("query", lambda a: {"query": a["query"][:, :7].contiguous()}, "multiple of the 2 KV heads"),
     "device": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].to("meta")}, "Move it"),
     "lengths dtype": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].long()}, "int32"),
     "lengths shape": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"][1:]}, "One entry per query"),
@@ -177,7 +177,7 @@ def test_bad_input(what):
 def test_opcheck_and_compilation(variant):
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(_contiguous_attention, (out, *given.values(), 0.125), {"variant": variant})
+    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out), {"variant": variant})
 
     @torch.compile(backend="aot_eager", fullgraph=True)
     def layer(query, *cache):

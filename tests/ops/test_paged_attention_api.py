@@ -12,7 +12,7 @@ from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops import paged_attention
 from workbench.ops.dispatch import choose
 from workbench.ops.paged_attention import OP, case
-from workbench.ops.paged_attention.api import _paged_attention
+from workbench.ops.paged_attention.api import library_op
 
 ONE = case("small", dtype="float16")
 GOOD = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 128}
@@ -96,6 +96,7 @@ BAD = {
     "window": ("sliding_window", lambda a: {"sliding_window": 0}, "1 or more"),
     "cap": ("soft_cap", lambda a: {"soft_cap": -1.0}, "positive"),
     "slopes": ("alibi_slopes", lambda a: {"alibi_slopes": torch.ones(3)}, "one per head"),
+    "slopes apart": ("alibi_slopes", lambda a: {"alibi_slopes": torch.ones(16)[::2]}, "contiguous"),
     "sinks dtype": ("sinks", lambda a: {"sinks": torch.ones(8, dtype=torch.float16)}, "float32"),
     "cache dtype": ("kv_cache_dtype", lambda a: {"kv_cache_dtype": "fp4"}, "fp8_e4m3"),
     "cache not quantized": ("key_cache", lambda a: {"kv_cache_dtype": "int8"}, "torch.int8"),
@@ -253,12 +254,12 @@ def test_choices():
 def test_opcheck():
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(_paged_attention, (out, *given.values(), 0.125))
+    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out))
     one = case("small", kv_cache_dtype="int8", alibi=True, sinks=True)
     t = one.inputs(one.problem({"BLOCK_SIZE": 16}))
     torch.library.opcheck(
-        _paged_attention,
-        (out, t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, 0.125),
+        library_op.registered,
+        (t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, 0.125, out),
         {
             "alibi_slopes": t.alibi_slopes,
             "sliding_window": 9,

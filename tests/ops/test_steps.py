@@ -76,3 +76,6 @@ def test_a_rule_is_an_expression_like_those_of_own_ops():
         Restriction.of("fits", "(lambda: True)()")
     with pytest.raises(ArgumentError, match="'page_byte"):
         Restriction.of("fits", "page_byte > 0").holds({}, problem)
+    rule = Restriction.of("fits", lambda page_bytes: {"a": 1}["b"] > page_bytes)
+    with pytest.raises(ArgumentError, match="KeyError: 'b'"):
+        rule.holds({}, problem)

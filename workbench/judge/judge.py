@@ -65,7 +65,7 @@ class Judge:
         self._nursery = shared()
         self._runner: Child | None = None
         self._trusted = False
-        self._shipments: dict[int, bytes] = {}  # by id: the judge holds the cases
+        self._shipments: dict[Case, bytes] = {}
 
     def __enter__(self) -> Judge:
         return self
@@ -246,9 +246,9 @@ class Judge:
             return {"outcome": outcome, "message": f"while its PTX was run: {error}"}
 
     def _shipped(self, case: Case) -> bytes:
-        if id(case) not in self._shipments:
-            self._shipments[id(case)] = by_value.dumps(case)
-        return self._shipments[id(case)]
+        if case not in self._shipments:
+            self._shipments[case] = by_value.dumps(case)
+        return self._shipments[case]
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
         outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"

@@ -62,6 +62,28 @@ def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype]
         raise ArgumentError("scale", scale, "a finite number", "The default is head_size ** -0.5.")
 
 
+def check_groups(num_heads: int, num_kv_heads: int, remedy: str = "Pass every head of a group.") -> None:
+    """Check that the query's heads are groups of one size, one for each KV head."""
+    if num_kv_heads == 0 or num_heads % num_kv_heads:
+        raise ArgumentError("query", f"{num_heads} heads", f"a multiple of the {num_kv_heads} KV heads", remedy)
+
+
+def check_vector(name: str, tensor: torch.Tensor, length: int, dtype: torch.dtype, remedy: str) -> None:
+    """Check that a tensor is ``[length]``, contiguous, of a dtype."""
+    check_dtype(name, tensor, [dtype])
+    if tuple(tensor.shape) != (length,) or not tensor.is_contiguous():
+        got = f"shape {tuple(tensor.shape)}, strides {tensor.stride()}"
+        raise ArgumentError(name, got, f"({length},), contiguous", remedy)
+
+
+def check_within(name: str, tensor: torch.Tensor, first: int, last: int, meaning: str, remedy: str) -> None:
+    """Check that every number of an index vector is one from ``first`` to ``last``; names the first that is not."""
+    wrong = (tensor < first) | (tensor > last)
+    if wrong.any():
+        place = int(wrong.nonzero()[0])
+        raise ArgumentError(f"{name}[{place}]", int(tensor[place]), f"{first} to {last}{meaning}", remedy)
+
+
 def check_out(out: torch.Tensor, query: torch.Tensor) -> None:
     """Check that a result has the query's shape and dtype, is contiguous and starts on `ALIGNMENT` bytes."""
     check_dtype("out", out, [query.dtype])

@@ -10,7 +10,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry, detect
 from workbench.kvcache.quantization import CACHE_DTYPES
-from workbench.ops.arguments import check_dtype, check_pages, look_at_values
+from workbench.ops.arguments import check_dtype, check_pages, check_within, look_at_values
 
 
 def check_caches(
@@ -56,11 +56,8 @@ def check_entries(t: Any, block_size: int) -> None:
         return
     lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
     capacity = tables.shape[1] * block_size
-    wrong = (lengths < 0) | (lengths > capacity)
-    if wrong.any():
-        seq = int(wrong.nonzero()[0])
-        allowed = f"0 to {capacity}: tokens in the cache, in the {tables.shape[1]} pages of {block_size} of its row"
-        raise ArgumentError(f"seq_lens[{seq}]", int(lengths[seq]), allowed, "Widen block_tables.")
+    meaning = f": tokens in the cache, in the {tables.shape[1]} pages of {block_size} of its row"
+    check_within("seq_lens", lengths, 0, capacity, meaning, "Widen block_tables.")
     used = torch.arange(tables.shape[1], device=tables.device) * block_size < lengths[:, None]
     wrong = used & ((tables < 0) | (tables >= num_blocks))
     if wrong.any():

@@ -92,15 +92,13 @@ class Expression:
         """The value. Raises ArgumentError, with the expression, for what cannot be computed."""
         try:
             return self._compute(names)
-        except KeyError as error:
-            missing = error.args[0] if error.args else "?"
-            known = ", ".join(names) if isinstance(names, Names) else "the names of the declaration"
-            raise ArgumentError(
-                self.where, f"{self.text!r}, which names {missing!r}", known, "Correct the name."
-            ) from error
         except ArgumentError:
             raise
         except Exception as error:
+            if isinstance(error, KeyError) and error.args[:1] and error.args[0] in self.names:
+                known = ", ".join(names) if isinstance(names, Names) else "the names of the declaration"
+                got = f"{self.text!r}, which names {error.args[0]!r}"
+                raise ArgumentError(self.where, got, known, "Correct the name.") from error
             what = f"{self.text!r}: {type(error).__name__}: {error}"
             raise ArgumentError(self.where, what, "an expression that has a value", "Correct it.") from error
 

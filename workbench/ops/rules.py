@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from workbench.ops.values import Restriction
+from workbench.ops.values import Config, Restriction
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a block may declare."""
@@ -24,6 +25,17 @@ def tile_in_registers(elements: int) -> Restriction:
     """The rule that a thread's share of a tile of tokens is at most so many elements."""
     rule = f"TILE_TOKENS * next_power_of_2(head_size) <= {elements} * 32 * num_warps"
     return Restriction.of("a tile fits in registers", rule, f"{elements} elements per thread")
+
+
+def shared_memory(taken: Callable[[Config, Any], int], formula: str, *, static: bool = False) -> Restriction:
+    """The rule that a block's shared memory is no more than its architecture has, or than a source may declare
+    (``static``); ``taken`` gives its bytes, which ``formula`` says to whoever reads the rule."""
+
+    def holds(config: Config, problem: Any) -> bool:
+        return taken(config, problem) <= (STATIC_SHARED if static else shared_limit(problem))
+
+    most = f"{STATIC_SHARED}, declared statically" if static else "what a block of arch may take"
+    return Restriction("shared memory", f"{formula} bytes <= {most}", holds)
 
 
 def shared_limit(problem: Any) -> int:

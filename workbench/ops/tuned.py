@@ -224,6 +224,12 @@ def problem_record(problem: Any) -> dict:
     return {name: value for name, value in record.items() if name not in ("arch", "multiprocessors")}
 
 
+def entries_of(op: str) -> list[tuple[Table, Entry]]:
+    """Every entry of an op with its table, by device; the user's own instead of a shipped one for the same problem."""
+    tables = _tables_now().by_name
+    return [pair for name in sorted(tables) for pair in _entries(tables[name]) if pair[1].op == op]
+
+
 # -- the tables in memory ---------------------------------------------------------------------------------------
 
 

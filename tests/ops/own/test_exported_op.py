@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,13 @@ def test_computes_the_reference_on_the_cpu(own: ModuleType, files: dict[str, Pat
         found, wanted = exported(*given), op.contract.function(**expected)
         torch.testing.assert_close(found, wanted)
         torch.testing.assert_close(given, tuple(expected.values()))
+
+
+def test_a_configuration_that_no_call_decides_is_a_constant(files: dict[str, Path]):
+    text = files["scale_kernel"].read_text()
+    assert 'CONFIGURATION = {"BLOCK": 256}\n' in text
+    assert "launch(CONFIGURATION, x, out)" in text
+    assert not re.search("UNTUNED|first_legal|described|chosen", text)
 
 
 def test_gradients(files: dict[str, Path]):

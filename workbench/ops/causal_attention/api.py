@@ -8,7 +8,7 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_devices, check_dtype, dtype_name
+from workbench.ops.arguments import check_devices, check_dtype, check_groups, dtype_name
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
 
 
@@ -70,10 +70,7 @@ def _problem_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blo
             f"({num_seqs}, num_kv_heads, num_tokens, {head_size}), as query",
             "Same sequences and head size.",
         )
-    if num_heads % key.shape[1]:
-        raise ArgumentError(
-            "query", f"{num_heads} heads", f"a multiple of the {key.shape[1]} KV heads", "Pass every head of a group."
-        )
+    check_groups(num_heads, key.shape[1])
     if num_queries > key.shape[2]:
         raise ArgumentError(
             "query",

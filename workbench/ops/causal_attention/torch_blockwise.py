@@ -88,12 +88,8 @@ VARIANT = TorchVariant(
     idea="a block of keys and values at a time, online softmax: no more scores in memory than one block's",
     space={"BLOCK_SIZE": (8, 16, 32, 64, 128)},
     restrictions=(
-        Restriction("block size", "BLOCK_SIZE >= 1", lambda config, problem: config["BLOCK_SIZE"] >= 1),
-        Restriction(
-            "the problem's blocks",
-            "BLOCK_SIZE == block_size",
-            lambda config, problem: config["BLOCK_SIZE"] == problem.block_size,
-        ),
+        Restriction.of("block size", "BLOCK_SIZE >= 1"),
+        Restriction.of("the problem's blocks", "BLOCK_SIZE == block_size"),
     ),
     layouts=("heads first",),
     dtypes=tuple(DTYPES),

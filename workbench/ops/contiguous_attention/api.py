@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.ops.arguments import check_devices
 from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
-from workbench.ops.dispatch import arch_of, config_text, run
+from workbench.ops.dispatch import arch_of, run
+from workbench.ops.library_op import LibraryOp
 
 
 @names_wrong_kinds
@@ -53,11 +53,12 @@ def contiguous_attention(
     """
     if cache_rows is None:
         cache_rows = _first_rows(query.shape[0], query.device)
-    check_devices("query", query, kv_cache=kv_cache, seq_lens=seq_lens, cache_rows=cache_rows, out=out)
-    result = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
-    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
-    _contiguous_attention(result, query, kv_cache, seq_lens, cache_rows, scale, variant, config_text(config))
-    return result
+    t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
+    library_op.check(t)
+    t.scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    t.out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
+    library_op(t, variant=variant, config=config)
+    return t.out
 
 
 def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
@@ -66,23 +67,12 @@ def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
     return constant(range(num_seqs), torch.int32, device)
 
 
-@torch.library.custom_op("workbench::contiguous_attention", mutates_args=("out",))
-def _contiguous_attention(
-    out: torch.Tensor,
-    query: torch.Tensor,
-    kv_cache: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cache_rows: torch.Tensor,
-    scale: float,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
+def _run(t: Tensors, *, variant: str, config: str | None) -> None:
     from workbench.ops.contiguous_attention import OP
 
-    tensors = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
-    problem = problem_of(tensors, arch_of(query))
-    check_values(tensors)
-    run(OP, problem, tensors, query, variant, config, problem.num_seqs)
+    problem = problem_of(t, arch_of(t.query))
+    check_values(t)
+    run(OP, problem, t, t.query, variant, config, problem.num_seqs)
 
 
-_contiguous_attention.register_fake(lambda *given, **options: None)
+library_op = LibraryOp("contiguous_attention", Tensors, _run, written=("out",))

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.home import cuda_sources
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.rules import STATIC_SHARED, THREADS
+from workbench.ops.rules import STATIC_SHARED, THREADS, shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import CudaVariant
@@ -55,11 +55,7 @@ RESTRICTIONS = (
         f"+ 2 * HEADS_PER_BLOCK + {_OTHER_REGISTERS} <= min(255, 65536 / NUM_THREADS)",
         lambda c, p: _registers(c, p) <= min(255, 65536 // c["NUM_THREADS"]),
     ),
-    Restriction(
-        "shared memory",
-        "4 * HEADS_PER_BLOCK * ((warps + 1) * head_size + 2 * warps) <= 48 KiB",
-        lambda c, p: _shared_bytes(c, p) <= STATIC_SHARED,
-    ),
+    shared_memory(_shared_bytes, "4 * HEADS_PER_BLOCK * ((warps + 1) * head_size + 2 * warps)", static=True),
     GRID,
 )
 

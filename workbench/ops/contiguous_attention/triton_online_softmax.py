@@ -16,9 +16,9 @@ import triton.language as tl
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import TILE_TOKENS, shared_limit, tile_in_registers
+from workbench.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Restriction
+from workbench.ops.values import Config
 from workbench.ops.variant import TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -123,11 +123,9 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 RESTRICTIONS = (
     TILE_TOKENS,
     tile_in_registers(128),
-    Restriction(
-        "shared memory",
-        "2 * (num_stages - 1) * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 8 KiB <= what a "
-        "block of arch may take",
-        lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
+    shared_memory(
+        _shared_bytes,
+        "2 * (num_stages - 1) * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 8192",
     ),
     GRID,
 )

@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_dtype, check_out, check_pages, check_query, dtype_name, look_at_values
+from workbench.ops.arguments import (
+    check_dtype,
+    check_groups,
+    check_out,
+    check_pages,
+    check_query,
+    check_vector,
+    check_within,
+    dtype_name,
+    look_at_values,
+)
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.element_types import DTYPES
 
@@ -21,12 +31,7 @@ def problem_of(t: Tensors, arch: str) -> Problem:
     check_query(t.query, t.scale, DTYPES.values())
     _check_cache(t)
     for name in ("seq_lens", "cache_rows"):
-        tensor = getattr(t, name)
-        check_dtype(name, tensor, [torch.int32])
-        if tuple(tensor.shape) != (t.query.shape[0],) or not tensor.is_contiguous():
-            raise ArgumentError(
-                name, f"shape {tuple(tensor.shape)}", f"({t.query.shape[0]},), contiguous", "One entry per query."
-            )
+        check_vector(name, getattr(t, name), t.query.shape[0], torch.int32, "One entry per query.")
     check_out(t.out, t.query)
     num_seqs, num_heads, head_size = t.query.shape
     _, _, num_kv_heads, max_seqlen, _ = t.kv_cache.shape
@@ -57,15 +62,9 @@ def check_values(t: Tensors) -> None:
     if not look_at_values(t.seq_lens):
         return
     rows, room = t.kv_cache.shape[0], t.kv_cache.shape[3]
-    for name, most, remedy in (
-        ("seq_lens", room, "A length counts the tokens in the cache, the newest included."),
-        ("cache_rows", rows - 1, f"The cache has {rows} rows."),
-    ):
-        tensor = getattr(t, name)
-        wrong = (tensor < 0) | (tensor > most)
-        if wrong.any():
-            seq = int(wrong.nonzero()[0])
-            raise ArgumentError(f"{name}[{seq}]", int(tensor[seq]), f"0 to {most}", remedy)
+    remedy = "A length counts the tokens in the cache, the newest included."
+    check_within("seq_lens", t.seq_lens, 0, room, "", remedy)
+    check_within("cache_rows", t.cache_rows, 0, rows - 1, "", f"The cache has {rows} rows.")
 
 
 def _check_cache(t: Tensors) -> None:
@@ -78,11 +77,5 @@ def _check_cache(t: Tensors) -> None:
             f"[max_batch_size * max_beam_width, 2, num_kv_heads, max_seqlen, {t.query.shape[2]}]",
             "Keys are [:, 0], values [:, 1].",
         )
-    if t.query.shape[1] % cache.shape[2]:
-        raise ArgumentError(
-            "query",
-            f"{t.query.shape[1]} heads",
-            f"a multiple of the cache's {cache.shape[2]} KV heads",
-            "Pass every head of a group.",
-        )
+    check_groups(t.query.shape[1], cache.shape[2])
     check_pages("kv_cache", cache)

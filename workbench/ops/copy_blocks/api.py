@@ -9,9 +9,10 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
-from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
+from workbench.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
 from workbench.ops.copy_blocks.validate import check_inside, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.op import Op
 
 
 @names_wrong_kinds
@@ -64,15 +65,31 @@ def _copy_blocks(
     first = key_caches[0]
     problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
     check_inside(pairs, first.shape[0])
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(first))
+    caches = [*key_caches, *value_caches]
+    copy_pages(OP, problem, caches, caches, pairs, first, variant, config)
+
+
+def copy_pages(
+    op: Op,
+    problem: Problem,
+    sources: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    like: torch.Tensor,
+    variant: str,
+    config: str | None,
+) -> None:
+    """Choose for and run where ``like`` is; in the simulator each pair of allocations is a launch of its own."""
+    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
     if problem.num_pairs == 0:
         return
-    caches = [*key_caches, *value_caches]
-    device = device_of(chosen, first)
-    on_sim = device is not None and device.name == "sim"
-    for sources, targets in by_allocation(caches, caches) if on_sim else [(caches, caches)]:
-        part = problem.of_caches(len(sources))
-        chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
+    device, groups = device_of(chosen, like), [(sources, targets)]
+    if device is not None:
+        pairs = pairs.to(like.device)
+        if device.name == "sim":
+            groups = by_allocation(sources, targets)
+    for some, others in groups:
+        chosen.run(chosen_config, problem.of_caches(len(some)), tensors_of(some, others, pairs), device)
 
 
 _copy_blocks.register_fake(lambda *given, **options: None)

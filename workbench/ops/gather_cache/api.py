@@ -9,10 +9,10 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import detect
-from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, config_text, run
+from workbench.ops.dispatch import arch_of, run
 from workbench.ops.gather_cache.problem import Tensors
 from workbench.ops.gather_cache.validate import check_values, problem_of
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.scales import as_scale
 
 
@@ -59,64 +59,36 @@ def gather_cache(
             are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    k_scale, v_scale = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
-    check_devices(
-        "key_cache",
-        key_cache,
-        value_cache=value_cache,
-        block_tables=block_tables,
-        seq_lens=seq_lens,
-        k_scale=k_scale,
-        v_scale=v_scale,
-        **{f"out[{i}]": each for i, each in enumerate(out or ())},
-    )
+    scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
+    t = Tensors(key_cache, value_cache, block_tables, seq_lens, *(out or (None, None)), *scales)
+    library_op.check(t, keys="out[0]", values="out[1]")
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
         shape = (int(seq_lens.sum()), geometry.num_kv_heads, geometry.head_size)
         if shape[0] < 0:
             raise ArgumentError("seq_lens", f"{shape[0]} tokens in all", "lengths of 0 or more", "Check seq_lens.")
-        out = tuple(torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
-    elif dtype not in (None, out[0].dtype):
-        raise ArgumentError("dtype", dtype, f"{out[0].dtype}, that of out", "Leave it out.")
-    _gather_cache(
-        *out,
-        key_cache,
-        value_cache,
-        block_tables,
-        seq_lens,
-        kv_cache_dtype,
-        k_scale,
-        v_scale,
-        layout,
-        variant,
-        config_text(config),
-    )
-    return out
+        t.keys, t.values = (torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
+    elif dtype not in (None, t.keys.dtype):
+        raise ArgumentError("dtype", dtype, f"{t.keys.dtype}, that of out", "Leave it out.")
+    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    return t.keys, t.values
 
 
-@torch.library.custom_op("workbench::gather_cache", mutates_args=("keys", "values"))
-def _gather_cache(
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    kv_cache_dtype: str = "auto",
-    k_scale: torch.Tensor | None = None,
-    v_scale: torch.Tensor | None = None,
-    layout: str | None = None,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
+def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
     from workbench.ops.gather_cache import OP
 
-    starts = torch.cumsum(seq_lens, 0) - seq_lens  # int64
-    tensors = Tensors(keys, values, key_cache, value_cache, block_tables, seq_lens, starts, k_scale, v_scale)
-    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(key_cache))
-    check_values(tensors, problem)
-    run(OP, problem, tensors, key_cache, variant, config, problem.num_tokens)
+    t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
+    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key_cache))
+    check_values(t, problem)
+    run(OP, problem, t, t.key_cache, variant, config, problem.num_tokens)
 
 
-_gather_cache.register_fake(lambda *given, **options: None)
+library_op = LibraryOp(
+    "gather_cache",
+    Tensors,
+    _run,
+    written=("keys", "values"),
+    made=("starts", "out"),
+    options={"layout": None, "kv_cache_dtype": "auto"},
+)

@@ -9,7 +9,7 @@ from workbench.home import cuda_sources
 from workbench.ops.cache_problem import STRIDES
 from workbench.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.ops.rules import STATIC_SHARED
+from workbench.ops.rules import STATIC_SHARED, shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import CudaVariant
@@ -24,10 +24,8 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 RESTRICTIONS = (
     *CUDA_RESTRICTIONS,
     Restriction.of("16-byte stores", "VEC_SIZE * itemsize <= 16"),
-    Restriction(
-        "shared memory",
-        "TILE_TOKENS * (16 + 2 * (head_size * sizeof(cache element) + 16) in layout 'x') <= 48 KiB",
-        lambda c, p: _tile_bytes(c, p) <= STATIC_SHARED,
+    shared_memory(
+        _tile_bytes, "TILE_TOKENS * (16 + 2 * (head_size * sizeof(cache element) + 16) in layout 'x')", static=True
     ),
     GRID,
 )

@@ -34,15 +34,15 @@ class Tensors:
     """The tensors of one run. ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``,
     which are written; ``out`` is the bytes of both, for whoever judges."""
 
-    keys: torch.Tensor
-    values: torch.Tensor
     key_cache: torch.Tensor
     value_cache: torch.Tensor
     block_tables: torch.Tensor
     seq_lens: torch.Tensor
-    starts: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
+    starts: torch.Tensor | None = None
     out: torch.Tensor | None = None
 
 

@@ -48,11 +48,11 @@ class OwnOp(Op):
     """An operation of one's own: called like its reference, and everything that the built-in ops are.
 
     ``op(x)`` runs the tuned kernel on a GPU, plain torch on CPU tensors; ``op(x, variant="...")`` a variant by name, on
-    CPU tensors in the PTX machine.
+    CPU tensors in the PTX machine. ``contract`` has the reference, ``backward`` gives gradients, or is None.
     """
 
     def __init__(self, contract: Contract, backward: Callable | None):
-        self.contract = contract
+        self.contract, self.backward = contract, backward
         reference = torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
         super().__init__(contract.name, (reference,), {}, self.__call__)
         self._torch_op = TorchOp(self, contract, backward)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.ops.arguments import check_devices
 from workbench.ops.cache_arguments import check_entries
-from workbench.ops.dispatch import arch_of, config_text, multiprocessors_of, run
+from workbench.ops.dispatch import arch_of, multiprocessors_of, run
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.validate import problem_of
 from workbench.ops.scales import as_scale
@@ -70,84 +70,30 @@ def paged_attention(
             are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    k_scale, v_scale = as_scale(k_scale, query), as_scale(v_scale, query)
-    check_devices(
-        "query",
-        query,
-        key_cache=key_cache,
-        value_cache=value_cache,
-        block_tables=block_tables,
-        seq_lens=seq_lens,
-        alibi_slopes=alibi_slopes,
-        sinks=sinks,
-        k_scale=k_scale,
-        v_scale=v_scale,
-        out=out,
-    )
-    result = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
-    _paged_attention(
-        result,
-        query,
-        key_cache,
-        value_cache,
-        block_tables,
-        seq_lens,
-        float(query.shape[-1] ** -0.5 if scale is None else scale),
-        layout,
-        alibi_slopes,
-        sliding_window,
-        soft_cap,
-        sinks,
-        kv_cache_dtype,
-        k_scale,
-        v_scale,
-        variant,
-        config_text(config),
-    )
-    return result
+    read = query, key_cache, value_cache, block_tables, seq_lens
+    features = alibi_slopes, sliding_window, soft_cap, sinks
+    t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
+    library_op.check(t)
+    t.scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    t.out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
+    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    return t.out
 
 
-@torch.library.custom_op("workbench::paged_attention", mutates_args=("out",))
-def _paged_attention(
-    out: torch.Tensor,
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    scale: float,
-    layout: str | None = None,
-    alibi_slopes: torch.Tensor | None = None,
-    sliding_window: int | None = None,
-    soft_cap: float | None = None,
-    sinks: torch.Tensor | None = None,
-    kv_cache_dtype: str = "auto",
-    k_scale: torch.Tensor | None = None,
-    v_scale: torch.Tensor | None = None,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
+def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
     from workbench.ops.paged_attention import OP
 
-    tensors = Tensors(
-        query=query,
-        key_cache=key_cache,
-        value_cache=value_cache,
-        block_tables=block_tables,
-        seq_lens=seq_lens,
-        scale=scale,
-        out=out,
-        alibi_slopes=alibi_slopes,
-        sliding_window=sliding_window,
-        soft_cap=soft_cap,
-        sinks=sinks,
-        k_scale=k_scale,
-        v_scale=v_scale,
-    )
-    where = {"arch": arch_of(query), "multiprocessors": multiprocessors_of(query)}
-    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
-    check_entries(tensors, problem.page)
-    run(OP, problem, tensors, query, variant, config, problem.num_seqs)
+    where = {"arch": arch_of(t.query), "multiprocessors": multiprocessors_of(t.query)}
+    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
+    check_entries(t, problem.page)
+    run(OP, problem, t, t.query, variant, config, problem.num_seqs)
 
 
-_paged_attention.register_fake(lambda *given, **options: None)
+library_op = LibraryOp(
+    "paged_attention",
+    Tensors,
+    _run,
+    written=("out",),
+    made=("workspace",),
+    options={"layout": None, "kv_cache_dtype": "auto"},
+)

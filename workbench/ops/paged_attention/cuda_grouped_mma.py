@@ -30,7 +30,7 @@ from workbench.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import shared_limit
+from workbench.ops.rules import shared_limit, shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import CudaVariant
@@ -70,6 +70,10 @@ def _static_bytes(config: Config, problem: Problem) -> int:
     return -(-size // 128) * 128
 
 
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    return _tile_bytes(config, problem) + _static_bytes(config, problem)
+
+
 RESTRICTIONS = (
     PAGE_SIZE,
     GROUP,
@@ -83,11 +87,10 @@ RESTRICTIONS = (
     Restriction.of(
         "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
     ),
-    Restriction(
-        "shared memory",
-        "2 * warps * NUM_STAGES * TILE_TOKENS * head_size * sizeof(cache element) bytes, or 4 * warps * group *"
-        " head_size if more, and queries and pages, <= what a block of arch may take",
-        lambda c, p: _tile_bytes(c, p) + _static_bytes(c, p) <= shared_limit(p),
+    shared_memory(
+        _shared_bytes,
+        "max(2 * warps * NUM_STAGES * TILE_TOKENS * head_size * sizeof(cache element), 4 * warps * group * head_size)"
+        " + queries and pages",
     ),
     PARTITIONS,
     GRID,
@@ -102,7 +105,7 @@ def default_config(problem: Problem) -> dict:
     config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": max(_PARTITION_SIZES), "TILE_TOKENS": tile}
     for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
         config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
-        shared_bytes = _tile_bytes(config, problem) + _static_bytes(config, problem)
+        shared_bytes = _shared_bytes(config, problem)
         if shared_bytes <= shared_limit(problem):
             break
     resident = occupancy(problem.arch, threads, _MOST_REGISTERS, shared_bytes).blocks_per_sm
@@ -117,7 +120,7 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
         blocks=partition_blocks(config, problem, problem.num_kv_heads),
         threads=config["NUM_THREADS"],
         registers=_MOST_REGISTERS,
-        shared_bytes=_tile_bytes(config, problem) + _static_bytes(config, problem),
+        shared_bytes=_shared_bytes(config, problem),
         bytes_in_flight=min(config["NUM_THREADS"] // 32 * stages, 2 * config["PARTITION_SIZE"] * row_bytes),
     )
 

@@ -25,7 +25,7 @@ from workbench.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import STATIC_SHARED, THREADS, shared_limit
+from workbench.ops.rules import THREADS, shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import CudaVariant
@@ -44,11 +44,7 @@ RESTRICTIONS = (
     Restriction.of("whole pages", "PARTITION_SIZE % BLOCK_SIZE == 0"),
     Restriction.of("whole 16-byte steps", "head_size % x == 0", "x = 16 / sizeof(cache element)"),
     THREADS,
-    Restriction(
-        "shared memory",
-        "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32 bytes <= 49152 (declared statically)",
-        lambda c, p: _shared_bytes(c, p) <= min(STATIC_SHARED, shared_limit(p)),
-    ),
+    shared_memory(_shared_bytes, "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32", static=True),
     PARTITIONS,
     GRID,
 )

@@ -10,7 +10,7 @@ from workbench.home import cuda_sources
 from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem, macros
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
-from workbench.ops.rules import THREADS, shared_limit
+from workbench.ops.rules import THREADS, shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import CudaVariant
@@ -51,10 +51,9 @@ RESTRICTIONS = (
         f"head_size * BLOCK_SIZE / V_VEC_SIZE / 32 row sums + {_OTHER_REGISTERS} <= min(255, 65536 / NUM_THREADS)",
         lambda c, p: _row_sums(c, p) + _OTHER_REGISTERS <= min(255, 65536 // c["NUM_THREADS"]),
     ),
-    Restriction(
-        "shared memory",
-        "4 * (max_seq_len in whole pages + head_size * (warps + 1) + 2 * warps) bytes <= what a block of arch may take",
-        lambda c, p: sum(_shared_bytes(c, p)) <= shared_limit(p),
+    shared_memory(
+        lambda config, problem: sum(_shared_bytes(config, problem)),
+        "4 * (max_seq_len in whole pages + head_size * (warps + 1) + 2 * warps)",
     ),
     GRID,
 )

@@ -50,7 +50,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     types,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import shared_limit
+from workbench.ops.rules import shared_memory
 from workbench.ops.steps import Arguments, TritonStep
 from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import TritonVariant
@@ -323,11 +323,10 @@ RESTRICTIONS = (
     ),
     Restriction.of("whole 16-byte steps", "head_size % 8 == 0"),
     TILE_IN_REGISTERS,
-    Restriction(
-        "shared memory",
-        "max((num_stages - 1) // 2, 1) * 2 * TILE_TOKENS * P * sizeof(cache element) + 32 * P + 4096 * num_warps bytes,"
-        " with P = next_power_of_2(head_size), <= what a block of arch may take",
-        lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
+    shared_memory(
+        _shared_bytes,
+        "max((num_stages - 1) // 2, 1) * 2 * TILE_TOKENS * P * sizeof(cache element) + 32 * P + 4096 * num_warps,"
+        " with P = next_power_of_2(head_size),",
     ),
     PARTITIONS,
     GRID,

@@ -10,7 +10,7 @@ from workbench.ops.expressions import next_power_of_2
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
-from workbench.ops.rules import shared_limit, tile_in_registers
+from workbench.ops.rules import shared_memory, tile_in_registers
 from workbench.ops.scales import SCALE_TYPES, no_scales
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config, Footprint, Restriction
@@ -118,11 +118,9 @@ POWERS_OF_TWO = Restriction.of(
 
 TILE_IN_REGISTERS = tile_in_registers(128)
 
-TILE_IN_SHARED_MEMORY = Restriction(
-    "shared memory",
-    "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps"
-    " bytes <= what a block of arch may take",
-    lambda c, p: _shared_bytes(c, p) <= shared_limit(p),
+TILE_IN_SHARED_MEMORY = shared_memory(
+    _shared_bytes,
+    "(num_stages - 1) * 2 * TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element) + 2048 * num_warps",
 )
 
 

@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry
-from workbench.ops.arguments import ALIGNMENT, check_dtype, check_out, check_query, dtype_name
+from workbench.ops.arguments import ALIGNMENT, check_groups, check_out, check_query, check_vector, dtype_name
 from workbench.ops.cache_arguments import check_caches, check_tables
 from workbench.ops.element_types import DTYPES
 from workbench.ops.paged_attention.problem import Problem, Tensors
@@ -66,13 +66,8 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
             f"{t.query.shape[2]}, that of query",
             f"Check layout={geometry.layout!r}.",
         )
-    if geometry.num_kv_heads == 0 or t.query.shape[1] % geometry.num_kv_heads:
-        raise ArgumentError(
-            "query",
-            f"{t.query.shape[1]} heads",
-            f"a multiple of the cache's {geometry.num_kv_heads} KV heads",
-            f"Check layout={geometry.layout!r}, or pass every head of a group.",
-        )
+    remedy = f"Check layout={geometry.layout!r}, or pass every head of a group."
+    check_groups(t.query.shape[1], geometry.num_kv_heads, remedy)
     # Kernels count on pages that are multiples of so many elements apart, whatever their size.
     for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
         if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
@@ -86,14 +81,9 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
 
 
 def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
-    num_heads = t.query.shape[1]
     for name in ("alibi_slopes", "sinks"):
-        tensor = getattr(t, name)
-        if tensor is None:
-            continue
-        check_dtype(name, tensor, [torch.float32])
-        if tuple(tensor.shape) != (num_heads,):
-            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", f"({num_heads},): one per head", "Reshape it.")
+        if getattr(t, name) is not None:
+            check_vector(name, getattr(t, name), t.query.shape[1], torch.float32, "Pass one per head.")
     if t.sliding_window is not None and t.sliding_window < 1:
         raise ArgumentError(
             "sliding_window", t.sliding_window, "1 or more tokens, the newest included", "Pass None for no window."

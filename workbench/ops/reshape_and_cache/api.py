@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.ops.arguments import check_devices
-from workbench.ops.dispatch import arch_of, config_text, run
+from workbench.ops.dispatch import arch_of, run
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.reshape_and_cache.problem import Tensors
 from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
 from workbench.ops.scales import as_scale
@@ -54,52 +54,24 @@ def reshape_and_cache(
             with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    k_scale, v_scale = as_scale(k_scale, key), as_scale(v_scale, key)
-    check_devices(
-        "key",
-        key,
-        value=value,
-        key_cache=key_cache,
-        value_cache=value_cache,
-        slot_mapping=slot_mapping,
-        k_scale=k_scale,
-        v_scale=v_scale,
-    )
-    _reshape_and_cache(
-        key,
-        value,
-        key_cache,
-        value_cache,
-        slot_mapping,
-        kv_cache_dtype,
-        k_scale,
-        v_scale,
-        layout,
-        variant,
-        config_text(config),
-    )
+    t = Tensors(key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key))
+    library_op.check(t)
+    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
 
 
-@torch.library.custom_op("workbench::reshape_and_cache", mutates_args=("key_cache", "value_cache"))
-def _reshape_and_cache(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slot_mapping: torch.Tensor,
-    kv_cache_dtype: str = "auto",
-    k_scale: torch.Tensor | None = None,
-    v_scale: torch.Tensor | None = None,
-    layout: str | None = None,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
+def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
     from workbench.ops.reshape_and_cache import OP
 
-    tensors = Tensors(key, value, key_cache, value_cache, slot_mapping, k_scale, v_scale)
-    problem = problem_of(tensors, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(key))
-    check_slots(slot_mapping, key_cache.shape[0] * problem.block_size)
-    run(OP, problem, tensors, key, variant, config, problem.num_tokens)
+    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key))
+    check_slots(t.slot_mapping, t.key_cache.shape[0] * problem.block_size)
+    run(OP, problem, t, t.key, variant, config, problem.num_tokens)
 
 
-_reshape_and_cache.register_fake(lambda *given, **options: None)
+library_op = LibraryOp(
+    "reshape_and_cache",
+    Tensors,
+    _run,
+    written=("key_cache", "value_cache"),
+    made=("out",),
+    options={"layout": None, "kv_cache_dtype": "auto"},
+)

@@ -9,7 +9,7 @@ from workbench.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
-from workbench.ops.rules import STATIC_SHARED
+from workbench.ops.rules import shared_memory
 from workbench.ops.steps import CudaStep
 from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import CudaVariant
@@ -27,10 +27,10 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 RESTRICTIONS = (
     *CUDA_RESTRICTIONS,
     Restriction.of("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
-    Restriction(
-        "shared memory",
-        "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots) <= 48 KiB",
-        lambda c, p: _tile_bytes(c, p) <= STATIC_SHARED,
+    shared_memory(
+        _tile_bytes,
+        "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots)",
+        static=True,
     ),
     GRID,
 )

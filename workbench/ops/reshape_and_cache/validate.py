@@ -6,7 +6,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import PagedGeometry
-from workbench.ops.arguments import alignment_of, check_dtype, dtype_name, look_at_values
+from workbench.ops.arguments import alignment_of, check_dtype, check_vector, check_within, dtype_name, look_at_values
 from workbench.ops.cache_arguments import check_caches
 from workbench.ops.element_types import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
@@ -47,15 +47,8 @@ def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
     """
     if not look_at_values(slot_mapping):
         return
-    wrong = (slot_mapping < -1) | (slot_mapping >= num_slots)
-    if wrong.any():
-        token = int(wrong.nonzero()[0])
-        raise ArgumentError(
-            f"slot_mapping[{token}]",
-            int(slot_mapping[token]),
-            f"-1 (skip) or 0 to {num_slots - 1}, the slots of the cache",
-            "A slot is page * block_size + offset.",
-        )
+    meaning = ", the slots of the cache, or -1 (skip)"
+    check_within("slot_mapping", slot_mapping, -1, num_slots - 1, meaning, "A slot is page * block_size + offset.")
     slots, order = slot_mapping.sort(stable=True)
     twice = (slots[1:] == slots[:-1]) & (slots[1:] >= 0)
     if twice.any():
@@ -86,18 +79,8 @@ def _check_tokens(t: Tensors) -> None:
             )
     if t.value.shape != t.key.shape:
         raise ArgumentError("value", f"shape {tuple(t.value.shape)}", f"{tuple(t.key.shape)}, as key", "Reshape it.")
-    check_dtype("slot_mapping", t.slot_mapping, [torch.int64])
-    if tuple(t.slot_mapping.shape) != (t.key.shape[0],):
-        raise ArgumentError(
-            "slot_mapping",
-            f"shape {tuple(t.slot_mapping.shape)}",
-            f"({t.key.shape[0]},): one slot per token of key",
-            "Give -1 to a token that is to be skipped.",
-        )
-    if not t.slot_mapping.is_contiguous():
-        raise ArgumentError(
-            "slot_mapping", f"strides {t.slot_mapping.stride()}", "(1,)", "Call slot_mapping.contiguous()."
-        )
+    remedy = "Pass one slot per token of key, -1 for one that is to be skipped."
+    check_vector("slot_mapping", t.slot_mapping, t.key.shape[0], torch.int64, remedy)
 
 
 def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:

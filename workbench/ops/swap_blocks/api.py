@@ -10,9 +10,9 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices
 from workbench.ops.constants import under_capture
-from workbench.ops.copy_blocks.problem import by_allocation, tensors_of
+from workbench.ops.copy_blocks.api import copy_pages
 from workbench.ops.copy_blocks.validate import check_copies
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.dispatch import arch_of, config_text
 from workbench.ops.swap_blocks.validate import problem_of
 
 
@@ -74,18 +74,7 @@ def _swap_blocks(
                 raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
     problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
     check_copies(pairs, source.shape[0], target.shape[0], ("sources", "targets"), "target")
-    chosen, chosen_config = choose(OP, problem, variant, parse_config(config), device=table_of(on_gpu))
-    if problem.num_pairs == 0:
-        return
-    device = device_of(chosen, on_gpu)
-    groups = [(source_caches, target_caches)]
-    if device is not None:
-        pairs = pairs.to(on_gpu.device)
-        if device.name == "sim":
-            groups = by_allocation(source_caches, target_caches)
-    for sources, targets in groups:
-        part = problem.of_caches(len(sources))
-        chosen.run(chosen_config, part, tensors_of(sources, targets, pairs), device)
+    copy_pages(OP, problem, source_caches, target_caches, pairs, on_gpu, variant, config)
 
 
 _swap_blocks.register_fake(lambda *given, **options: None)

@@ -27,8 +27,8 @@ _LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macro
 _LOCAL |= {"case", "right", "results", "pairs", "wrong"}
 _OWN = (
     "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
-    "OPTIONS PARAMETERS CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math sys os ctypes "
-    "functools contextlib importlib threading itertools Path NamedTuple"
+    "OPTIONS PARAMETERS CONFIGURATION CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math "
+    "sys os ctypes functools contextlib importlib threading itertools Path NamedTuple"
 )
 TAKEN = {
     *_OWN.split(),
@@ -82,6 +82,8 @@ class _File:
         kernel, launch = self._kernel()
         legal = self._legal()
         winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
+        self.chosen = bool(winners) or any(rule.names != ("config",) for rule in self.declared.rules)
+        """Whether a call decides which configuration is taken."""
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
@@ -125,7 +127,8 @@ class _File:
             )
             paragraphs.append("\n".join(_listed(line) for line in tables.summary(winners)))
         elif variant.space:
-            paragraphs[-1] += " Nothing was tuned: it runs the first configuration that is legal."
+            which = "the first configuration that is legal" if self.chosen else "CONFIGURATION"
+            paragraphs[-1] += f" Nothing was tuned: it runs {which}."
         paragraphs.append(
             f"Needs torch and, for tensors on a GPU, {needs}; tensors on the CPU take the reference. Run as a program, "
             "the file compares the kernel with the reference, computed in float64."
@@ -191,6 +194,8 @@ class _File:
         """The table, and the untuned configurations."""
         if not self.variant.space:
             return []
+        if not self.chosen:
+            return [laid_out(literal(self.config), "", "CONFIGURATION = ")]
         blocks = (
             [inspect.getsource(parts.Tuned).rstrip(), tables.table_text(winners, self.contract.parameters)]
             if winners
@@ -214,7 +219,7 @@ class _File:
     def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:
         """The functions of `parts` that the file calls."""
         names = [name for name in PARTS if name in self.code.parts]
-        if self.variant.space:
+        if self.variant.space and self.chosen:
             names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
         if any("one_device(" in text for text in op):
             names.append("one_device")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def op_text(file: _File) -> list[str]:
     """Its functions, and what registers them."""
     sections = [*_empty_outputs(file)]
-    if file.variant.space:
+    if file.variant.space and file.chosen:
         sections.append("chosen = {}  # the configuration for each kind of call")
     sections.append(_definition(file))
     name, outputs = file.op.name, file.code.outputs
@@ -73,7 +73,7 @@ def _definition(file: _File) -> str:
     if outputs:
         lines.append(f"{INDENT}{', '.join(outputs)} = empty_outputs({parameters})")
     lines += _configuration(file, parameters)
-    config = "chosen[signature]" if file.variant.space else "{}"
+    config = "{}" if not file.variant.space else "chosen[signature]" if file.chosen else "CONFIGURATION"
     lines.append(laid_out(call("launch", [config, *file.launch_takes]), INDENT))
     lines += [f"{INDENT}return {', '.join(outputs)}"] if outputs else []
     return "\n".join(lines)
@@ -81,11 +81,11 @@ def _definition(file: _File) -> str:
 
 def _configuration(file: _File, parameters: str) -> list[str]:
     """Lines that find the configuration of a call."""
-    rules = bool(file.legal_takes) or any(rule.names != ("config",) for rule in file.declared.rules)
+    if not file.chosen:
+        return []
+    rules = any(rule.names != ("config",) for rule in file.declared.rules)
     legal = f"is_legal({', '.join(['config', *file.legal_takes])})" if rules else "True"
     if not file.variant.space:
-        if not rules:
-            return []
         test = f"is_legal({', '.join(['{}', *file.legal_takes])})"
         what = '"the kernel cannot run on these arguments: see is_legal"'
         return [f"{INDENT}if not {test}:", f"{INDENT * 2}raise ValueError({what})"]
@@ -101,7 +101,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
 
 
 def _autograd(file: _File) -> list[str]:
-    backward = file.op._torch_op._backward
+    backward = file.op.backward
     if backward is None:
         return []
     outputs, signature, name = file.code.outputs, file.signature, file.op.name

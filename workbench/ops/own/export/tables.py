@@ -36,7 +36,7 @@ class Winner:
 def winners(op: Any, variant: Any) -> list[Winner]:
     """Those of a variant, measured before predicted ones, of the present source before older ones, by GPU."""
     found = []
-    for table, entry in _entries(op):
+    for table, entry in tuned.entries_of(op.name):
         if entry.variant == variant.name and set(entry.config) == set(variant.space):
             gpu = _gpu(table, entry)
             found.append(Winner(gpu, table.arch, entry, entry.source_hash != variant.source_hash))
@@ -47,7 +47,7 @@ def fastest(op: Any) -> str | None:
     """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
     best: dict[tuple, Entry] = {}
     names = {one.name for one in op.variants if one.language != "torch"}
-    for table, entry in _entries(op):
+    for table, entry in tuned.entries_of(op.name):
         if entry.variant in names:
             key = (entry.basis == "measured", table.device, str(sorted(entry.problem.items(), key=str)))
             if key not in best or entry.seconds < best[key].seconds:
@@ -55,11 +55,6 @@ def fastest(op: Any) -> str | None:
     measured = any(key[0] for key in best)
     wins = Counter(entry.variant for key, entry in sorted(best.items()) if key[0] == measured)
     return wins.most_common(1)[0][0] if wins else None
-
-
-def _entries(op: Any) -> list[tuple[Table, Entry]]:
-    tables = tuned._tables_now().by_name
-    return [pair for name in sorted(tables) for pair in tuned._entries(tables[name]) if pair[1].op == op.name]
 
 
 def _gpu(table: Table, entry: Entry) -> str:

@@ -1,0 +1,71 @@
+"""A built-in op as one of torch's: its arguments are the fields of a run's tensors, which are declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from inspect import Parameter, Signature
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+import torch
+
+from workbench.ops.arguments import check_devices
+from workbench.ops.dispatch import config_text
+
+
+class LibraryOp:
+    """The ``torch.library`` op ``workbench::name``; calling it runs it in place.
+
+    Args:
+        name: the op's.
+        tensors: the dataclass of a run's tensors, whose fields are the arguments, but those that are ``made`` later.
+        written: which of them it writes.
+        options: default of each further argument, a string or None.
+        run: (tensors, variant, config, **options) -> None, with the configuration as text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensors: type,
+        run: Callable[..., None],
+        *,
+        written: Sequence[str],
+        made: Sequence[str] = (),
+        options: Mapping[str, str | None] = MappingProxyType({}),
+    ):
+        own, kinds = [one for one in fields(tensors) if one.name not in made], get_type_hints(tensors)
+        options = {**options, "variant": "auto", "config": None}
+        parameters = [
+            (one.name, kinds[one.name], Parameter.empty if one.default is MISSING else one.default) for one in own
+        ]
+        parameters += [(one, str | None if default is None else str, default) for one, default in options.items()]
+        self._fields, self._options = [one.name for one in own], list(options)
+        self._tensors = [one for one in self._fields if kinds[one] in (torch.Tensor, torch.Tensor | None)]
+
+        usual = [default for _, _, default in parameters]
+
+        def implementation(*values: Any) -> None:
+            values += tuple(usual[len(values) :])  # torch leaves out what has its default
+            own, rest = values[: len(self._fields)], values[len(self._fields) :]
+            run(tensors(**dict(zip(self._fields, own, strict=True))), **dict(zip(self._options, rest, strict=True)))
+
+        implementation.__signature__ = Signature(
+            [
+                Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
+                for one, kind, default in parameters
+            ],
+            return_annotation=None,
+        )
+        self.registered = torch.library.custom_op(f"workbench::{name}", implementation, mutates_args=written)
+        self.registered.register_fake(lambda *given, **options: None)
+
+    def check(self, tensors: Any, **names: str) -> None:
+        """Check that all are on the device of the first; ``names`` are what messages call fields, where otherwise."""
+        first, *others = ((names.get(one, one), getattr(tensors, one)) for one in self._tensors)
+        check_devices(*first, **dict(others))
+
+    def __call__(self, tensors: Any, *, config: Mapping[str, int] | None, **options: str | None) -> None:
+        given = options | {"config": config_text(config)}
+        self.registered(*(getattr(tensors, one) for one in self._fields), *(given[one] for one in self._options))
