@@ -192,6 +192,10 @@ class Gpu:
         """The one device of all tensors, and their addresses. Raises ArgumentError for a tensor elsewhere."""
         found, addresses = None, []
         for position, value in enumerate(values):
+            if hasattr(value, "arrays"):
+                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
+                remedy = 'Put the address there, tensor.data_ptr(), or use device="sim".'
+                raise ArgumentError(where, "a record with arrays", "one with numbers on a GPU", remedy)
             if value.__class__ in _NO_TENSORS or isinstance(value, np.ndarray):
                 addresses.append(None)
                 continue

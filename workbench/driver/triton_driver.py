@@ -209,7 +209,7 @@ class SimulatedTriton:
         timed = self.trace or self._timed or timing
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit, names=launcher.names,
+            seconds_limit=self.seconds_limit, names=launcher.names, repeats=True,
             uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()

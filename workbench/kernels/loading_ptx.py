@@ -42,7 +42,8 @@ def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = F
 
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
-    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. ``device``, ``checks`` and
+    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. Fields of dtype object hold
+    the arrays that a struct points to: ``np.array([(x, x.size)], [("data", "O"), ("size", "i8")])``. ``device``, ``checks`` and
     ``trace`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for.
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
@@ -54,4 +55,5 @@ def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = F
         except (OSError, UnicodeDecodeError) as error:
             got = f"{text!r} ({type(error).__name__})"
             raise ArgumentError("text_or_path", got, "PTX text or a readable file", "Check the path.") from error
+    text = text.rstrip("\0")  # some compilers end it as C ends a string
     return PtxModule(text, device_for(device, checks, trace), checks, trace)
