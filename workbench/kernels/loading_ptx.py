@@ -37,8 +37,11 @@ class PtxModule(Module):
         return super().__repr__().replace("<CUDA module", "<PTX module", 1)
 
 
-def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = False, trace: bool = False) -> PtxModule:
-    """The kernels of PTX that any compiler wrote, a text or a file, as functions like those of `load_cuda`.
+def load_ptx(
+    text_or_path: str | Path | Any, *, device: str = "auto", checks: bool = False, trace: bool = False
+) -> PtxModule:
+    """The kernels of PTX that any compiler wrote, as functions like those of `load_cuda`: of a text, of a file, or of
+    what has its text in ``__ptx__``, as functions of CuTe DSL's ``cute.compile(..., options="--keep-ptx")`` do.
 
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
@@ -49,7 +52,7 @@ def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = F
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """
-    text = str(text_or_path)
+    text = str(getattr(text_or_path, "__ptx__", text_or_path))
     if isinstance(text_or_path, Path) or "\n" not in text:
         try:
             text = Path(text_or_path).read_text()
