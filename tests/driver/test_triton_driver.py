@@ -30,6 +30,7 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedInstructionError,
 )
+from workbench.tuning.store import Store
 
 
 @pytest.fixture
@@ -97,6 +98,27 @@ def test_an_autotuner_goes_by_predicted_times_and_says_so(device):
     timings = {config.kwargs["BLOCK"]: time for config, time in kernels.increment_kernel.configs_timings.items()}
     assert all(len(set(time)) == 1 and 1e-3 < time[0] < 1 for time in timings.values()), "milliseconds, always the same"
     assert kernels.increment_kernel.best_config.kwargs["BLOCK"] == min(timings, key=timings.get)
+
+
+def test_what_an_autotuner_times_is_kept_in_a_store(tmp_path):
+    path = tmp_path / "rows.sqlite"
+    for model, sizes in (("a100-sxm-80gb", (1000, 500)), ("a100-sxm-80gb", (1000,))):
+        with (
+            warnings.catch_warnings(),
+            wb.simulated_triton(model=model, store=path, force=True),
+        ):
+            warnings.simplefilter("ignore", PredictedTimeWarning)
+            for size in sizes:
+                kernels.increment_kernel.cache.clear()
+                kernels.increment_kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](torch.zeros(1000), size)  # noqa: B023
+    timings = {config.kwargs["BLOCK"]: time[0] for config, time in kernels.increment_kernel.configs_timings.items()}
+    with Store(path) as store:
+        rows = store.trials(op="increment_kernel")
+    assert len(rows) == 4, "two configurations, two cases, each once"
+    rows = [row for row in rows if "n 1000" in row.case]
+    assert {row.config["BLOCK"]: row.config["num_warps"] for row in rows} == {32: 1, 256: 4}
+    assert {row.config["BLOCK"]: pytest.approx(1e3 * row.seconds) for row in rows} == timings
+    assert {(row.basis, row.predicted_for, row.arch) for row in rows} == {("predicted", "a100-sxm-80gb", "sm_80")}
 
 
 def test_benchmarks_are_predicted_under_every_name(device):

@@ -117,6 +117,14 @@ def test_a_jit_function_is_checked_traced_and_compiled_by_its_call():
     assert again.ok
 
 
+@pytest.mark.parametrize("warps", [1, 4])
+def test_warps_that_a_small_tensor_leaves_over_do_not_race(warps):
+    x = torch.arange(64.0).reshape(2, 32)
+    report = wb.check_kernel(kernels.in_place_kernel, grid=2, args=[x], kwargs={"COLS": 32, "num_warps": warps})
+    assert report.ok, report
+    assert torch.equal(x, torch.arange(-31.0, 1.0).expand(2, 32))
+
+
 def test_what_a_call_gets_wrong_is_said():
     x = torch.zeros(8)
     report = wb.check_kernel(kernels.outside_kernel, grid=(1,), args=[x], kwargs={"BLOCK": 16})

@@ -109,3 +109,10 @@ def waiting_kernel(lock):
 def gluon_kernel(x, out, n, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
     at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, LAYOUT)
     gl.store(out + at, gl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def in_place_kernel(x, COLS: tl.constexpr):
+    at = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    value = tl.load(x + at)
+    tl.store(x + at, value - tl.max(value, 0))

@@ -69,6 +69,7 @@ class Simulator:
             instruction_limit=instruction_limit,
             seconds_limit=seconds_limit,
             record_block=record_block,
+            repeats=kernel.language == "triton",
             names=[parameter.name for parameter in kernel.parameters],
         )
 

@@ -30,6 +30,7 @@ from workbench.home import home
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
+    from workbench.driver.triton_rows import Rows
     from workbench.ptx import Finding, LaunchReport
 
 DEFAULT_ARCH = "sm_80"
@@ -44,6 +45,7 @@ def simulated_triton(
     trace: bool = False,
     *,
     inductor: bool = False,
+    store: str | Path | None = None,
     force: bool = False,
     seconds_limit: float | None = None,
 ) -> SimulatedTriton:
@@ -64,7 +66,7 @@ def simulated_triton(
     stays on the CPU, unless ``mode="max-autotune"`` has templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
-    says so once.
+    says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.tuning.store.Store`).
 
     Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
     for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
@@ -86,7 +88,7 @@ def simulated_triton(
         raise DeviceUnavailableError(
             f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
         )
-    return SimulatedTriton(found, checks, trace, seconds_limit, inductor=inductor)
+    return SimulatedTriton(found, checks, trace, seconds_limit, inductor=inductor, store=store)
 
 
 def refuse_interpreter() -> None:
@@ -141,6 +143,7 @@ class SimulatedTriton:
         seconds_limit: float | None = None,
         *,
         inductor: bool = False,
+        store: str | Path | None = None,
         launches: Launches | None = None,
         both_orders: bool = False,
         show: Callable[[Any], None] | None = None,
@@ -164,6 +167,11 @@ class SimulatedTriton:
         self.inductor = inductor
         if inductor and any(session.inductor for session in _running):
             raise ArgumentError("inductor", True, "one session with it at a time", "Close the other one first.")
+        self._rows: Rows | None = None
+        if store is not None:
+            from workbench.driver.triton_rows import Rows
+
+            self._rows = Rows(store)
         _start(self)
         if inductor:
             self._start_inductor()
@@ -182,6 +190,8 @@ class SimulatedTriton:
         """Give Triton back the driver that it had. A second call does nothing."""
         self._compiling.close()
         _stop(self)
+        if self._rows is not None:
+            self._rows.close()
 
     def _start_inductor(self) -> None:
         from workbench.driver.inductor import compiling
@@ -211,7 +221,7 @@ class SimulatedTriton:
         timed = self.trace or self._timed or timing
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit, names=launcher.names,
+            seconds_limit=self.seconds_limit, names=launcher.names, repeats=True,
             uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()
@@ -239,6 +249,9 @@ class SimulatedTriton:
                 self._show(kept.check)
         elif timed:
             seconds = prediction_of(launcher.compiled(function), report, self.model).seconds
+        if timing and self._rows is not None:
+            kernel = launcher.compiled(function)
+            self._rows.keep(launcher, kernel, report, prediction_of(kernel, report, self.model), self.model, values)
         if timed:
             with self._lock:
                 self._clock += seconds

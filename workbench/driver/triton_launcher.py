@@ -165,6 +165,19 @@ class Launcher:
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
+    @property
+    def source(self) -> str:
+        """The text of the function."""
+        return self._src.fn.src if hasattr(self._src, "fn") else ""
+
+    def configuration(self, options: Sequence[str]) -> dict[str, Any]:
+        """The constants of the function by their names, and of Triton's options those named."""
+        named = {name_of(self._src, path): value for path, value in getattr(self._src, "constants", {}).items()}
+        declared = {one.name for one in self._src.fn.params if one.is_constexpr} if hasattr(self._src, "fn") else named
+        constants = {name: value for name, value in named.items() if name in declared}
+        found = {name: getattr(self._metadata, name, None) for name in options}
+        return constants | {name: value for name, value in found.items() if value is not None}
+
     def compiled(self, function: Any) -> CompiledKernel:
         """The workbench's own value of the kernel that ``function`` runs."""
         ptx = function.program.module.text

@@ -61,6 +61,7 @@ def check_kernel(
         "checks": True,
         "seconds_limit": seconds_limit,
         "uninitialised": uninitialised,
+        "repeats": compiled.language == "triton",
         "names": [parameter.name for parameter in compiled.parameters],
     }
     launch = functools.partial(program.kernels[compiled.name].launch, grid, block, values, **options)

@@ -39,21 +39,27 @@ class PtxModule(Module):
 
 
 @checked_kinds
-def load_ptx(text_or_path: str | Path, *, device: str = "auto", checks: bool = False, trace: bool = False) -> PtxModule:
-    """The kernels of PTX that any compiler wrote, a text or a file, as functions like those of `load_cuda`.
+def load_ptx(
+    text_or_path: str | Path | Any, *, device: str = "auto", checks: bool = False, trace: bool = False
+) -> PtxModule:
+    """The kernels of PTX that any compiler wrote, as functions like those of `load_cuda`: of a text, of a file, or of
+    what has its text in ``__ptx__``, as functions of CuTe DSL's ``cute.compile(..., options="--keep-ptx")`` do.
 
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
-    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. ``device``, ``checks`` and
-    ``trace`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for.
+    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. A record's fields of dtype
+    object hold what a struct points to: ``np.array([(x, x.size)], [("data", "O"), ("size", "i8")])``. ``device``,
+    ``checks`` and ``trace`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked
+    for. PTX of clang, Numba, Warp and CuTe DSL is among the tests.
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """
-    text = str(text_or_path)
+    text = str(getattr(text_or_path, "__ptx__", text_or_path))
     if isinstance(text_or_path, Path) or "\n" not in text:
         try:
             text = Path(text_or_path).read_text()
         except (OSError, UnicodeDecodeError) as error:
             got = f"{text!r} ({type(error).__name__})"
             raise ArgumentError("text_or_path", got, "PTX text or a readable file", "Check the path.") from error
+    text = text.rstrip("\0")  # some compilers end it as C ends a string
     return PtxModule(text, device_for(device, checks, trace), checks, trace)

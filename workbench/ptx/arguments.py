@@ -7,6 +7,7 @@ do not depend on where the host put the array. Arrays that share storage keep th
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,14 @@ from workbench.ptx.parse import Parameter
 _BASE = 0x7F00_0000_0000
 _ALIGNMENT = 512
 _GAP = 1 << 20  # between allocations: an index that runs away does not land in the next array
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A struct by value that holds addresses: its bytes, and what lies at the addresses, by their offsets in it."""
+
+    content: bytes
+    arrays: Mapping[int, Any]
 
 
 @dataclass(slots=True)
@@ -43,6 +52,10 @@ class _View:
 
 def _is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
+
+
+def _is_array(value: Any) -> bool:
+    return _is_tensor(value) or isinstance(value, np.ndarray)
 
 
 def _tensor_view(name: str, tensor: Any) -> _View:
@@ -106,35 +119,33 @@ def pack(kernel: str, parameters: tuple[Parameter, ...], args: Any) -> tuple[byt
     """The parameter space of a launch and its buffers, sorted by address.
 
     ``args``: torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
-    parameter's type, bytes fill a by-value struct. Raises ArgumentError naming the parameter.
+    parameter's type, bytes and a `Record` fill a by-value struct. Raises ArgumentError naming the parameter.
     """
     if len(args) != len(parameters):
         names = ", ".join(f"{p.name} (.{p.type})" for p in parameters)
         raise ArgumentError(
             "args", f"{len(args)} arguments", f"{len(parameters)}: {names}", f"Pass one for each parameter of {kernel}."
         )
-    views: list[tuple[int, _View]] = []
+    views: list[tuple[int, _View]] = []  # with the place of its address in the parameter space
     for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
         name = f"argument {i}"
-        if _is_tensor(value):
-            views.append((i, _tensor_view(name, value)))
-        elif isinstance(value, np.ndarray):
-            views.append((i, _array_view(name, value)))
-        else:
-            continue
-        if parameter.size != 8:
+        arrays = value.arrays if isinstance(value, Record) else {0: value} if _is_array(value) else {}
+        for offset, array in arrays.items():
+            view = _tensor_view(name, array) if _is_tensor(array) else _array_view(name, array)
+            views.append((parameter.offset + offset, view))
+        if _is_array(value) and parameter.size != 8:
             raise ArgumentError(name, "an array", f"a .{parameter.type} value", "Only 64-bit parameters take pointers.")
     placed = [view for _, view in views]
     offsets = _place(placed)
     raw = bytearray(
         max(sum(p.size for p in parameters), *(p.offset + p.size for p in parameters), 0) if parameters else 0
     )
-    pointers = {i: view.pointer + offsets[view.storage[0]] for i, view in views}
     for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
-        end = parameter.offset + parameter.size
-        raw[parameter.offset : end] = (
-            struct.pack("<Q", pointers[i]) if i in pointers else _scalar(f"argument {i}", value, parameter)
-        )
+        if not _is_array(value):
+            content = value.content if isinstance(value, Record) else value
+            raw[parameter.offset : parameter.offset + parameter.size] = _scalar(f"argument {i}", content, parameter)
+    for place, view in views:
+        raw[place : place + 8] = struct.pack("<Q", view.pointer + offsets[view.storage[0]])
     return bytes(raw), _merge(placed, offsets)
 
 

@@ -15,6 +15,7 @@ from workbench.ptx.findings import called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Parameter
 from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
+from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
     from workbench.ptx.program import Decoded, Program
@@ -68,6 +69,7 @@ class Kernel:
         self.program = program
         self.entry = entry
         self.decoded = decoded
+        self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
     @property
     def name(self) -> str:
@@ -104,6 +106,7 @@ class Kernel:
         record_block: Shape | None = None,
         last_warp_first: bool = False,
         names: Sequence[str] = (),
+        repeats: bool = False,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -115,7 +118,8 @@ class Kernel:
         z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
         ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
         but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument
-        0" and so on where there is none.
+        0" and so on where there is none. ``repeats`` says that warps may repeat what others do and keep nothing of it,
+        as Triton's do: what they load then races with nothing.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -130,7 +134,7 @@ class Kernel:
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first, names,
+            seconds_limit, record_block, last_warp_first, names, repeats,
         )  # fmt: skip
 
     def launch_packed(
@@ -154,12 +158,12 @@ class Kernel:
         """
         return self._run(
             grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
-            False, (),
+            False, (), False,
         )  # fmt: skip
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first, names,
+        seconds_limit, record_block, last_warp_first, names, repeats,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
@@ -168,7 +172,7 @@ class Kernel:
             self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
             threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
-            recording.MAX_REQUESTS, last_warp_first,
+            recording.MAX_REQUESTS, last_warp_first, self._unused(block) if checks and repeats else [],
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -195,6 +199,14 @@ class Kernel:
             warps = (block[0] * block[1] * block[2] + 31) // 32
             report.recording = recording.unpack(self, recorded, warps, result, buffers)
         return report
+
+    def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
+        """(pc, by warp whether it is) of the loads that are unused in some warps of such a block."""
+        if block not in self._unused_loads:
+            found = unused_loads(self.program.module.body(self.entry), block)
+            places = [(pc, step.statement) for pc, step in enumerate(self.decoded.code) if found and step.statement]
+            self._unused_loads[block] = [(pc, found[one.start].tolist()) for pc, one in places if one.start in found]
+        return self._unused_loads[block]
 
     @staticmethod
     def _unwritten(positions: Sequence[int], buffers: list[Buffer]) -> set[str]:

@@ -64,20 +64,42 @@ def _labels(names: list[str]) -> dict[str, str]:
 
 
 def _assemble(text: str, arch: str) -> Assembled:
-    """The machine code of the first assembler here that takes the text: an older one refuses a newer PTX."""
-    logs = []
+    """The machine code of the first assembler here that takes the text.
+
+    A text of a newer version than all of them goes to the newest as one of its own, where it refuses what it does not
+    know.
+    """
+    refusals = {}
     for assembler in _assemblers():
-        with tempfile.TemporaryDirectory(prefix="workbench-ptxas-") as folder:
-            source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-            source.write_text(text)
-            command = [str(assembler), "-v", "-lineinfo", f"-arch={arch}", "-o", str(cubin), str(source)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-            if done.returncode == 0:
-                return Assembled(cubin.read_bytes(), parse_ptxas_log(done.stderr), split_log(done.stderr)[1])
-            logs.append((done.stderr or done.stdout).strip())
-    if not logs:
+        made = _assembled(assembler, text, arch)
+        if isinstance(made, Assembled):
+            return made
+        refusals[assembler] = made
+    if not refusals:
         raise MissingToolError(f"ptxas was not found. {tools.TRITON_REMEDY}")
-    raise CompileError(f"ptxas refused the PTX for {arch}:", logs[0])
+    versions = {assembler: _NEWER.search(refusal) for assembler, refusal in refusals.items()}
+    if all(versions.values()):
+        newest = max(versions, key=lambda assembler: tuple(map(int, versions[assembler][1].split("."))))
+        made = _assembled(newest, _VERSION.sub(rf"\g<1>{versions[newest][1]}", text, count=1), arch)
+        if isinstance(made, Assembled):
+            return made
+    raise CompileError(f"ptxas refused the PTX for {arch}:", next(iter(refusals.values())))
+
+
+_NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
+_VERSION = re.compile(r"^(\s*\.version\s+)[\d.]+", re.MULTILINE)
+
+
+def _assembled(assembler: Path, text: str, arch: str) -> Assembled | str:
+    """The machine code, or why the assembler refuses the text."""
+    with tempfile.TemporaryDirectory(prefix="workbench-ptxas-") as folder:
+        source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+        source.write_text(text)
+        command = [str(assembler), "-v", "-lineinfo", f"-arch={arch}", "-o", str(cubin), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode != 0:
+            return (done.stderr or done.stdout).strip()
+        return Assembled(cubin.read_bytes(), parse_ptxas_log(done.stderr), split_log(done.stderr)[1])
 
 
 def _assemblers() -> list[Path]:

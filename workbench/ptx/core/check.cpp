@@ -23,7 +23,14 @@ void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, b
 
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   GlobalShadow& shadow = *warp.block->launch->global_shadow;
-  if (!(in.slot[kFlagsSlot] & kStrong)) return shadow.read(warp, in, addresses, mask, bytes);
+  if (!(in.slot[kFlagsSlot] & kStrong)) {
+    const auto& unused = warp.block->launch->unused;
+    if (!unused.empty()) {
+      const std::vector<u8>& by_warp = unused[static_cast<std::size_t>(warp.block->pc_of(in))];
+      if (!by_warp.empty() && by_warp[static_cast<std::size_t>(warp.index)]) return;
+    }
+    return shadow.read(warp, in, addresses, mask, bytes);
+  }
   synchronise(warp, in, addresses, mask, is_write, is_read);
   shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
 }

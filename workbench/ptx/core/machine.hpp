@@ -196,6 +196,8 @@ struct Launch {
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
+  // By instruction, where there are any: by warp, whether what its lanes load reaches nothing. Checks pass over it.
+  std::vector<std::vector<u8>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block

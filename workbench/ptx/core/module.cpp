@@ -1,5 +1,6 @@
 // The Python module: the instruction table, kernels built from decoded code, launches with the GIL released.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -159,7 +160,8 @@ using Shape = std::tuple<u32, u32, u32>;
 
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                       s64 recorded_block, u64 record_limit, bool last_warp_first) {
+                       s64 recorded_block, u64 record_limit, bool last_warp_first,
+                       const std::vector<std::pair<u32, std::vector<u8>>>& unused) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -172,6 +174,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
     launch.buffers.back().uninitialised = uninitialised;
   }
+  if (!unused.empty()) launch.unused.resize(kernel.code.size());
+  for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
   launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
   launch.instruction_limit = instruction_limit;
