@@ -220,4 +220,5 @@ def _count(launches: int) -> str:
 
 def _sides(finding: Finding) -> tuple:
     """What makes two findings the same one for a reader, in whatever launch."""
-    return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line
+    inside = finding.other_block is None
+    return finding.kernel, finding.kind, finding.source, finding.line, finding.other_line, inside

@@ -34,7 +34,8 @@ def together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Fi
     """The findings of the usual order, and those that only the other order showed."""
 
     def sides(finding: Finding) -> tuple:
-        return finding.kind, frozenset((finding.ptx_line, finding.other_ptx_line or 0))
+        lines = frozenset((finding.ptx_line, finding.other_ptx_line or 0))
+        return finding.kind, finding.other_block is None, lines
 
     known = {sides(finding) for finding in findings}
     return (*findings, *(finding for finding in before if sides(finding) not in known))

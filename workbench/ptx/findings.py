@@ -90,6 +90,8 @@ def describe(
         other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
+        None if row["other_block"] < 0 else _coordinates(row["other_block"], grid),
+        None if row["other_thread"] < 0 else _coordinates(row["other_thread"], block),
     )  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def _detail(
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
     if kind in ("global race", "uninitialised global read"):
         name, where = nearest(address, size, buffers)
-        with_ = f" with warp {row['other_thread'] // 32} of the same block" if row["other_thread"] >= 0 else ""
+        with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:
             with_ = f" with block {_coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address

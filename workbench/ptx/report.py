@@ -114,7 +114,8 @@ class Finding:
     which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
     one stands for it, and ``near`` (``other_near``) is true.
 
-    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened.
+    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. ``other_block`` is
+    that of the other side where it is another one, else ``other_thread`` is the other side's thread, if there is one.
     """
 
     kind: str
@@ -137,6 +138,8 @@ class Finding:
     other_kernel_source: str = ""
     near: bool = False
     other_near: bool = False
+    other_block: tuple[int, int, int] | None = None
+    other_thread: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:
         return self.message
