@@ -65,7 +65,7 @@ def test_the_other_thread_is_the_one(programs: dict[bool, ptx.Program]) -> None:
 
 def test_a_race_in_a_block_hides_none_between_blocks(programs: dict[bool, ptx.Program]) -> None:
     report = run(programs[True], "two_scopes")
-    scopes = {(finding.other_block is None, frozenset((finding.line, finding.other_line))) for finding in report.findings}
+    scopes = {(f.other_block is None, frozenset((f.line, f.other_line))) for f in report.findings}
     lines = next(iter(scopes))[1]
     assert {(True, lines), (False, lines)} <= scopes, report
 
