@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.arguments import Buffer
 from workbench.ptx.decode import locate
+from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
@@ -35,16 +36,17 @@ def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
-    """The buffer closest to an address, and where the address lies from it."""
+    """The buffer from whose address this one was computed, as far as can be told, and where it lies from there."""
     if address < 1 << 16:
         return None, "a null pointer"
-    if not buffers:
-        return None, "the kernel has no buffers"
 
     def distance(buffer: Buffer) -> int:
         return max(buffer.address - address, address + size - buffer.address - buffer.size, 0)
 
-    buffer = min(buffers, key=distance)
+    near = [buffer for buffer in buffers if distance(buffer) < buffer.reach]
+    if not near:
+        return None, looks_like(address)
+    buffer = min(near, key=distance)
     offset = address - buffer.address
     if offset < 0:
         where = f"{-offset} bytes before {buffer.name}, which has {buffer.size} bytes"

@@ -106,7 +106,9 @@ class Kernel:
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
-        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes (by-value structs).
+        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
+        element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
+        values, a struct of pointers. What they lead to is checked like an argument and named by its place.
         ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
         with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
         instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
@@ -125,6 +127,7 @@ class Kernel:
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
         ] + buffers
         unwritten = self._unwritten(uninitialised, buffers)
+        buffers.sort(key=lambda buffer: buffer.address)
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
