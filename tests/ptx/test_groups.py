@@ -92,6 +92,25 @@ def test_a_missing_wait_is_found(name: str, steps: tuple[int, ...]) -> None:
     assert "cp.async data read before wait" in {finding.kind for finding in report.findings}, report
 
 
+def test_tiles_of_several_warps() -> None:
+    """block_tile_memory keeps the barriers of its tiles in the shared memory that sm_80 reserves."""
+    source = """#include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void sums(int* out, const int* in) {
+      __shared__ cg::block_tile_memory<256> memory;
+      auto tile = cg::tiled_partition<64>(cg::this_thread_block(memory));
+      int sum = cg::reduce(tile, in[threadIdx.x], cg::plus<int>());
+      out[threadIdx.x] = sum + tile.shfl(in[threadIdx.x], 3);
+    }"""
+    kernel = ptx.Program(compile_cuda(source, "sums", arch="sm_80").ptx)["sums"]
+    data, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    report = kernel.launch(1, 256, [out, data], checks=True)
+    assert report.findings == []
+    tiles = data.reshape(4, 64)
+    np.testing.assert_array_equal(out, np.repeat(tiles.sum(1) + tiles[:, 3], 64))
+
+
 def test_grid_sync_is_refused_where_it_is_called() -> None:
     source = """#include <cooperative_groups.h>
     extern "C" __global__ void ranks(int* out) {

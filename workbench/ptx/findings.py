@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.arguments import Buffer
-from workbench.ptx.decode import locate
+from workbench.ptx.decode import locate, readable
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
@@ -75,7 +75,7 @@ def describe(
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
-    message = f"{kernel.name}: {kind}{detail} at {place or 'its end'}, {who}"
+    message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
     if other:
         message += f"; the other side is {other}"
     if kind == "trap" and "cooperative_groups" in place:

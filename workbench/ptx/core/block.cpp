@@ -118,6 +118,11 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
           case Special::lanemask_gt: return ~((2u << lane) - 1);
           case Special::dynamic_smem_size: return launch_.dynamic_shared;
           case Special::total_smem_size: return launch_.shared_bytes;
+          case Special::reserved_begin:
+          case Special::reserved_0:
+          case Special::reserved_1: return launch_.reserved_shared;
+          case Special::reserved_end:
+          case Special::reserved_cap: return launch_.reserved_shared + kReservedShared;
           default: return 0;
         }
       };
@@ -129,6 +134,7 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
 void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
+  if (kernel_.reserves_shared) std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
   if (block.shadow) block.shadow->begin_block(), block.replicas.begin_block(kernel_.code.size(), warps_.size());
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;

@@ -67,7 +67,10 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
   for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
-  for (const auto& [special, slot] : specials) self->specials.emplace_back(static_cast<Special>(special), slot);
+  for (const auto& [special, slot] : specials) {
+    self->specials.emplace_back(static_cast<Special>(special), slot);
+    self->reserves_shared |= static_cast<Special>(special) >= Special::reserved_begin;
+  }
   self->static_shared = static_shared, self->shared_end = shared_end, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
   self->shared_granule = granule, self->frame_slot = frame_slot;
   for (const auto& list : saves) {
@@ -166,6 +169,10 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   std::tie(launch.block[0], launch.block[1], launch.block[2]) = block;
   launch.dynamic_shared = dynamic_shared;
   launch.shared_bytes = dynamic_shared ? kernel.static_shared + dynamic_shared : kernel.shared_end;
+  if (kernel.reserves_shared) {
+    launch.reserved_shared = (launch.shared_bytes + 15) / 16 * 16;
+    launch.shared_bytes = launch.reserved_shared + kReservedShared;
+  }
   launch.params.assign(params.c_str(), params.c_str() + params.size());
   launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
   for (const auto& [address, size, host, writable, uninitialised] : buffers) {
