@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench import ptx
-from workbench.errors import KernelFault
+from workbench.errors import ArgumentError, KernelFault
 from workbench.toolchain import compile_cuda, compile_cuda_module, tools
 
 SOURCE = Path(__file__).parent / "cuda_groups.cu"
@@ -109,6 +109,46 @@ def test_tiles_of_several_warps() -> None:
     assert report.findings == []
     tiles = data.reshape(4, 64)
     np.testing.assert_array_equal(out, np.repeat(tiles.sum(1) + tiles[:, 3], 64))
+
+
+GRID = """#include <cooperative_groups.h>
+extern "C" __global__ void turns(int* data, int* out, int rounds) {
+  auto grid = cooperative_groups::this_grid();
+  int i = grid.thread_rank(), n = grid.size();
+  for (int k = 0; k < rounds; k++) {
+    int next = data[(i + 33) % n];
+    grid.sync();
+    data[i] = next + 1;
+#ifndef FAULT
+    grid.sync();
+#endif
+  }
+  out[i] = data[(i + 77) % n];
+}"""
+
+
+@pytest.mark.parametrize("last_warp_first", [False, True])
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_cooperative_launch(fault: bool, last_warp_first: bool) -> None:
+    macros = {"FAULT": 1} if fault else {}
+    kernel = ptx.Program(compile_cuda(GRID, "turns", arch="sm_80", macros=macros).ptx)["turns"]
+    data, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    start, i = data.copy(), np.arange(256)
+    options = {"checks": True, "cooperative": True, "seconds_limit": 60, "last_warp_first": last_warp_first}
+    report = kernel.launch(4, 64, [data, out, 3], **options)
+    if fault:
+        assert {finding.kind for finding in report.findings} == {"global race"}
+        assert any(finding.other_block is not None for finding in report.findings)
+        return
+    assert report.findings == [], report
+    np.testing.assert_array_equal(data, start[(i + 99) % 256] + 3)
+    np.testing.assert_array_equal(out, data[(i + 77) % 256])
+
+
+def test_blocks_that_do_not_fit_are_refused() -> None:
+    kernel = ptx.Program(compile_cuda(GRID, "turns", arch="sm_80").ptx)["turns"]
+    with pytest.raises(ArgumentError, match="at most 216 in a cooperative launch"):
+        kernel.launch(217, 1024, [np.zeros(217 * 1024, np.int32), np.zeros(1, np.int32), 1], cooperative=True)
 
 
 def test_grid_sync_is_refused_where_it_is_called() -> None:

@@ -22,8 +22,8 @@ KINDS = (
     "absent lane", "mismatched mask", "barrier misuse",
 )  # fmt: skip
 GRID_SYNC = (
-    "; grid.sync() needs a cooperative launch, and here blocks run one after the other: "
-    "end the kernel at that point and launch the rest as a second one"
+    "; grid.sync() needs a cooperative launch: pass cooperative=True, "
+    "or end the kernel at that point and launch the rest as a second one"
 )
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _TOLD = (20, 21, 22)  # what is wrong is told in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
+_PROCESSORS, _SHARED_OF_PROCESSOR = 108, 164 * 1024  # of an A100
+_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
 _COUNTS = (
     "executions",
@@ -59,6 +62,10 @@ def _place_of_block(value: Shape, grid: tuple[int, int, int]) -> tuple[int, int,
         allowed = f"up to 3 coordinates (x, y, z) below {grid}"
         raise ArgumentError("record_block", repr(value), allowed, "Name one block of the grid, counted from 0.")
     return tuple(int(n) for n in place)
+
+
+def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[Buffer]:
+    return sorted([*name_buffers(), one], key=lambda buffer: buffer.address)
 
 
 class Kernel:
@@ -103,6 +110,7 @@ class Kernel:
         uninitialised: Sequence[int] = (),
         record_block: Shape | None = None,
         last_warp_first: bool = False,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -115,7 +123,8 @@ class Kernel:
         with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
         z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
         ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
-        but some mistakes show in one of them only.
+        but some mistakes show in one of them only. ``cooperative`` runs all blocks at the same time, in turns on one
+        OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100 together.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -131,7 +140,7 @@ class Kernel:
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first,
+            seconds_limit, record_block, last_warp_first, cooperative,
         )  # fmt: skip
 
     def launch_packed(
@@ -146,6 +155,7 @@ class Kernel:
         statistics: bool = False,
         checks: bool = False,
         seconds_limit: float | None = None,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
@@ -154,21 +164,28 @@ class Kernel:
         where something is to be told about them.
         """
         return self._run(
-            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None, False
-        )
+            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
+            False, cooperative,
+        )  # fmt: skip
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first,
+        seconds_limit, record_block, last_warp_first, cooperative,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
+        if cooperative:
+            self._check_together(grid, block, shared_bytes)
+            storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
+            barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
+            rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
+            name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if record_block is None else _place_of_block(record_block, grid)
         result = core.launch(
             self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
             threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
-            recording.MAX_REQUESTS, last_warp_first,
+            recording.MAX_REQUESTS, last_warp_first, _WORKSPACE if cooperative else 0,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -226,6 +243,19 @@ class Kernel:
             raise ArgumentError(
                 "shared_bytes", f"{shared_bytes} dynamic and {self.shared_bytes} static bytes",
                 f"at most {MAX_SHARED_BYTES} together", "Use smaller tiles.",
+            )  # fmt: skip
+
+    def _check_together(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int) -> None:
+        """Refuse a cooperative launch whose blocks do not fit on the device at the same time."""
+        per_processor = min(32, 2048 // (-(-block[0] * block[1] * block[2] // 32) * 32))
+        shared = self.shared_bytes + shared_bytes
+        if shared:
+            per_processor = min(per_processor, _SHARED_OF_PROCESSOR // shared)
+        most, blocks = _PROCESSORS * per_processor, grid[0] * grid[1] * grid[2]
+        if blocks > most:
+            raise ArgumentError(
+                "grid", f"{blocks} blocks", f"at most {most} in a cooperative launch, as all run at the same time",
+                "Let each block do more: loop over what there is with a stride of the grid.",
             )  # fmt: skip
 
     def _raise(self, result, grid, block, buffers, instruction_limit, seconds_limit) -> None:

@@ -264,7 +264,7 @@ class Symbols:
             if token[1:] in SPECIALS:
                 return Special(token[1:])
             if token[1:].startswith("envreg"):
-                return Constant(4, 0)  # where the driver puts the workspace of a cooperative launch: there is none
+                return Constant(4, 0)  # of the driver's own
             if token[1:].startswith(("cluster", "nclusterid", "is_explicit_cluster")):
                 raise Refused(f"the register {token}: {CLUSTERS}")
             raise Refused(f"the register {token}, which is not declared or not supported")

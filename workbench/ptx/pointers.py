@@ -75,14 +75,29 @@ def candidates(words: np.ndarray) -> list[tuple[int, int]]:
     return sorted((int(found[at]), int(address)) for address, at in zip(addresses, first, strict=True))
 
 
-@functools.cache
-def _heap_start() -> int:
-    """Where the heap begins: far below all else in an interpreter that was not built to be moved."""
+def _regions() -> list[tuple[int, int, str]]:
+    """(start, end, name) of what the process has mapped, by ascending address."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
-        return _LOWEST
-    return min((int(line.split("-")[0], 16) for line in lines if line.endswith("[heap]")), default=_LOWEST)
+        return []
+    rows = [line.split() for line in lines]
+    bounds = [row[0].split("-") for row in rows]
+    return [(int(low, 16), int(high, 16), row[-1]) for row, (low, high) in zip(rows, bounds, strict=True)]
+
+
+def _is_mapped(addresses: list[int]) -> bool:
+    """Whether there is memory at any of the addresses."""
+    regions = _regions()
+    starts = [region[0] for region in regions]
+    places = [bisect_right(starts, address) for address in addresses]
+    return any(at and address < regions[at - 1][1] for address, at in zip(addresses, places, strict=True))
+
+
+@functools.cache
+def _heap_start() -> int:
+    """Where the heap begins: far below all else in an interpreter that was not built to be moved."""
+    return min((start for start, _, name in _regions() if name == "[heap]"), default=_LOWEST)
 
 
 def _heap() -> tuple[int, int]:
@@ -141,10 +156,14 @@ _KNOWN = _Known()
 
 
 def lookup(addresses: Iterable[int]) -> dict[int, Allocation]:
-    """The live allocation of each address that has one. Scans the process' objects only for what is not known yet."""
+    """The live allocation of each address that has one.
+
+    The objects of the process are scanned only for an address that is not known yet and where there is memory at all.
+    """
     wanted = list(addresses)
     found = {address: _KNOWN.find(address) for address in wanted}
-    if any(one is None for one in found.values()):
+    unknown = [address for address, one in found.items() if one is None]
+    if unknown and _is_mapped(unknown):
         _KNOWN.scan()
         found = {address: _KNOWN.find(address) for address in wanted}
     return {address: one for address, one in found.items() if one is not None}
@@ -188,12 +207,7 @@ def looks_like(address: int) -> str:
         return f"byte {address - found.start} of a {found.text} in host memory, to which no argument leads"
     if (text := _KNOWN.freed(address)) is not None:
         return f"where a {text} was that has been freed"
-    try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        maps = []
-    for line in maps:
-        low, high = (int(number, 16) for number in line.split()[0].split("-"))
+    for low, high, _ in _regions():
         if low <= address < high:
             return "host memory of no tensor or array that was found alive: freed, or never one"
     return "no memory of this process: an address that was computed wrongly, or of an earlier launch"

@@ -163,7 +163,7 @@ class FindingList {
 enum class Special : u8 {
   tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
   nwarpid, smid, nsmid, gridid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size,
-  total_smem_size, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
+  total_smem_size, envreg1, envreg2, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
 };
 extern const char* const kSpecialNames[];
 
@@ -204,6 +204,7 @@ struct Launch {
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
+  u64 workspace = 0;          // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 
   std::atomic<s64> next_block{0};

@@ -147,7 +147,7 @@ std::string printed_text(std::vector<WorkerResult>& results) {
   std::vector<Printed*> all;
   for (WorkerResult& result : results)
     for (Printed& printed : result.printed) all.push_back(&printed);
-  std::sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
+  std::stable_sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
   std::string text;
   for (const Printed* printed : all) text += printed->text;
   return text;
@@ -162,7 +162,7 @@ using Shape = std::tuple<u32, u32, u32>;
 
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                       s64 recorded_block, u64 record_limit, bool last_warp_first) {
+                       s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -180,7 +180,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     launch.buffers.back().uninitialised = uninitialised;
   }
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
-  launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
+  launch.workspace = workspace;
+  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
