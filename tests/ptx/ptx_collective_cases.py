@@ -96,6 +96,11 @@ WARP_OPERATIONS = {
     "redux.min.u32": ("redux.sync.min.u32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
     "redux.max.u32": ("redux.sync.max.u32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
     "redux.min.s32": ("redux.sync.min.s32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
+    **{
+        f"redux.{operation}{form}.f32": (f"redux.sync.{operation}{form}.f32 {{d0}}, {{s0}}, -1;", ["f32"], ["f32"])
+        for operation in ("min", "max")
+        for form in ("", ".abs", ".NaN", ".abs.NaN")
+    },
     "redux.max.s32": ("redux.sync.max.s32 {d0}, {s0}, -1;", ["b32"], ["b32"]),
     "movmatrix": ("movmatrix.sync.aligned.m8n8.trans.b16 {d0}, {s0};", ["b32"], ["b32"]),
     "activemask": ("activemask.b32 {d0};", ["b32"], []),

@@ -106,10 +106,10 @@ def forms(name: str, kind: str, mode: str = "rn", ftz: bool = False, end: str = 
     return function
 
 
-def packed(function: Callable[..., object]) -> Callable[..., object]:
+def packed(function: Callable[..., object], width: int = 16) -> Callable[..., object]:
     def both(*values: int) -> object:
-        low = function(*(bits & 0xFFFF for bits in values))
-        high = function(*(bits >> 16 for bits in values))
+        low = function(*(bits & (1 << width) - 1 for bits in values))
+        high = function(*(bits >> width for bits in values))
         return (low, high)
 
     return both
@@ -118,6 +118,11 @@ def packed(function: Callable[..., object]) -> Callable[..., object]:
 def count(name: str) -> int:
     return 3 if name == "fma" else 2
 
+
+for op in ("add", "sub", "mul", "fma"):
+    for ftz in ("", ".ftz"):
+        kinds = " ".join(["f32x2"] * (count(op) + 1))
+        case(f"{op}.rn{ftz}.f32x2", kinds, packed(forms(op, "f32", ftz=bool(ftz)), 32))
 
 for op in ("add", "sub", "mul", "fma"):
     rn = ".rn" if op == "fma" else ""

@@ -15,7 +15,7 @@ HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = {
     "pred": "p", "b16": "h", "s16": "h", "u16": "h", "f16": "h", "bf16": "h", "s8": "h", "u8": "h", "b8": "h",
     "b32": "r", "s32": "r", "u32": "r", "f32": "r", "f16x2": "r", "bf16x2": "r", "tf32": "r",
-    "b64": "d", "s64": "d", "u64": "d", "f64": "d", "e4m3x2": "h", "e5m2x2": "h",
+    "b64": "d", "f32x2": "d", "s64": "d", "u64": "d", "f64": "d", "e4m3x2": "h", "e5m2x2": "h",
 }  # fmt: skip
 BITS = {"p": 32, "h": 16, "r": 32, "d": 64}
 
@@ -173,10 +173,10 @@ def patterns(kind: str, count: int, seed: int) -> list[int]:
         wild = [int(x) for x in rng.integers(0, 1 << min(width, 63), count // 2, dtype=np.uint64)]
         mild = [round_float(Fraction(float(x)), kind) for x in rng.normal(0, 4, count - count // 2)]
         return edges + wild + mild
-    if kind in ("f16x2", "bf16x2"):
+    if kind in ("f16x2", "bf16x2", "f32x2"):
         low, high = patterns(kind[:-2], count, seed), patterns(kind[:-2], count, seed + 1)
         high = [high[i] for i in rng.permutation(len(high))]
-        return [h << 16 | x for x, h in zip(low, high, strict=True)]
+        return [h << WIDTHS[kind[:-2]] | x for x, h in zip(low, high, strict=True)]
     if kind == "pred":
         return [int(x) for x in rng.integers(0, 2, count)]
     if kind in ("e4m3x2", "e5m2x2"):  # every code once

@@ -189,6 +189,21 @@ def test_redux() -> None:
         assert set(got.tolist()) == {int(value) & 0xFFFFFFFF}, name
 
 
+@pytest.mark.parametrize("nans", [0, 3, 32])
+def test_redux_of_floats(nans: int) -> None:
+    values = np.random.default_rng(nans).normal(size=32).astype(np.float32)
+    values[5], values[6], values[7] = 0.0, -0.0, 1e-40
+    values[32 - nans :] = np.nan
+    for operation, best in (("min", np.nanmin), ("max", np.nanmax)):
+        for form in ("", ".abs", ".NaN", ".abs.NaN"):
+            (got,) = run_lanes(*WARP_OPERATIONS[f"redux.{operation}{form}.f32"], [values.view(np.uint32)])
+            inputs = np.abs(values) if "abs" in form else values
+            is_nan = nans == 32 or (nans and "NaN" in form)
+            expected = np.float32(np.nan) if is_nan else best(inputs)
+            assert len(set(got.tolist())) == 1
+            np.testing.assert_equal(got.view(np.float32)[0], expected, err_msg=operation + form)
+
+
 def test_groups_of_one_warp_do_not_see_each_other() -> None:
     """Tiles of eight lanes reach one and the same instruction with member masks of their own."""
     body = """mov.u32 %r60, %laneid; ld.param.u64 %d1, [out]; mad.wide.u32 %d2, %r60, 16, %d1; shr.u32 %r1, %r60, 3;

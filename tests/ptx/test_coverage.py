@@ -89,8 +89,8 @@ SECTIONS = {
     "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",
     "sured.b.add.2d.b32.trap": "surfaces", "suq.width.b32": "surfaces", "alloca.u64": "stack", "stacksave.u64": "stack",
     "stackrestore.u64": "stack", "vadd.s32.u32.s32": "video", "vset4.s32.u32.s32": "video", "vmad.s32.u32.s32": "video",
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16": "sparse", "mov.b128": "128-bit",
-    "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.exch.b128": "128-bit", "add.f32x2": "sm_100",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16": "sparse",
+    "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.exch.b128": "128-bit", "min.ue8m0x2": "sm_100",
     "red.global.add.v2.f32": "vector atomics", "cvt.rn.satfinite.e2m1x2.f32": "sm_100", "cvta.param.u64": "parameter",
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8": "sm_100a", "mbarrier.expect_tx.relaxed.cta.b64": "TMA",
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from ptx_support import HEADER, module
 
 from workbench import ptx
-from workbench.errors import UnsupportedInstructionError
+from workbench.errors import KernelFault, UnsupportedInstructionError
 from workbench.ptx import assemble, calls, parse
 from workbench.ptx.allocate import Slots, lives
 from workbench.ptx.machine import BRANCH, EXIT
@@ -22,6 +22,45 @@ def _pair(body: str) -> list[int]:
     text = module("pair", ".param .u64 out", body + STORE)
     ptx.Program(text)["pair"].launch(1, 1, [out])
     return out.tolist()
+
+
+def test_the_sink_in_destinations() -> None:
+    """What is not written leaves everything else as it is."""
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, 7; setp.eq.u32 %p1, %r1, 0;
+    shfl.sync.down.b32 _|%p2, %r1, 1, 31, -1; shfl.sync.down.b32 %r3|_, %r1, 1, 31, -1; vote.sync.any.pred _, %p1, -1;
+    match.any.sync.b32 _, %r1, -1; redux.sync.add.u32 _, %r1, -1; add.u32 _, %r1, %r2; selp.u32 %r1, 5, 6, %p2;"""
+    assert _pair(body) == [5, 7]
+
+
+def test_the_sink_in_a_fragment() -> None:
+    """Half of a product's results, as a kernel that needs the other rows only names them."""
+    body = """mov.u32 %r1, %laneid; mov.b32 %r2, 0x3c003c00; mov.b32 %r3, 0x3f800000;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{d}}},
+        {{%r2, %r2, %r2, %r2}}, {{%r2, %r2}}, {{%r3, %r3, %r3, %r3}};
+    ld.param.u64 %d1, [out]; mad.wide.u32 %d2, %r1, 8, %d1; st.global.v2.u32 [%d2], {{%r11, %r13}};"""
+    results = []
+    for fragment in ("%r11, %r12, %r13, %r14", "%r11, _, %r13, _"):
+        out = np.zeros(64, np.float32)
+        text = module("product", ".param .u64 out", body.format(d=fragment))
+        ptx.Program(text)["product"].launch(1, 32, [out])
+        results.append(out)
+    assert (results[0] == 17).all()
+    np.testing.assert_array_equal(*results)
+
+
+def test_registers_of_128_bits() -> None:
+    body = """.reg .b128 %q<2>; .reg .b128 %whole; .shared .align 16 .b8 tile[32];
+    mov.u64 %d1, 0x1111222233334444; mov.u64 %d2, 0x5555666677778888; mov.b128 %q0, {%d1, %d2};
+    st.shared.b128 [tile], %q0; ld.shared.b128 %q1, [tile]; st.shared.b128 [tile+16], %q1;
+    ld.shared.b128 %whole, [tile+16]; mov.b128 %q0, %whole; mov.b128 {_, %d3}, %q0; mov.b128 {%d4, %d5}, %q0;
+    cvt.u32.u64 %r1, %d3; cvt.u32.u64 %r2, %d4;"""
+    assert _pair(body) == [0x77778888, 0x33334444]
+
+
+def test_an_access_of_128_bits_is_aligned_to_them() -> None:
+    body = ".reg .b128 %q; .shared .align 16 .b8 tile[32]; ld.shared.b128 %q, [tile+8];"
+    with pytest.raises(KernelFault, match="misaligned: 16 bytes"):
+        _pair(body)
 
 
 def _steps(text: str) -> list:

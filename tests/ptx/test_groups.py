@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench import ptx
-from workbench.errors import KernelFault
+from workbench.errors import ArgumentError, KernelFault
 from workbench.toolchain import compile_cuda, compile_cuda_module, tools
 
 SOURCE = Path(__file__).parent / "cuda_groups.cu"
@@ -91,6 +91,65 @@ def test_a_missing_wait_is_found(name: str, steps: tuple[int, ...]) -> None:
     kernel = ptx.Program(compile_cuda(SOURCE, name, arch="sm_80", macros={"NO_WAIT": 1}).ptx)[name]
     report = run(kernel, 64, np.zeros(4096, np.int32), np.zeros(4096, np.int32), *steps)
     assert "cp.async data read before wait" in {finding.kind for finding in report.findings}, report
+
+
+def test_tiles_of_several_warps() -> None:
+    """block_tile_memory keeps the barriers of its tiles in the shared memory that sm_80 reserves."""
+    source = """#include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void sums(int* out, const int* in) {
+      __shared__ cg::block_tile_memory<256> memory;
+      auto tile = cg::tiled_partition<64>(cg::this_thread_block(memory));
+      int sum = cg::reduce(tile, in[threadIdx.x], cg::plus<int>());
+      out[threadIdx.x] = sum + tile.shfl(in[threadIdx.x], 3);
+    }"""
+    kernel = ptx.Program(compile_cuda(source, "sums", arch="sm_80").ptx)["sums"]
+    data, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    report = kernel.launch(1, 256, [out, data], checks=True)
+    assert report.findings == []
+    tiles = data.reshape(4, 64)
+    np.testing.assert_array_equal(out, np.repeat(tiles.sum(1) + tiles[:, 3], 64))
+
+
+GRID = """#include <cooperative_groups.h>
+extern "C" __global__ void turns(int* data, int* out, int rounds) {
+  auto grid = cooperative_groups::this_grid();
+  int i = grid.thread_rank(), n = grid.size();
+  for (int k = 0; k < rounds; k++) {
+    int next = data[(i + 33) % n];
+    grid.sync();
+    data[i] = next + 1;
+#ifndef FAULT
+    grid.sync();
+#endif
+  }
+  out[i] = data[(i + 77) % n];
+}"""
+
+
+@pytest.mark.parametrize("last_warp_first", [False, True])
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_cooperative_launch(fault: bool, last_warp_first: bool) -> None:
+    macros = {"FAULT": 1} if fault else {}
+    kernel = ptx.Program(compile_cuda(GRID, "turns", arch="sm_80", macros=macros).ptx)["turns"]
+    data, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    start, i = data.copy(), np.arange(256)
+    options = {"checks": True, "cooperative": True, "seconds_limit": 60, "last_warp_first": last_warp_first}
+    report = kernel.launch(4, 64, [data, out, 3], **options)
+    if fault:
+        assert {finding.kind for finding in report.findings} == {"global race"}
+        assert any(finding.other_block is not None for finding in report.findings)
+        return
+    assert report.findings == [], report
+    np.testing.assert_array_equal(data, start[(i + 99) % 256] + 3)
+    np.testing.assert_array_equal(out, data[(i + 77) % 256])
+
+
+def test_blocks_that_do_not_fit_are_refused() -> None:
+    kernel = ptx.Program(compile_cuda(GRID, "turns", arch="sm_80").ptx)["turns"]
+    with pytest.raises(ArgumentError, match="at most 216 in a cooperative launch"):
+        kernel.launch(217, 1024, [np.zeros(217 * 1024, np.int32), np.zeros(1, np.int32), 1], cooperative=True)
 
 
 def test_grid_sync_is_refused_where_it_is_called() -> None:

@@ -78,3 +78,4 @@ def test_not_ordered(texts: dict[bool, str], kernel: str) -> None:
     side = next(i + 1 for i in range(start, len(LINES)) if LINES[i].endswith("// side"))
     assert side in {line for f in report.findings for line in (f.line, f.other_line)}, report
     assert all(f.line for f in report.findings)
+    assert all(f.other_thread != f.thread for f in report.findings), report

@@ -26,7 +26,8 @@ def is_nan(bits: int, kind: str) -> bool:
 def agrees(got: int, expected: object, kind: str) -> bool:
     if isinstance(expected, tuple):
         half = kind[:-2]
-        return all(agrees(part, e, half) for part, e in zip((got & 0xFFFF, got >> 16), expected, strict=True))
+        parts = got & (1 << WIDTHS[half]) - 1, got >> WIDTHS[half]
+        return all(agrees(part, e, half) for part, e in zip(parts, expected, strict=True))
     if expected is NAN:
         return is_nan(got, kind)
     if kind in WIDTHS and is_nan(expected, kind):  # an operand's NaN handed on: its payload is not specified

@@ -15,7 +15,6 @@ from workbench.errors import ArgumentError
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
-    from workbench.ptx.arguments import Record
     from workbench.toolchain import CompiledKernel, Parameter
 
 Dimensions = tuple[int, int, int]
@@ -104,8 +103,7 @@ def check_launch(
 
 
 def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[object]:
-    """One value for every parameter of ``kernel``: arrays as they are, numbers within range, structs as bytes, or as a
-    `Record` where fields are arrays.
+    """One value for every parameter of ``kernel``: arrays as they are, numbers within range, structs as bytes.
 
     Scratch parameters, which Triton appends, get None. Raises ArgumentError naming the parameter for a wrong count, a
     wrong kind of value, a number that does not fit, or an address that is not aligned as the code relies on.
@@ -211,40 +209,18 @@ def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
     return value
 
 
-def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes | Record:
+def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes:
     """A struct by value from bytes, a NumPy scalar or a ctypes structure of the same size."""
-    arrays = {}
     if isinstance(value, bytes | bytearray | memoryview | ctypes.Structure | ctypes.Union | ctypes.Array):
         content = bytes(value)
-    elif isinstance(value, np.void) and value.dtype.hasobject:
-        content, arrays = _record(where, value)
-    elif isinstance(value, np.generic):
+    elif isinstance(value, np.generic) and not value.dtype.hasobject:
         content = value.tobytes()
     else:
-        raise ArgumentError(
-            where, type(value).__name__, _allowed(parameter), "Pass bytes, a NumPy scalar or a ctypes structure."
-        )
+        remedy = "Pass bytes, a NumPy scalar or a ctypes structure; a pointer in it is a number, tensor.data_ptr()."
+        raise ArgumentError(where, type(value).__name__, _allowed(parameter), remedy)
     if len(content) != parameter.size:
         raise ArgumentError(where, f"{len(content)} bytes", _allowed(parameter), "The sizes must agree.")
-    if not arrays:
-        return content
-    from workbench.ptx.arguments import Record
-
-    return Record(content, arrays)
-
-
-def _record(where: str, value: np.void) -> tuple[bytes, dict[int, Any]]:
-    """The bytes of a NumPy record, and the arrays in its fields of dtype object by their offsets."""
-    content, arrays = bytearray(value.dtype.itemsize), {}
-    for name, (dtype, offset) in value.dtype.fields.items():
-        if not dtype.hasobject:
-            content[offset : offset + dtype.itemsize] = np.asarray(value[name], dtype.base).tobytes()
-        elif dtype.kind == "O" and is_array(value[name]):
-            arrays[offset] = value[name]
-        elif dtype.kind != "O" or value[name] is not None:
-            got = f"{type(value[name]).__name__} in the field {name!r}"
-            raise ArgumentError(where, got, "tensors, NumPy arrays and None in fields of objects", "Pass one.")
-    return bytes(content), arrays
+    return content
 
 
 def _allowed(parameter: Parameter) -> str:

@@ -202,10 +202,6 @@ class Gpu:
                 addresses.append(None)
                 arrays.append(position)
                 continue
-            if not hasattr(value, "data_ptr"):
-                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
-                remedy = 'Put the address there, tensor.data_ptr(), or use device="sim".'
-                raise ArgumentError(where, "a record with arrays", "one with numbers on a GPU", remedy)
             index = self._index_of(value)
             if index is None or found not in (None, index):
                 where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"

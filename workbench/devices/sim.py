@@ -42,14 +42,16 @@ class Simulator:
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
         record_block: int | Sequence[int] | None = None,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
         ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
         barriers; both cost time. ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in
-        ``report.recording``. Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes
-        an illegal access, KernelTimeout past ``instruction_limit`` (warp instructions) or ``seconds_limit``, and
-        UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
+        ``report.recording``. ``cooperative`` lets blocks wait for each other (``grid.sync()``). Raises ArgumentError
+        for a launch that the kernel cannot take, KernelFault where it makes an illegal access, KernelTimeout past
+        ``instruction_limit`` (warp instructions) or ``seconds_limit``, and UnsupportedInstructionError, before anything
+        runs, for PTX beyond the machine.
         """
         from workbench import ptx
 
@@ -71,6 +73,7 @@ class Simulator:
             record_block=record_block,
             repeats=kernel.language == "triton",
             names=[parameter.name for parameter in kernel.parameters],
+            cooperative=cooperative,
         )
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:

@@ -49,10 +49,10 @@ class Kernel:
         """Launch with ``args``: torch tensors or NumPy arrays for pointers, numbers, None, bytes for structs by value.
 
         ``shared_bytes`` is dynamic shared memory per block; ``options`` are those of the device's ``launch``
-        (``checks``, ``statistics``, ``record_block`` on ``"sim"``). Returns the LaunchReport on ``"sim"``, None on
-        ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With ``checks=True`` of the module findings
-        are shown at once. Raises ArgumentError naming the parameter, and KernelFault where the kernel makes an illegal
-        access.
+        (``checks``, ``statistics``, ``record_block``, ``cooperative`` on ``"sim"``). Returns the LaunchReport on
+        ``"sim"``, None on ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With ``checks=True`` of
+        the module findings are shown at once. Raises ArgumentError naming the parameter, and KernelFault where the
+        kernel makes an illegal access.
         """
         values = self.arguments(args)
         if self.module._trace:

@@ -47,10 +47,10 @@ def load_ptx(
 
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
-    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size. A record's fields of dtype
-    object hold what a struct points to: ``np.array([(x, x.size)], [("data", "O"), ("size", "i8")])``. ``device``,
-    ``checks`` and ``trace`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked
-    for. PTX of clang, Numba, Warp and CuTe DSL is among the tests.
+    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size; pointers in it are addresses,
+    ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks`` and ``trace`` are
+    those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for. PTX of clang, Numba, Warp
+    and CuTe DSL is among the tests.
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """

@@ -9,13 +9,15 @@ from typing import Any
 
 from workbench.errors import KernelFault
 from workbench.ptx import Finding, Program
-from workbench.ptx.arguments import Record
+from workbench.ptx.arguments import stored
 
 
 def rehearse(program: Program, values: Sequence[object], launch: Any) -> tuple[list[Finding], KernelFault | None]:
-    """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back."""
-    inside = [array for value in values if isinstance(value, Record) for array in value.arrays.values()]
-    arrays = [value for value in (*values, *inside, *program.variables.values()) if _is_writable(value)]
+    """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back.
+
+    So is what addresses in the arguments lead to.
+    """
+    arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
     kept = [array.clone() if hasattr(array, "clone") else array.copy() for array in arrays]
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once

@@ -1,13 +1,13 @@
 """Arguments of a launch: parameter bytes, and the buffers that pointers lead to.
 
 A buffer's virtual address is aligned to 512 bytes, as cudaMalloc's are, and is the same in every run, so that sectors
-do not depend on where the host put the array. Arrays that share storage keep their true distances.
+do not depend on where the host put the array. Arrays that share storage keep their true distances. Memory that stored
+addresses lead to, in a table or a struct, stands at its address in this process, where those find it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,29 +15,36 @@ import numpy as np
 
 from workbench.errors import ArgumentError
 from workbench.ptx.parse import Parameter
+from workbench.ptx.pointers import (
+    Allocation,
+    candidates,
+    is_tensor,
+    lookup,
+    may_hold_addresses,
+    storage_of,
+    words_at,
+)
 
-_BASE = 0x7F00_0000_0000
+_BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # where a process has no memory of its own
 _ALIGNMENT = 512
-_GAP = 1 << 20  # between allocations: an index that runs away does not land in the next array
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A struct by value that holds addresses: its bytes, and what lies at the addresses, by their offsets in it."""
-
-    content: bytes
-    arrays: Mapping[int, Any]
+_SPACE = 1 << 38  # for each allocation: an address that an index computed tells from which one
+_NEAR = 1 << 12  # bytes, from memory that stands where the host put it
 
 
 @dataclass(slots=True)
 class Buffer:
-    """A range that the kernel may touch: ``address`` virtual, ``host`` the pointer on this machine, sizes in bytes."""
+    """A range that the kernel may touch: ``address`` virtual, ``host`` the pointer on this machine, sizes in bytes.
+
+    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``owner`` keeps the memory.
+    """
 
     name: str
     address: int
     size: int
     host: int
     writable: bool
+    reach: int = _SPACE // 2
+    owner: Any = None
 
 
 @dataclass(slots=True)
@@ -48,37 +55,27 @@ class _View:
     high: int
     storage: tuple[int, int]
     writable: bool
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
-
-
-def _is_array(value: Any) -> bool:
-    return _is_tensor(value) or isinstance(value, np.ndarray)
+    owner: Any
 
 
 def _tensor_view(name: str, tensor: Any) -> _View:
     if tensor.device.type != "cpu":
         raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors in host memory", "Move it with .cpu().")
-    size, pointer = tensor.element_size(), tensor.data_ptr()
+    size, pointer, storage = tensor.element_size(), tensor.data_ptr(), storage_of(tensor)
     extent = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else -1
-    storage = tensor.untyped_storage()
-    start = storage.data_ptr()
-    return _View(name, pointer, pointer, pointer + (extent + 1) * size, (start, start + storage.nbytes()), True)
+    return _View(name, pointer, pointer, pointer + (extent + 1) * size, storage, True, tensor)
 
 
 def _array_view(name: str, array: np.ndarray) -> _View:
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
-    base = array
-    while isinstance(base.base, np.ndarray):
-        base = base.base
-    bounds = np.lib.array_utils.byte_bounds(base) if base.size else (low, high)
-    return _View(name, array.ctypes.data, low, high, (min(low, bounds[0]), max(high, bounds[1])), array.flags.writeable)
+    return _View(name, array.ctypes.data, low, high, storage_of(array), array.flags.writeable, array)
 
 
-def _place(views: list[_View]) -> dict[int, int]:
-    """Virtual minus host address for every storage, by the host address of its start; storages that overlap are one."""
+def _place(views: list[_View], pinned: list[Allocation]) -> dict[int, int]:
+    """Virtual minus host address for every storage, by the host address of its start; storages that overlap are one.
+
+    Those that overlap with a ``pinned`` one stay where they are.
+    """
     merged: list[list[int]] = []
     order: dict[int, int] = {}
     for rank, view in enumerate(views):
@@ -91,12 +88,14 @@ def _place(views: list[_View]) -> dict[int, int]:
             merged.append([low, high, order[low]])
     offsets: dict[int, int] = {}
     address = _BASE
+    space = min(_SPACE, (_END - _BASE) // max(len(merged), 1) // _ALIGNMENT * _ALIGNMENT)
     for low, high, _ in sorted(merged, key=lambda region: region[2]):
         # Host allocations are aligned to 16 bytes or more; what is left of a vector's alignment must survive.
+        stays = any(one.start < high and low < one.end for one in pinned)
         for view in views:
             if low <= view.storage[0] < max(high, low + 1):
-                offsets[view.storage[0]] = address - low
-        address += (high - low + _GAP + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+                offsets[view.storage[0]] = 0 if stays else address - low
+        address += max(space, (high - low + space // 2 + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
     return offsets
 
 
@@ -111,7 +110,8 @@ def _merge(views: list[_View], offsets: dict[int, int]) -> list[Buffer]:
             if view.name not in last.name.split("/"):
                 last.name += f"/{view.name}"
         else:
-            buffers.append(Buffer(view.name, address, size, view.low, view.writable))
+            reach = _SPACE // 2 if offsets[view.storage[0]] else _NEAR
+            buffers.append(Buffer(view.name, address, size, view.low, view.writable, reach, view.owner))
     return buffers
 
 
@@ -119,34 +119,94 @@ def pack(kernel: str, parameters: tuple[Parameter, ...], args: Any) -> tuple[byt
     """The parameter space of a launch and its buffers, sorted by address.
 
     ``args``: torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
-    parameter's type, bytes and a `Record` fill a by-value struct. Raises ArgumentError naming the parameter.
+    parameter's type, bytes and record arrays of one element fill a by-value struct. Addresses of live tensors and
+    arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to those. Raises ArgumentError
+    naming the parameter.
     """
     if len(args) != len(parameters):
         names = ", ".join(f"{p.name} (.{p.type})" for p in parameters)
         raise ArgumentError(
             "args", f"{len(args)} arguments", f"{len(parameters)}: {names}", f"Pass one for each parameter of {kernel}."
         )
-    views: list[tuple[int, _View]] = []  # with the place of its address in the parameter space
+    views: list[tuple[int, _View]] = []
     for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
         name = f"argument {i}"
-        arrays = value.arrays if isinstance(value, Record) else {0: value} if _is_array(value) else {}
-        for offset, array in arrays.items():
-            view = _tensor_view(name, array) if _is_tensor(array) else _array_view(name, array)
-            views.append((parameter.offset + offset, view))
-        if _is_array(value) and parameter.size != 8:
+        if is_tensor(value):
+            views.append((i, _tensor_view(name, value)))
+        elif isinstance(value, np.ndarray) and not _is_struct(value, parameter):
+            views.append((i, _array_view(name, value)))
+        else:
+            continue
+        if parameter.size != 8:
             raise ArgumentError(name, "an array", f"a .{parameter.type} value", "Only 64-bit parameters take pointers.")
     placed = [view for _, view in views]
-    offsets = _place(placed)
     raw = bytearray(
         max(sum(p.size for p in parameters), *(p.offset + p.size for p in parameters), 0) if parameters else 0
     )
+    pointers = dict(views)
+    values: list[tuple[str, bytes]] = []
     for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
-        if not _is_array(value):
-            content = value.content if isinstance(value, Record) else value
-            raw[parameter.offset : parameter.offset + parameter.size] = _scalar(f"argument {i}", content, parameter)
-    for place, view in views:
-        raw[place : place + 8] = struct.pack("<Q", view.pointer + offsets[view.storage[0]])
+        if i in pointers:
+            continue
+        name, end = f"argument {i}", parameter.offset + parameter.size
+        raw[parameter.offset : end] = content = _scalar(name, value, parameter)
+        if parameter.size >= 8 and value is not None:
+            values.append((name, content))
+    pinned = _stored(placed, values)
+    offsets = _place(placed, pinned)
+    for i, view in pointers.items():
+        offset = parameters[i].offset
+        raw[offset : offset + 8] = struct.pack("<Q", view.pointer + offsets[view.storage[0]])
     return bytes(raw), _merge(placed, offsets)
+
+
+def stored(args: Any) -> list[Any]:
+    """The tensors and arrays to which addresses in ``args`` lead, and which are no arguments themselves."""
+    arrays = [value for value in args if is_tensor(value) or isinstance(value, np.ndarray)]
+    views = [_tensor_view("", one) if is_tensor(one) else _array_view("", one) for one in arrays]
+    values = [("", bytes(value)) for value in args if isinstance(value, bytes | bytearray | memoryview)]
+    values += [("", int(value).to_bytes(8, "little")) for value in args if isinstance(value, int) and value >> 40 > 0]
+    given = len(views)
+    _stored(views, values)
+    return [view.owner for view in views[given:]]
+
+
+def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocation]:
+    """The allocations that stored addresses lead to; those that no view has get one, at the end of ``views``."""
+    found: dict[int, Allocation] = {}
+    waiting: list[tuple[str, str, np.ndarray]] = []
+    for name, content in values:
+        words = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
+        waiting.append((name, "", words) if len(words) == 1 else (name, "at byte", words))
+
+    def look_into(view: _View) -> None:
+        if may_hold_addresses(view.owner, view.high - view.low):
+            raw = view.owner.dtype.itemsize != 8 or getattr(view.owner.dtype, "names", None)
+            waiting.append((view.name, "at byte" if raw else "[]", words_at(view.low, view.high - view.low)))
+
+    for view in views:
+        look_into(view)
+    while waiting:
+        name, kind, words = waiting.pop(0)
+        places = candidates(words)
+        led = lookup(address for _, address in places) if places else {}
+        for position, address in places:
+            one = led.get(address)
+            if one is None:
+                continue
+            found[one.start] = one
+            if any(view.low <= address < view.high for view in views):
+                continue
+            at = {"": "", "[]": f"[{position}]", "at byte": f" at byte {8 * position}"}[kind]
+            writable = getattr(getattr(one.owner, "flags", None), "writeable", True)
+            views.append(_View(name + at, one.start, one.start, one.end, (one.start, one.end), writable, one.owner))
+            look_into(views[-1])
+    return list(found.values())
+
+
+def _is_struct(value: np.ndarray, parameter: Parameter) -> bool:
+    """A record array of one element for a parameter that is a struct."""
+    return parameter.type == "b8" and value.dtype.names is not None and value.size == 1
 
 
 def _scalar(name: str, value: Any, parameter: Parameter) -> bytes:
@@ -155,6 +215,8 @@ def _scalar(name: str, value: Any, parameter: Parameter) -> bytes:
         if size != 8:
             raise ArgumentError(name, "None", f"a .{kind} value", "None is a null pointer.")
         return bytes(8)
+    if isinstance(value, np.ndarray | np.void):
+        value = value.tobytes()
     if isinstance(value, bytes | bytearray | memoryview):
         if len(value) != size:
             raise ArgumentError(

@@ -72,14 +72,25 @@ def locate(module: Module, location: Location | None) -> str:
     return text
 
 
+def readable(name: str) -> str:
+    """The name of a kernel or function in its source, without the types that a mangled one carries."""
+    if not name.startswith("_Z"):
+        return name
+    from workbench.toolchain.demangle import demangle
+
+    return demangle(name)
+
+
 def refuse(
     module: Module, entry: Entry | Function, text: str, line: int, location: Location | None, reason: str
 ) -> Exception:
     where = locate(module, location)
     source = f" ({where})" if where else ""
     what = "function" if isinstance(entry, Function) else "kernel"
+    why, _, remedy = reason.rpartition(": ")
+    first = f"{remedy}; " if why else ""
     return UnsupportedInstructionError(
-        f"{what} {entry.name}: cannot execute `{text}` at PTX line {line}{source}: {reason}. "
+        f"{what} {readable(entry.name)}: {first}cannot execute `{text}` at PTX line {line}{source}: {why or reason}. "
         "Rewrite that line of the kernel, or run it on a GPU (device='cuda')."
     )
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.arguments import Buffer
-from workbench.ptx.decode import locate
+from workbench.ptx.decode import locate, readable
+from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ KINDS = (
     "absent lane", "mismatched mask", "barrier misuse",
 )  # fmt: skip
 GRID_SYNC = (
-    "; grid.sync() needs a cooperative launch, and here blocks run one after the other: "
-    "end the kernel at that point and launch the rest as a second one"
+    "; grid.sync() needs a cooperative launch: pass cooperative=True, "
+    "or end the kernel at that point and launch the rest as a second one"
 )
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _TOLD = (20, 21, 22)  # what is wrong is told in words
@@ -46,16 +47,17 @@ def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
-    """The buffer closest to an address, and where the address lies from it."""
+    """The buffer from whose address this one was computed, as far as can be told, and where it lies from there."""
     if address < 1 << 16:
         return None, "a null pointer"
-    if not buffers:
-        return None, "the kernel has no buffers"
 
     def distance(buffer: Buffer) -> int:
         return max(buffer.address - address, address + size - buffer.address - buffer.size, 0)
 
-    buffer = min(buffers, key=distance)
+    near = [buffer for buffer in buffers if distance(buffer) < buffer.reach]
+    if not near:
+        return None, looks_like(address)
+    buffer = min(near, key=distance)
     offset = address - buffer.address
     if offset < 0:
         where = f"{-offset} bytes before {buffer.name}, which has {buffer.size} bytes"
@@ -84,7 +86,7 @@ def describe(
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
-    message = f"{kernel.name}: {kind}{detail} at {place or 'its end'}, {who}"
+    message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
     if other:
         message += f"; the other side is {other}"
     if kind == "trap" and "cooperative_groups" in place:
@@ -100,6 +102,8 @@ def describe(
         other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
+        None if row["other_block"] < 0 else _coordinates(row["other_block"], grid),
+        None if row["other_thread"] < 0 else _coordinates(row["other_thread"], block),
     )  # fmt: skip
 
 
@@ -146,7 +150,7 @@ def _detail(
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
     if kind in ("global race", "uninitialised global read"):
         name, where = nearest(address, size, buffers)
-        with_ = f" with warp {row['other_thread'] // 32} of the same block" if row["other_thread"] >= 0 else ""
+        with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:
             with_ = f" with block {_coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address

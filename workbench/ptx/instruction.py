@@ -133,6 +133,11 @@ def destination(symbols: Symbols, token: str, width: int | None = None) -> Regis
     return register
 
 
+def result(symbols: Symbols, token: str, width: int) -> Register:
+    """The register of a destination that is always written: a temporary one for the sink ``_``."""
+    return destination(symbols, token, width) or symbols.temporary(width)
+
+
 def source(symbols: Symbols, token: str, type_name: str, width: int | None = None) -> Operand:
     """A source operand; registers must have ``width`` bytes if it is given."""
     operand = symbols.operand(token, type_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
+_PROCESSORS, _SHARED_OF_PROCESSOR = 108, 164 * 1024  # of an A100
+_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
 _COUNTS = (
     "executions",
@@ -60,6 +63,10 @@ def _place_of_block(value: Shape, grid: tuple[int, int, int]) -> tuple[int, int,
         allowed = f"up to 3 coordinates (x, y, z) below {grid}"
         raise ArgumentError("record_block", repr(value), allowed, "Name one block of the grid, counted from 0.")
     return tuple(int(n) for n in place)
+
+
+def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[Buffer]:
+    return sorted([*name_buffers(), one], key=lambda buffer: buffer.address)
 
 
 class Kernel:
@@ -107,10 +114,13 @@ class Kernel:
         last_warp_first: bool = False,
         names: Sequence[str] = (),
         repeats: bool = False,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
-        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes (by-value structs).
+        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
+        element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
+        values, a struct of pointers. What they lead to is checked like an argument and named by its place.
         ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
         with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
         instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
@@ -119,7 +129,9 @@ class Kernel:
         ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
         but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument
         0" and so on where there is none. ``repeats`` says that warps may repeat what others do and keep nothing of it,
-        as Triton's do: what they load then races with nothing.
+        as Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in
+        turns on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100
+        together.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -131,10 +143,11 @@ class Kernel:
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
         ] + buffers
         unwritten = self._unwritten(uninitialised, buffers)
+        buffers.sort(key=lambda buffer: buffer.address)
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first, names, repeats,
+            seconds_limit, record_block, last_warp_first, names, repeats, cooperative,
         )  # fmt: skip
 
     def launch_packed(
@@ -149,6 +162,7 @@ class Kernel:
         statistics: bool = False,
         checks: bool = False,
         seconds_limit: float | None = None,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
@@ -158,21 +172,28 @@ class Kernel:
         """
         return self._run(
             grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
-            False, (), False,
+            False, (), False, cooperative,
         )  # fmt: skip
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first, names, repeats,
+        seconds_limit, record_block, last_warp_first, names, repeats, cooperative,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
+        if cooperative:
+            self._check_together(grid, block, shared_bytes)
+            storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
+            barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
+            rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
+            name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if record_block is None else _place_of_block(record_block, grid)
         result = core.launch(
             self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
             threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
-            recording.MAX_REQUESTS, last_warp_first, self._unused(block) if checks and repeats else [],
+            recording.MAX_REQUESTS, last_warp_first, _WORKSPACE if cooperative else 0,
+            self._unused(block) if checks and repeats else [],
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -239,6 +260,19 @@ class Kernel:
             raise ArgumentError(
                 "shared_bytes", f"{shared_bytes} dynamic and {self.shared_bytes} static bytes",
                 f"at most {MAX_SHARED_BYTES} together", "Use smaller tiles.",
+            )  # fmt: skip
+
+    def _check_together(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int) -> None:
+        """Refuse a cooperative launch whose blocks do not fit on the device at the same time."""
+        per_processor = min(32, 2048 // (-(-block[0] * block[1] * block[2] // 32) * 32))
+        shared = self.shared_bytes + shared_bytes
+        if shared:
+            per_processor = min(per_processor, _SHARED_OF_PROCESSOR // shared)
+        most, blocks = _PROCESSORS * per_processor, grid[0] * grid[1] * grid[2]
+        if blocks > most:
+            raise ArgumentError(
+                "grid", f"{blocks} blocks", f"at most {most} in a cooperative launch, as all run at the same time",
+                "Let each block do more: loop over what there is with a stride of the grid.",
             )  # fmt: skip
 
     def _raise(self, result, grid, block, buffers, instruction_limit, seconds_limit) -> None:

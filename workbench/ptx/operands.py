@@ -94,6 +94,11 @@ _FAMILY = re.compile(r"(%?[\w$]*?)<(\d+)>")
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?")
 
 
+def _halves(name: str) -> tuple[str, str]:
+    """Of a 128-bit register, or a family of them, the names of its two halves; no PTX name begins like theirs."""
+    return f"%low${name.lstrip('%')}", f"%high${name.lstrip('%')}"
+
+
 @dataclass
 class Symbols:
     """Names that the body of one kernel or function can see.
@@ -129,14 +134,17 @@ class Symbols:
             self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
 
     def declare_registers(self, declaration: Declaration) -> None:
-        if declaration.type not in TYPE_SIZES or declaration.type == "b128":
+        if declaration.type == "b128":
+            names = [half for name in declaration.names.split(",") for half in _halves(name.strip())]
+            declaration = Declaration("b64", ", ".join(names))
+        if declaration.type not in TYPE_SIZES:
             raise Refused(f"registers of type .{declaration.type}")
         width = TYPE_SIZES[declaration.type]
         width = 2 if width == 1 else width
         for name in declaration.names.split(","):
             family = _FAMILY.match(name.strip())
             if family and int(family[2]) > MOST_REGISTERS:
-                raise Refused(f"{family[2]} registers: the most is {MOST_REGISTERS}")
+                raise Refused(f"{family[2]} registers, where the most is {MOST_REGISTERS}")
             names = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name.strip()]
             made = list(map(Register, names, repeat(width), count(len(self.registers))))
             if self._hidden:
@@ -144,6 +152,13 @@ class Symbols:
                     self._hidden[-1].setdefault(each, self.names.get(each))
             self.names.update(zip(names, made, strict=True))
             self.registers += made
+
+    def halves(self, name: str) -> tuple[str, str]:
+        """The names of the 64-bit registers that make up one of 128 bits."""
+        low, high = _halves(name)
+        if low not in self.names:
+            raise Refused(f"the operand {name}, which is no 128-bit register")
+        return low, high
 
     def open_scope(self) -> None:
         self._hidden.append({})
@@ -178,7 +193,7 @@ class Symbols:
     def reserve_local(self, name: str, size: int, align: int) -> None:
         """Room in local memory; a name that comes again, as param0 does for every call, has a place of its own."""
         if size > MOST_LOCAL_BYTES:
-            raise Refused(f"{size} bytes of local memory: a thread has at most {MOST_LOCAL_BYTES}")
+            raise Refused(f"{size} bytes of local memory, of which a thread has at most {MOST_LOCAL_BYTES}")
         self.local_bytes = _align(self.local_bytes, max(align, 1))
         self.local[name] = self.local_bytes
         self.local_bytes += size
@@ -249,7 +264,7 @@ class Symbols:
             if token[1:] in SPECIALS:
                 return Special(token[1:])
             if token[1:].startswith("envreg"):
-                return Constant(4, 0)  # where the driver puts the workspace of a cooperative launch: there is none
+                return Constant(4, 0)  # of the driver's own
             if token[1:].startswith(("cluster", "nclusterid", "is_explicit_cluster")):
                 raise Refused(f"the register {token}: {CLUSTERS}")
             raise Refused(f"the register {token}, which is not declared or not supported")

@@ -114,9 +114,10 @@ class Finding:
     which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
     one stands for it, and ``near`` (``other_near``) is true.
 
-    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. However many
-    instructions the compiler made of a line (or of two that race), there is one finding; ``places`` says of how many
-    instructions, or pairs of them.
+    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. ``other_block`` is
+    that of the other side where it is another one, else ``other_thread`` is the other side's thread, if there is one.
+    However many instructions the compiler made of a line (or of two that race), there is one finding; ``places`` says
+    of how many instructions, or pairs of them.
     """
 
     kind: str
@@ -139,16 +140,18 @@ class Finding:
     other_kernel_source: str = ""
     near: bool = False
     other_near: bool = False
+    other_block: tuple[int, int, int] | None = None
+    other_thread: tuple[int, int, int] | None = None
     places: int = 1
 
     @property
-    def sides(self) -> frozenset[tuple[object, ...]]:
-        """Where it is and where its other side is, whichever came first: source lines, else PTX lines."""
+    def sides(self) -> tuple[frozenset[tuple[object, ...]], bool]:
+        """Where it is and where its other side is, whichever came first (source lines, else PTX lines), and whether that
+        is in the same block."""
         here = self.source, self.line, self.kernel_source, self.kernel_line
         there = self.other_source, self.other_line, self.other_kernel_source, self.other_kernel_line
-        return frozenset(
-            (here if self.line else (self.ptx_line,), there if self.other_line else (self.other_ptx_line,))
-        )
+        both = here if self.line else (self.ptx_line,), there if self.other_line else (self.other_ptx_line,)
+        return frozenset(both), self.other_block is None
 
     def __str__(self) -> str:
         return self.message

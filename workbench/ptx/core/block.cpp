@@ -24,11 +24,14 @@ Memory allocate(std::size_t bytes) {
 class BlockRunner {
  public:
   BlockRunner(Launch& launch, WorkerResult& result);
-  void run(s64 index);
+  void start(s64 index);
+  // Gives each warp a turn. False once the block is done, or need not run any more.
+  bool turn();
   Block block;
 
  private:
   void begin();
+  void finish();
   void fill_specials(Warp& warp, bool per_block);
   bool release_barriers();
   void release(u32 number);
@@ -47,6 +50,7 @@ class BlockRunner {
   Shadow shadow_;
   std::vector<Warp> warps_;
   u64 reported_ = 0;  // instructions already added to the launch's total
+  u64 fruitless_ = 0;  // turns in which warps did nothing but poll
 };
 
 BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch), kernel_(*launch.kernel) {
@@ -62,7 +66,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   if (launch.statistics) {
     result.counts.resize(kernel_.code.size());
     block.counts = result.counts.data();
-    result.traffic = std::make_unique<Traffic>(launch.buffers);
+    if (!result.traffic) result.traffic = std::make_unique<Traffic>(launch.buffers);
     block.traffic = result.traffic.get();
   }
   if (launch.checks) {
@@ -118,6 +122,13 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
           case Special::lanemask_gt: return ~((2u << lane) - 1);
           case Special::dynamic_smem_size: return launch_.dynamic_shared;
           case Special::total_smem_size: return launch_.shared_bytes;
+          case Special::envreg1: return static_cast<u32>(launch_.workspace >> 32);
+          case Special::envreg2: return static_cast<u32>(launch_.workspace);
+          case Special::reserved_begin:
+          case Special::reserved_0:
+          case Special::reserved_1: return launch_.reserved_shared;
+          case Special::reserved_end:
+          case Special::reserved_cap: return launch_.reserved_shared + kReservedShared;
           default: return 0;
         }
       };
@@ -129,6 +140,7 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
 void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
+  if (kernel_.reserves_shared) std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
   if (block.shadow) block.shadow->begin_block(), block.replicas.begin_block(kernel_.code.size(), warps_.size());
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
@@ -295,59 +307,95 @@ void BlockRunner::watch() {
   throw Stop{finding};
 }
 
-void BlockRunner::run(s64 index) {
-  block.index = index;
+void BlockRunner::start(s64 index) {
+  block.index = index, fruitless_ = 0;
   begin();
+}
+
+bool BlockRunner::turn() {
   const auto run_one = launch_.statistics ? &run_warp<true> : &run_warp<false>;
-  u64 fruitless = 0;  // rounds in which warps did nothing but poll
-  for (;;) {
-    bool all_done = true, progress = false, polling = false;
-    const u64 phases = block.phases;
-    for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
-      Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
-      if (warp.splits.empty()) continue;
-      const u64 before = block.instructions;
-      const Outcome outcome = run_one(block, warp);
-      if (outcome == Outcome::polled) polling = true;
-      else progress |= block.instructions != before;
-      if (outcome == Outcome::yielded || outcome == Outcome::polled) {
-        watch();
-        if (launch_.lowest_fault.load(std::memory_order_relaxed) < index) return;
-      }
-      if (outcome != Outcome::finished) all_done = false;
+  bool all_done = true, progress = false, polling = false;
+  const u64 phases = block.phases;
+  for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
+    Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
+    if (warp.splits.empty()) continue;
+    const u64 before = block.instructions;
+    const Outcome outcome = run_one(block, warp);
+    if (outcome == Outcome::polled) polling = true;
+    else progress |= block.instructions != before;
+    if (outcome == Outcome::yielded || outcome == Outcome::polled) {
+      watch();
+      if (launch_.lowest_fault.load(std::memory_order_relaxed) < block.index) return false;
     }
-    if (all_done) break;
-    progress |= release_barriers() || block.phases != phases;
-    // Warps that meet at a barrier in every turn of a loop never yield.
-    if (block.instructions - reported_ >= kQuantum) watch();
-    fruitless = progress ? 0 : fruitless + 1;
-    if (!progress && (!polling || fruitless > kFruitless)) deadlock();
+    if (outcome != Outcome::finished) all_done = false;
   }
+  if (all_done) {
+    finish();
+    return false;
+  }
+  progress |= release_barriers() || block.phases != phases;
+  // Warps that meet at a barrier in every turn of a loop never yield.
+  if (block.instructions - reported_ >= kQuantum) watch();
+  fruitless_ = progress ? 0 : fruitless_ + 1;
+  if (!progress && (!polling || fruitless_ > kFruitless)) deadlock();
+  return true;
+}
+
+void BlockRunner::finish() {
   if (block.shadow) {
     report_arrivals();
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending) block.shadow->drop_pending();
     block.replicas.end_block(*block.findings);
-    launch_.global_shadow->end_block(index);
+    launch_.global_shadow->end_block(block.index);
   }
   if (block.recorder)
     for (const Warp& warp : warps_) block.recorder->finish(warp.index, warp.clock());
   watch();
 }
 
+void note_fault(Launch& launch, WorkerResult& result, const Stop& stop, s64 index) {
+  result.faulted = true, result.fault = stop.finding;
+  s64 lowest = launch.lowest_fault.load();
+  while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
+}
+
+// All blocks of a cooperative launch, which may wait for each other.
+void run_together(Launch& launch, WorkerResult& result) {
+  std::vector<std::unique_ptr<BlockRunner>> running;
+  for (s64 index = 0; index < launch.blocks(); ++index) {
+    running.push_back(std::make_unique<BlockRunner>(launch, result));
+    running.back()->start(index);
+  }
+  std::vector<BlockRunner*> left;
+  for (const auto& runner : running) left.push_back(runner.get());
+  s64 index = 0;
+  try {
+    while (!left.empty()) {
+      std::erase_if(left, [&](BlockRunner* runner) {
+        index = runner->block.index;
+        return !runner->turn();
+      });
+    }
+  } catch (const Stop& stop) {
+    note_fault(launch, result, stop, index);
+  }
+  for (const auto& runner : running) result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
+}
+
 }  // namespace
 
 void run_worker(Launch& launch, WorkerResult& result) {
+  if (launch.workspace) return run_together(launch, result);
   BlockRunner runner(launch, result);
   for (;;) {
     const s64 index = launch.next_block.fetch_add(1);
     if (index >= launch.blocks() || index > launch.lowest_fault.load()) break;
     try {
-      runner.run(index);
+      runner.start(index);
+      while (runner.turn()) {}
     } catch (const Stop& stop) {
-      result.faulted = true, result.fault = stop.finding;
-      s64 lowest = launch.lowest_fault.load();
-      while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
+      note_fault(launch, result, stop, index);
       break;
     }
   }

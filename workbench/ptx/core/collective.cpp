@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "elementwise.hpp"
+#include "numeric.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -127,6 +128,28 @@ void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
   if (warp.block->shadow) warp.block->shadow->clocks.order_lanes(static_cast<u32>(warp.index));
 }
 
+// F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.
+template <bool Magnitudes, class F>
+void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const f32* values = at<f32>(registers, in.slot[1]);
+  const auto value = [&](u32 lane) { return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane]; };
+  const u32 first = static_cast<u32>(first_lane(mask));
+  f32 result = F{}(value(first), value(first));
+  PTX_FOR_EACH_LANE(lane, mask & (mask - 1)) result = F{}(result, value(lane));
+  alignas(64) f32 out[kLanes];
+  PTX_LANES { out[lane] = result; }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class F>
+void add_float_redux(Table& table, const std::string& operation, const std::string& nan, F) {
+  const auto add = [&](const std::string& name, Handler run) {
+    table.push_back({name, run, Kind::collective, Class::sync, "b32", "b32,member"});
+  };
+  add("redux." + operation + nan + ".f32", &reduce_floats<false, F>);
+  add("redux." + operation + ".abs" + nan + ".f32", &reduce_floats<true, F>);
+}
+
 template <class T, class F>
 TableEntry redux(const char* name, F) {
   return {name, &reduce<T, F>, Kind::collective, Class::sync, "b32", "b32,member"};
@@ -161,6 +184,10 @@ void add_collectives(Table& table) {
   table.push_back(redux<u32>("redux.max.u32", [](u32 a, u32 b) { return std::max(a, b); }));
   table.push_back(redux<s32>("redux.min.s32", [](s32 a, s32 b) { return std::min(a, b); }));
   table.push_back(redux<s32>("redux.max.s32", [](s32 a, s32 b) { return std::max(a, b); }));
+  add_float_redux(table, "min", "", [](f32 a, f32 b) { return minimum(a, b); });
+  add_float_redux(table, "max", "", [](f32 a, f32 b) { return maximum(a, b); });
+  add_float_redux(table, "min", ".NaN", [](f32 a, f32 b) { return minimum_nan(a, b); });
+  add_float_redux(table, "max", ".NaN", [](f32 a, f32 b) { return maximum_nan(a, b); });
   add("bar.warp.sync", &sync_lanes, "", "member");
   add("elect.sync", &elect, "b32,pred", "member");
   table.push_back({"activemask", &active_mask, Kind::plain, Class::sync, "b32", ""});

@@ -28,6 +28,22 @@ void add_magnitudes(Table& table, const std::string& name, const std::string& na
                      [](f32 a, f32 b) -> f32 { return with_product_sign(flush(a), flush(b), F{}); }));
 }
 
+// One operation on both halves of a pair.
+template <class F, class... A>
+inline u64 on_pair(F function, A... pairs) {
+  const u64 low = bits_as<u32>(function(bits_as<f32>(static_cast<u32>(pairs))...));
+  return u64{bits_as<u32>(function(bits_as<f32>(static_cast<u32>(pairs >> 32))...))} << 32 | low;
+}
+
+// An operation on pairs in its plain and .ftz forms.
+template <class F>
+void add_pairs2(Table& table, const std::string& name, F) {
+  table.push_back(op(name + ".f32x2", Class::fp32, [](u64 a, u64 b) -> u64 { return on_pair(F{}, a, b); }));
+  table.push_back(op(name + ".ftz.f32x2", Class::fp32, [](u64 a, u64 b) -> u64 {
+    return on_pair([](f32 x, f32 y) { return flush(F{}(flush(x), flush(y))); }, a, b);
+  }));
+}
+
 }  // namespace
 
 void add_float(Table& table) {
@@ -37,6 +53,15 @@ void add_float(Table& table) {
   add_forms2(table, "add", [](f32 a, f32 b) { return a + b; });
   add_forms2(table, "sub", [](f32 a, f32 b) { return a - b; });
   add_forms2(table, "mul", [](f32 a, f32 b) { return a * b; });
+  add_pairs2(table, "add", [](f32 a, f32 b) { return a + b; });
+  add_pairs2(table, "sub", [](f32 a, f32 b) { return a - b; });
+  add_pairs2(table, "mul", [](f32 a, f32 b) { return a * b; });
+  single("fma.f32x2", [](u64 a, u64 b, u64 c) -> u64 {
+    return on_pair([](f32 x, f32 y, f32 z) { return __builtin_fmaf(x, y, z); }, a, b, c);
+  });
+  single("fma.ftz.f32x2", [](u64 a, u64 b, u64 c) -> u64 {
+    return on_pair([](f32 x, f32 y, f32 z) { return flush(__builtin_fmaf(flush(x), flush(y), flush(z))); }, a, b, c);
+  });
   single("fma.f32", [](f32 a, f32 b, f32 c) -> f32 { return __builtin_fmaf(a, b, c); });
   single("fma.ftz.f32",
          [](f32 a, f32 b, f32 c) -> f32 { return flush(__builtin_fmaf(flush(a), flush(b), flush(c))); });

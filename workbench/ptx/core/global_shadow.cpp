@@ -10,7 +10,7 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u16 kUnknownPc = 0xffff;
-constexpr std::size_t kExtrasPerSector = 2;
+constexpr std::size_t kExtras = 11, kSectors = 4;  // so many extra records for so many sectors
 
 inline u16 short_pc(s32 pc) { return pc < kUnknownPc ? static_cast<u16>(pc) : kUnknownPc; }
 inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
@@ -81,7 +81,7 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
   if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
   pages_ = std::make_unique<ShadowPages>(sectors_, static_cast<u64>(launch.blocks()));
   base_ = pages_->base();
-  most_extras_ = kExtrasPerSector * sectors_;
+  most_extras_ = kExtras * sectors_ / kSectors;
   extras_.reserve(most_extras_);  // only what is used is ever touched
   GlobalSector* next = pages_->sectors();
   for (Buffer& buffer : launch.buffers) {
@@ -291,14 +291,13 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
-  meet(sector.read), meet(sector.other);
+  meet(sector.read);
   if (sector.more) for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
   const u32 left = bytes & ~twice & ~lanes_twice;
   if (found || !left) return settle(sector);
   const GlobalAccess mine = access_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
   if (!mine.bytes) return settle(sector);
   if (sector.read.block <= base_) sector.read = mine;
-  else if (sector.other.block <= base_) sector.other = mine;
   else if (mine_already && crowded()) mine_already->bytes |= left;
   else if (lanes_already && crowded()) lanes_already->bytes |= left, lanes_already->lanes = Lanes::unknown();
   else add(sector, mine, false);
@@ -306,16 +305,12 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
 
 // A sector that knows of anything knows of a write or has a first reader.
 void GlobalShadow::settle(GlobalSector& sector) {
-  if (fresh(sector)) return;
-  if (sector.other.block > base_) {
-    sector.read = sector.other, sector.other = {};
-  } else if (sector.more) {
-    for_each_extra(sector, [&](Extra& extra) {
-      if (sector.read.block > base_) return true;
-      sector.read = extra.access;
-      return false;
-    });
-  }
+  if (fresh(sector) || !sector.more) return;
+  for_each_extra(sector, [&](Extra& extra) {
+    if (sector.read.block > base_) return true;
+    sector.read = extra.access;
+    return false;
+  });
 }
 
 void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
@@ -342,7 +337,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
-  meet_write(sector.write), meet_read(sector.read), meet_read(sector.other);
+  meet_write(sector.write), meet_read(sector.read);
   if (sector.more)
     for_each_extra(sector, [&](Extra& extra) { return extra.is_write ? meet_write(extra.access) : meet_read(extra.access); });
   if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));

@@ -1,5 +1,5 @@
-// Shadow state of global memory, to find races and reads of what nobody wrote. 56 bytes for each 32-byte sector, and up
-// to 40 more where several accesses to different bytes of a sector have to be told apart: at most 3 bytes for one.
+// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each 32-byte sector, and on
+// average up to 55 more where several accesses to a sector have to be told apart: less than 3 bytes for one.
 //
 // Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic, and neither comes before
 // the other; two stores of the same value do not race, and who made one of them may read it. Accesses of one lane come
@@ -34,11 +34,11 @@ struct GlobalAccess {
 };
 
 struct GlobalSector {
-  GlobalAccess write, read, other;  // `other`: a reader that does not come before `read`
-  u16 agreed;                       // pairs of bytes to which more than two stored the same value
-  u32 more;                         // first of the extra records; 0 is none
+  GlobalAccess write, read;
+  u16 agreed;  // pairs of bytes to which more than two stored the same value
+  u32 more;    // first of the extra records; 0 is none
 };
-static_assert(sizeof(GlobalSector) == 56);
+static_assert(sizeof(GlobalSector) == 40);
 
 // Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the checks. Block numbers
 // go on from launch to launch, so that nothing has to be cleared: a record of an earlier launch counts as empty.

@@ -94,6 +94,8 @@ constexpr u64 kSharedWindow = u64{1} << 56;
 constexpr u64 kLocalWindow = u64{2} << 56;
 constexpr u64 kWindowMask = (u64{1} << 56) - 1;
 
+constexpr u32 kReservedShared = 1024;  // bytes of shared memory that cooperative groups use, beyond the kernel's own
+
 // A range of global memory that a kernel may touch.
 struct Buffer {
   u64 address;   // virtual, the same in every run
@@ -161,7 +163,7 @@ class FindingList {
 enum class Special : u8 {
   tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
   nwarpid, smid, nsmid, gridid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size,
-  total_smem_size, kCount
+  total_smem_size, envreg1, envreg2, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
 };
 extern const char* const kSpecialNames[];
 
@@ -183,6 +185,7 @@ struct Kernel {
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
   bool guards_stores = false;  // some store to global memory has a guard
+  bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -192,6 +195,7 @@ struct Launch {
   u32 block[3] = {1, 1, 1};
   u32 shared_bytes = 0;  // static and dynamic
   u32 dynamic_shared = 0;
+  u32 reserved_shared = 0;  // where the part of it begins that belongs to no variable, kReservedShared bytes; 0 if unused
   std::vector<u8> params;
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
@@ -202,6 +206,7 @@ struct Launch {
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
+  u64 workspace = 0;          // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 
   std::atomic<s64> next_block{0};

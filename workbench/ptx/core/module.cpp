@@ -68,7 +68,10 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
   for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
-  for (const auto& [special, slot] : specials) self->specials.emplace_back(static_cast<Special>(special), slot);
+  for (const auto& [special, slot] : specials) {
+    self->specials.emplace_back(static_cast<Special>(special), slot);
+    self->reserves_shared |= static_cast<Special>(special) >= Special::reserved_begin;
+  }
   self->static_shared = static_shared, self->shared_end = shared_end, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
   self->shared_granule = granule, self->frame_slot = frame_slot;
   for (const auto& list : saves) {
@@ -145,7 +148,7 @@ std::string printed_text(std::vector<WorkerResult>& results) {
   std::vector<Printed*> all;
   for (WorkerResult& result : results)
     for (Printed& printed : result.printed) all.push_back(&printed);
-  std::sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
+  std::stable_sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
   std::string text;
   for (const Printed* printed : all) text += printed->text;
   return text;
@@ -160,14 +163,18 @@ using Shape = std::tuple<u32, u32, u32>;
 
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                       s64 recorded_block, u64 record_limit, bool last_warp_first,
-                       const std::vector<std::pair<u32, std::vector<u8>>>& unused) {
+                        s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
+                        const std::vector<std::pair<u32, std::vector<u8>>>& unused) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
   std::tie(launch.block[0], launch.block[1], launch.block[2]) = block;
   launch.dynamic_shared = dynamic_shared;
   launch.shared_bytes = dynamic_shared ? kernel.static_shared + dynamic_shared : kernel.shared_end;
+  if (kernel.reserves_shared) {
+    launch.reserved_shared = (launch.shared_bytes + 15) / 16 * 16;
+    launch.shared_bytes = launch.reserved_shared + kReservedShared;
+  }
   launch.params.assign(params.c_str(), params.c_str() + params.size());
   launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
   for (const auto& [address, size, host, writable, uninitialised] : buffers) {
@@ -177,7 +184,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   if (!unused.empty()) launch.unused.resize(kernel.code.size());
   for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
-  launch.threads = static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
+  launch.workspace = workspace;
+  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();

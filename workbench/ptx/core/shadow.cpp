@@ -97,22 +97,34 @@ inline void Shadow::record_write(const Asker& who, Granule& g) {
   who.record(g.weak), g.weak_warps = 1u << who.warp, g.weak_lanes = 1u << who.lane;
 }
 
+s32 Shadow::other_thread(const Asker& who, const Access& other, u32 lanes) {
+  if (other.thread() != who.access.thread()) return static_cast<s32>(other.thread());
+  lanes &= ~(1u << who.lane);
+  return static_cast<s32>(who.warp * kLanes) + (lanes ? first_lane(lanes) : 0);
+}
+
+// The lanes that stored these bytes with, or like, one of the last stores.
+u32 Shadow::storing_lanes(const Granule& g, const Access& write) {
+  const bool same = write.clock == g.weak.clock && write.thread() == g.weak.thread();
+  return same ? g.weak_lanes : 1u << write.thread() % kLanes;
+}
+
 // A plain access races with any write, a strong one only with a plain write. Who stored the same bytes reads its own.
 Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   const Access& other = who.access.strong() ? g.weak : g.write;
   const bool same = other.clock == g.weak.clock && other.thread() == g.weak.thread();
-  const u32 lanes = same ? g.weak_lanes : 1u << other.thread() % kLanes;
+  const u32 lanes = storing_lanes(g, other);
   if (lanes >> who.lane & 1 && other.thread() / kLanes == who.warp) return Conflict::none;
   if (same && other.thread() / kLanes != who.warp && (g.weak_warps >> who.warp & 1)) return Conflict::none;
   return conflict(who, other, lanes);
 }
 
-Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other) {
+Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other, u32& lanes) {
   Conflict found = Conflict::none;
-  if (!(who.access.strong() && g.read.strong())) other = &g.read, found = conflict(who, g.read, g.read_lanes);
+  if (!(who.access.strong() && g.read.strong())) other = &g.read, lanes = g.read_lanes, found = conflict(who, *other, lanes);
   if (found == Conflict::none && !(who.access.strong() && g.other.strong())) {
-    other = &g.other;
-    found = conflict(who, g.other, 1u << g.other.thread() % kLanes);
+    other = &g.other, lanes = 1u << g.other.thread() % kLanes;
+    found = conflict(who, *other, lanes);
   }
   return found;
 }
@@ -191,7 +203,8 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
       reported = true;
     } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
       const Access& other = who.access.strong() ? g.weak : g.write;
-      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc, other.thread());
+      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc,
+             other_thread(who, other, storing_lanes(g, other)));
       reported = true;
     }
   }
@@ -245,13 +258,18 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
     return reported;
   }
   const Access* other = strong ? &g.weak : &g.write;
+  u32 lanes = storing_lanes(g, *other);
   Conflict found = reported ? Conflict::none : with_write(who, g);
   // Others may have stored the same bytes as the last writer, and this one something else.
-  if (!reported && found == Conflict::none && !strong && (g.weak_warps & ~(1u << who.warp)) && g.weak_warps >> who.warp & 1)
+  const u32 others = g.weak_warps & ~(1u << who.warp);
+  const bool alike = !reported && found == Conflict::none && !strong && others && g.weak_warps >> who.warp & 1;
+  if (alike)
     found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes] ? Conflict::warps : Conflict::none;
-  if (!reported && found == Conflict::none) found = with_reads(who, g, other);
+  const bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
+  if (!reported && found == Conflict::none) found = with_reads(who, g, other, lanes);
   if (found != Conflict::none) {
-    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other->thread());
+    const s32 thread = like_mine ? first_lane(others) * kLanes : other_thread(who, *other, lanes);
+    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, thread);
     reported = true;
   }
   record_write(who, g);
@@ -279,10 +297,11 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, u32 lane, u32 addres
   for_each(address, bytes, false, [&](Granule& g) {
     if (!reported && changes && !quiet(who, g)) {
       const Access* other = &g.write;
+      u32 lanes = storing_lanes(g, *other);
       Conflict found = with_write(who, g);
-      if (found == Conflict::none) found = with_reads(who, g, other);
+      if (found == Conflict::none) found = with_reads(who, g, other, lanes);
       if (found != Conflict::none) {
-        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other->thread());
+        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other_thread(who, *other, lanes));
         reported = true;
       }
     }

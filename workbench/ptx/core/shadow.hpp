@@ -71,7 +71,10 @@ class Shadow {
   static Conflict conflict(const Asker& who, const Access& other, u32 lanes);
   static bool before(const Asker& who, const Access& other, u32 lanes);
   static Conflict with_write(const Asker& who, const Granule& granule);
-  static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other);
+  static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other, u32& lanes);
+  static u32 storing_lanes(const Granule& granule, const Access& write);
+  // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp that took part in it.
+  static s32 other_thread(const Asker& who, const Access& other, u32 lanes);
   static bool quiet(const Asker& who, const Granule& granule);
   static bool read_quietly(const Asker& who, Granule& granule);
   static bool write_quietly(const Asker& who, Granule& granule);

@@ -9,7 +9,9 @@ const char* const kClassNames[] = {"integer", "fp32", "fp16", "fp64", "conversio
 const char* const kSpecialNames[] = {"tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "ntid.x", "ntid.y", "ntid.z",
                                      "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
                                      "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
-                                     "dynamic_smem_size", "total_smem_size"};
+                                     "dynamic_smem_size", "total_smem_size", "envreg1", "envreg2", "reserved_smem_offset_begin",
+                                     "reserved_smem_offset_end", "reserved_smem_offset_cap", "reserved_smem_offset_0",
+                                     "reserved_smem_offset_1"};
 
 void add_control(Table& table) {
   auto add = [&](const char* name, Kind kind, Class group, const char* destinations = "", const char* sources = "") {

@@ -5,7 +5,7 @@ The core's table holds their canonical names; here PTX spellings are brought to 
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, source
+from workbench.ptx.instruction import Instruction, Plan, expect, result, source
 from workbench.ptx.machine import OPCODES, WIDTHS
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -56,9 +56,7 @@ def plan(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, count)
-        target = destination(symbols, operands[0], width)
-        if target is None:
-            raise Refused("the sink _ as a destination")
+        target = result(symbols, operands[0], width)
         slots: dict[int, Operand] = {0: target}
         imm = mode
         for i, (kind, literal_type, bytes_) in enumerate(kinds, 1):

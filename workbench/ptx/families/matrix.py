@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import SCALED_MMA, SPARSE
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT
 from workbench.ptx.operands import Operand, Refused, Symbols
 
@@ -44,7 +44,7 @@ def mma(parts: list[str]) -> Plan:
             is_result = not fragments
             kind = "f64" if width == 8 else "f32"
             fragments.append(
-                [destination(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in tokens]
+                [result(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in tokens]
             )
         return _product(row.name, *fragments)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.ptx.families.refused import CLUSTERS, SHAPES, VECTOR_ATOMICS, WIDE_ATOMICS
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -33,7 +33,9 @@ def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: i
 
 def _access(parts: list[str], is_load: bool) -> Plan:
     type_name = parts[-1]
-    if type_name not in TYPE_SIZES or TYPE_SIZES[type_name] in (0, 16):
+    if type_name == "b128":  # two halves, in one access
+        return _wide(_access([*parts[:-1], "v2", "b64"], is_load), is_load)
+    if type_name not in TYPE_SIZES or TYPE_SIZES[type_name] == 0:
         raise Refused("the machine does not know this access")
     size, space, elements, strong = TYPE_SIZES[type_name], "generic", 1, 0
     for part in parts[1:-1]:
@@ -85,6 +87,17 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, where_to)
         row = opcode(f"{'ld' if is_load else 'st'}.{where_to}.{tail}")
         return Instruction(row, slots, targets, raw, address.offset, elements, size)
+
+    return bind
+
+
+def _wide(halves: Plan, is_load: bool) -> Plan:
+    """An access whose value is a 128-bit register, by that of its halves."""
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:
+        at = 0 if is_load else 1
+        low, high = symbols.halves(operands[at])
+        return halves(symbols, [*operands[:at], f"{{{low}, {high}}}", *operands[at + 1 :]])
 
     return bind
 
@@ -210,7 +223,7 @@ def matrix(parts: list[str]) -> Plan:
             raise Refused(f"{len(tokens)} registers for {count} matrices")
         slots: dict[int, Operand] = {}
         for i, token in enumerate(tokens):
-            slots[i] = destination(symbols, token, 4) if is_load else source(symbols, token, "b32", 4)
+            slots[i] = result(symbols, token, 4) if is_load else source(symbols, token, "b32", 4)
         address = symbols.address(where)
         targets = tuple(slots.values()) if is_load else ()
         raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared"), 20: -1}

@@ -16,11 +16,13 @@ def mov(parts: list[str]) -> Plan:
     if len(parts) != 2 or type_name not in TYPE_SIZES:
         raise Refused("the machine does not know this form of mov")
     size = TYPE_SIZES[type_name]
-    row = opcode("mov.pred" if size == 0 else f"mov.b{8 * max(size, 2)}")
+    row = opcode("mov.pred" if size == 0 else f"mov.b{8 * min(max(size, 2), 8)}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         to, from_ = operands
+        if type_name == "b128":
+            return _move_halves(symbols, to, from_)
         if to[0] == "{":
             return _unpack(symbols, vector(to), from_, type_name, size)
         if from_[0] == "{":
@@ -31,6 +33,14 @@ def mov(parts: list[str]) -> Plan:
         return Instruction(row, {0: target, 1: source(symbols, from_, type_name, size)}, (target,))
 
     return bind
+
+
+def _move_halves(symbols: Symbols, to: str, from_: str) -> list[Instruction]:
+    """A 128-bit register made of two of 64 bits, taken apart, or copied."""
+    into, out_of = (tuple(vector(one)) if one[0] == "{" else symbols.halves(one) for one in (to, from_))
+    pairs = [(destination(symbols, a, 8), source(symbols, b, "b64", 8)) for a, b in zip(into, out_of, strict=True)]
+    moves = [Instruction(opcode("mov.b64"), {0: a, 1: b}, (a,)) for a, b in pairs if a is not None]
+    return moves or [Instruction(opcode("nop"), {})]
 
 
 def _pack(symbols: Symbols, to: str, parts: list[str], size: int) -> Instruction:

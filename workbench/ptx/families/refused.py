@@ -7,15 +7,19 @@ from workbench.ptx.operands import CLUSTERS, Refused
 
 TMA = (
     "the tensor memory accelerator (TMA) needs sm_90 and is out of the machine's scope: "
-    "compile for sm_80 or use cp.async"
+    "compile for sm_80, or use cp.async"
 )
-WARP_GROUPS = "warp-group matrix products need sm_90a and are out of the machine's scope: use mma.sync or wmma"
-TENSOR_MEMORY = "tensor memory needs sm_100a and is out of the machine's scope: use mma.sync or wmma"
+WARP_GROUPS = (
+    "warp-group matrix products need sm_90a and are out of the machine's scope: "
+    "compile for sm_80, or use mma.sync or wmma"
+)
+TENSOR_MEMORY = (
+    "tensor memory needs sm_100a and is out of the machine's scope: compile for sm_80, or use mma.sync or wmma"
+)
 TEXTURES = "textures and surfaces are out of the machine's scope: read from a pointer with ld.global"
 VIDEO = "scalar video instructions are out of the machine's scope: use integer arithmetic, as GPUs since Maxwell do"
 STACK = "stack allocation at run time is out of the machine's scope: use an array of fixed size"
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
-WIDE = "128-bit registers are out of the machine's scope: use two of 64 bits"
 PROXIES = "a fence between memory proxies serves TMA, textures and aliased memory, which are out of the machine's scope"
 MULTIMEM = "memory of several GPUs at once needs sm_90 and is out of the machine's scope: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
@@ -42,7 +46,7 @@ FORMS: dict[str, str] = {
     "ld, st, atom, mbarrier with .shared::cluster": CLUSTERS,
     "atom, red with .v2, .v4, .v8": VECTOR_ATOMICS,
     "atom with .b128": WIDE_ATOMICS,
-    "types .f32x2, .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
+    "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
     "cvta.param": PARAMETER_ADDRESS,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register": INDIRECT_CALL,
@@ -73,9 +77,8 @@ REASONS: dict[str, str] = {
     "alloca": STACK, "stacksave": STACK, "stackrestore": STACK,
     "mma.sync.aligned.m8n8k4": VOLTA,
     "fma.rn.oob": "fma with .oob needs sm_90: use fma.rn",
-    "mov.b128": WIDE, "ld.global.b128": WIDE, "st.global.b128": WIDE,
 }  # fmt: skip
-_NEWER_TYPES = {"f32x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "rs"}
+_NEWER_TYPES = {"e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "rs"}
 
 
 def reason(text: str) -> str | None:

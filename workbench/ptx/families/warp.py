@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
-from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, result, source
 from workbench.ptx.machine import MEMBER_SLOT
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -17,7 +17,7 @@ def shfl(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 5)
         names = [part.strip() for part in operands[0].split("|")]
-        target = destination(symbols, names[0], 4)
+        target = result(symbols, names[0], 4)
         slots: dict[int, Operand] = {0: target, MEMBER_SLOT: source(symbols, operands[4], "b32", 4)}
         for i in (1, 2, 3):
             slots[i] = source(symbols, operands[i], "b32", 4)
@@ -44,7 +44,7 @@ def vote(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
-        target = destination(symbols, operands[0], width)
+        target = result(symbols, operands[0], width)
         slots: dict[int, Operand] = {
             0: target,
             1: source(symbols, operands[1].lstrip("! "), "pred", 0),
@@ -62,7 +62,7 @@ def match(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
         names = [part.strip() for part in operands[0].split("|")]
-        target = destination(symbols, names[0], 4)
+        target = result(symbols, names[0], 4)
         slots: dict[int, Operand] = {
             0: target,
             1: source(symbols, operands[1], type_name, size),
@@ -77,11 +77,11 @@ def redux(parts: list[str]) -> Plan:
     operation, kind = parts[2], parts[-1]
     if operation in ("add", "and", "or", "xor"):
         kind = "b32"
-    row = opcode(f"redux.{operation}.{kind}")
+    row = opcode(".".join(["redux", operation, *parts[3:-1], kind]))
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
-        target = destination(symbols, operands[0], 4)
+        target = result(symbols, operands[0], 4)
         member = source(symbols, operands[2], "b32", 4)
         return Instruction(row, {0: target, 1: source(symbols, operands[1], "b32", 4), MEMBER_SLOT: member}, (target,))
 
