@@ -25,6 +25,17 @@ class Block(torch.nn.Module):
         return torch.softmax(self.down(torch.nn.functional.gelu(self.norm(self.up(x)))), dim=-1)
 
 
+class Scores(torch.nn.Module):
+    """x [tokens, 64] to probabilities [tokens, 128]."""
+
+    def __init__(self):
+        super().__init__()
+        self.project, self.norm = torch.nn.Linear(64, 128), torch.nn.LayerNorm(128)
+
+    def forward(self, x):
+        return torch.softmax(self.norm(self.project(x)), dim=-1)
+
+
 @pytest.fixture
 def inductor(fresh_home, monkeypatch):
     """The options of a session, with caches of the test's own."""
@@ -42,9 +53,9 @@ def test_a_compiled_model_runs_is_checked_and_traced(inductor):
     from torch.utils._triton import has_triton
 
     torch.manual_seed(0)
-    model, x = Block(), torch.randn(16, 64)
+    model, x = Scores(), torch.randn(16, 64)
     compiled = torch.compile(model)
-    with torch.no_grad():
+    with torch.no_grad(), config.patch(pattern_matcher=False):  # whose patterns take long to make
         wanted = model(x)
         with wb.simulated_triton("sm_80", checks=True, trace=True, **inductor) as device:
             got, (code,) = run_and_get_code(compiled, x)
@@ -54,18 +65,15 @@ def test_a_compiled_model_runs_is_checked_and_traced(inductor):
             compiled(x)
             ran = device.launches[launches:]
     assert device.findings == ()
-    kernels = [launch.kernel.label for launch in ran]
-    assert [re.sub(r"_\d+$", "", kernel) for kernel in kernels] == [
-        "triton_per_fused_gelu_native_layer_norm",
-        "triton_per_fused__softmax",
-    ]
+    (kernel,) = [launch.kernel.label for launch in ran]
+    assert re.fullmatch(r"triton_per_fused__softmax_native_layer_norm_\d+", kernel)
     assert config.cpu_backend == "cpp"
     assert get_interface_for_device("cpu") is CpuInterface
     assert not has_triton()
-    trace = next(launch.trace for launch in device.launches if launch.kernel.label == kernels[0])
-    erf = next(line for line in trace.lines if "libdevice.erf" in line.text)
-    assert erf.instructions
-    assert f"def {kernels[0]}" in Path(erf.path).read_text()
+    trace = device.launches[0].trace
+    loads = [line for line in trace.lines if "tl.load" in line.text]
+    assert len(loads) == 3, "x, weight and bias"
+    assert all(f"def {kernel}" in Path(line.path).read_text() for line in loads)
 
 
 def test_one_session_at_a_time_compiles(inductor):

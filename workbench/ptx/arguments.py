@@ -115,13 +115,15 @@ def _merge(views: list[_View], offsets: dict[int, int]) -> list[Buffer]:
     return buffers
 
 
-def pack(kernel: str, parameters: tuple[Parameter, ...], args: Any) -> tuple[bytes, list[Buffer]]:
+def pack(
+    kernel: str, parameters: tuple[Parameter, ...], args: Any, follow_addresses: bool = True
+) -> tuple[bytes, list[Buffer]]:
     """The parameter space of a launch and its buffers, sorted by address.
 
     ``args``: torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
     parameter's type, bytes and record arrays of one element fill a by-value struct. Addresses of live tensors and
-    arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to those. Raises ArgumentError
-    naming the parameter.
+    arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to those, if they are to be
+    followed. Raises ArgumentError naming the parameter.
     """
     if len(args) != len(parameters):
         names = ", ".join(f"{p.name} (.{p.type})" for p in parameters)
@@ -152,7 +154,7 @@ def pack(kernel: str, parameters: tuple[Parameter, ...], args: Any) -> tuple[byt
         raw[parameter.offset : end] = content = _scalar(name, value, parameter)
         if parameter.size >= 8 and value is not None:
             values.append((name, content))
-    pinned = _stored(placed, values)
+    pinned = _stored(placed, values) if follow_addresses else []
     offsets = _place(placed, pinned)
     for i, view in pointers.items():
         offset = parameters[i].offset

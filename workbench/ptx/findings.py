@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ GRID_SYNC = (
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _TOLD = (20, 21, 22)  # what is wrong is told in words
 _NEAR = 24  # instructions, to look for a named line
+_ARGUMENT = re.compile(r"\bargument (\d+)")
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
 
 
@@ -37,13 +39,12 @@ def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int
 
 
 def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
-    """The buffers under the names of the arguments: "x/y" for "argument 0/argument 1"."""
+    """The buffers under the names of the arguments: "x/y" for "argument 0/argument 1", "x[3]" for "argument 0[3]"."""
 
-    def name(piece: str) -> str:
-        word, _, number = piece.partition(" ")
-        return names[int(number)] if word == "argument" and int(number) < len(names) else piece
+    def name(found: re.Match[str]) -> str:
+        return names[int(found[1])] if int(found[1]) < len(names) else found[0]
 
-    return [replace(buffer, name="/".join(map(name, buffer.name.split("/")))) for buffer in buffers]
+    return [replace(buffer, name=_ARGUMENT.sub(name, buffer.name)) for buffer in buffers]
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:

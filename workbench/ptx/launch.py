@@ -115,12 +115,14 @@ class Kernel:
         names: Sequence[str] = (),
         repeats: bool = False,
         cooperative: bool = False,
+        follow_addresses: bool = True,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
         ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
         element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
-        values, a struct of pointers. What they lead to is checked like an argument and named by its place.
+        values, a struct of pointers. What they lead to is checked like an argument and named by its place; without
+        ``follow_addresses`` they are mere numbers.
         ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
         with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
         instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
@@ -137,7 +139,7 @@ class Kernel:
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
         collected in ``report.findings`` instead.
         """
-        params, buffers = pack(self.name, self.parameters, args)
+        params, buffers = pack(self.name, self.parameters, args, follow_addresses)
         variables = self.program.variable_buffers()
         buffers = [
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables

@@ -146,8 +146,10 @@ class Finding:
 
     @property
     def sides(self) -> tuple[frozenset[tuple[object, ...]], bool]:
-        """Where it is and where its other side is, whichever came first (source lines, else PTX lines), and whether that
-        is in the same block."""
+        """Where it is and where its other side is, whichever came first, and whether that is in the same block.
+
+        A place is a source line, else a line of the PTX.
+        """
         here = self.source, self.line, self.kernel_source, self.kernel_line
         there = self.other_source, self.other_line, self.other_kernel_source, self.other_kernel_line
         both = here if self.line else (self.ptx_line,), there if self.other_line else (self.other_ptx_line,)
