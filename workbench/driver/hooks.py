@@ -213,9 +213,7 @@ class Machine:
 
     def _occupancy(self, number: int, name: bytes, threads: int, shared: int, out: Any) -> None:
         _, facts = self._modules[number].kernels[name]
-        out[0] = occupancy(
-            self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared
-        ).blocks_per_sm
+        out[0] = occupancy(self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared).blocks_per_sm
 
     def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""

@@ -86,9 +86,25 @@ struct GraphNode {
   std::vector<u64> after;
 };
 
+// Something of a client's that lives as long as somebody refers to it. Its end comes without the lock: see `entry`.
+struct UserObject {
+  CUhostFn end;
+  void* data;
+  UserObject(CUhostFn end, void* data) : end(end), data(data) {}
+  UserObject(const UserObject&) = delete;
+  ~UserObject();
+};
+
+// The client's own references; graphs have theirs.
+struct UserReferences {
+  std::weak_ptr<UserObject> object;
+  std::vector<std::shared_ptr<UserObject>> own;
+};
+
 struct Graph {
   Context* context;
   std::map<u64, GraphNode> nodes = {};  // by handle: in the order in which they were added
+  std::vector<std::shared_ptr<UserObject>> kept = {};
 };
 
 // A graph as it was when it was instantiated, its nodes in one of the orders that they allow.
@@ -97,6 +113,7 @@ struct Executable {
   u64 flags;
   std::vector<GraphNode> steps;
   std::unordered_map<u64, std::size_t> step_of;  // by the handle of the node
+  std::vector<std::shared_ptr<UserObject>> kept;
 };
 
 struct Capture {
@@ -169,6 +186,7 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Graph>> graphs;
   std::unordered_map<u64, std::shared_ptr<Executable>> executables;
   std::unordered_map<u64, std::shared_ptr<Pool>> pools;
+  std::unordered_map<u64, std::shared_ptr<UserReferences>> user_objects;
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
@@ -277,6 +295,8 @@ class Logs {
 };
 
 void watch_forks();
+// Calls what ends user objects, without the lock: it may wait for the interpreter.
+void call_ends();
 
 enum class Needs : u8 { nothing, initialised };
 
@@ -293,6 +313,8 @@ CUresult entry(Needs needs, Body&& body) noexcept {
     }
     Call call(lock);
     body(call);
+    if (lock.owns_lock()) lock.unlock();
+    call_ends();
     return CUDA_SUCCESS;
   } catch (const Refused& refused) {
     return remember(refused.code, refused.why);

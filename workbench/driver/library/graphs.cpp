@@ -35,6 +35,17 @@ void check_joined(const Capture& capture, const Seen& seen) {
   }
 }
 
+// The ends of user objects that are yet to be called.
+struct Ends {
+  std::mutex mutex;
+  std::vector<std::pair<CUhostFn, void*>> waiting;
+};
+
+Ends& ends() {
+  static auto* one = new Ends;
+  return *one;
+}
+
 Graph& graph_of(CUgraph handle) { return *find_handle(state().graphs, handle, "graph"); }
 
 CUgraphNode as_node(u64 handle) { return reinterpret_cast<CUgraphNode>(handle); }
@@ -144,7 +155,7 @@ std::function<Operation(Call&)> host_of(const CUDA_HOST_NODE_PARAMS* params) {
 }
 
 std::shared_ptr<Executable> made_of(const Graph& graph, u64 flags) {
-  auto made = std::make_shared<Executable>(Executable{graph.context, flags, {}, {}});
+  auto made = std::make_shared<Executable>(Executable{graph.context, flags, {}, {}, graph.kept});
   for (u64 handle : in_order(graph)) {
     made->step_of[handle] = made->steps.size();
     made->steps.push_back(graph.nodes.at(handle));
@@ -194,6 +205,20 @@ std::vector<u64> chosen(const Graph& graph, Which&& which) {
 }
 
 }  // namespace
+
+UserObject::~UserObject() {
+  std::lock_guard lock(ends().mutex);
+  ends().waiting.emplace_back(end, data);
+}
+
+void call_ends() {
+  std::vector<std::pair<CUhostFn, void*>> waiting;
+  {
+    std::lock_guard lock(ends().mutex);
+    waiting.swap(ends().waiting);
+  }
+  for (const auto& [end, data] : waiting) end(data);
+}
 
 bool captured(Call& call, CUstream handle, CUgraphNodeType type, Operation run) {
   const std::shared_ptr<Capture> capture = capture_of(*call.context(), handle);
@@ -290,6 +315,16 @@ CU_API cuStreamGetCaptureInfo_v3(CUstream handle, unsigned* status, u64* id, CUg
   return capture_info(handle, status, id, graph, last, count);
 }
 
+CU_API cuStreamUpdateCaptureDependencies_v2(CUstream handle, const CUgraphNode* nodes, const void*, std::size_t count, unsigned flags) {
+  constexpr unsigned kSet = 1;
+  return entry([&](Call& call) {
+    Stream& stream = stream_of(call, handle);
+    if (!stream.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
+    if (flags & kSet) stream.last.clear();
+    for (std::size_t i = 0; i < count; ++i) stream.last.push_back(reinterpret_cast<u64>((&needed(nodes, "nodes"))[i]));
+  });
+}
+
 CU_API cuThreadExchangeStreamCaptureMode(unsigned* mode) {
   return entry([&](Call&) {
     if (needed(mode, "mode") > CU_STREAM_CAPTURE_MODE_RELAXED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
@@ -346,6 +381,18 @@ CU_API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PA
   return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
 
+CU_API cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* params) {
+  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
+}
+
+CU_API cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params) {
+  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
+}
+
+CU_API cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
+  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
+}
+
 CU_API cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
@@ -364,6 +411,10 @@ CU_API cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node, 
 
 CU_API cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
+}
+
+CU_API cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNode node, CUgraph child) {
+  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_GRAPH, [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
 }
 
 CU_API cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
@@ -417,6 +468,64 @@ CU_API cuGraphDestroy(CUgraph handle) {
     graph_of(handle);
     state().graphs.erase(reinterpret_cast<u64>(handle));
   });
+}
+
+// ---- what lives as long as a graph ----
+
+namespace {
+
+std::shared_ptr<UserReferences> references_of(void* object) {
+  auto found = find_handle(state().user_objects, object, "user object");
+  if (found->object.expired()) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the last reference to the user object was released"};
+  return found;
+}
+
+void give_up(std::vector<std::shared_ptr<UserObject>>& held, const std::shared_ptr<UserObject>& wanted, unsigned count) {
+  const auto there = std::ranges::count(held, wanted);
+  if (there < count) throw Refused{CUDA_ERROR_INVALID_VALUE, std::to_string(count) + " references to the user object, of which there are " + std::to_string(there)};
+  for (; count; --count) held.erase(std::ranges::find(held, wanted));
+}
+
+}  // namespace
+
+CU_API cuUserObjectCreate(void** out, void* data, CUhostFn end, unsigned count, unsigned) {
+  return entry([&](Call&) {
+    void*& object = needed(out, "object");
+    if (!end || !count) throw Refused{CUDA_ERROR_INVALID_VALUE, "a user object has a function that ends it, and at least one reference"};
+    std::erase_if(state().user_objects, [](const auto& item) { return item.second->object.expired(); });
+    const auto made = std::make_shared<UserObject>(end, data);
+    const u64 number = new_handle();
+    state().user_objects[number] = std::make_shared<UserReferences>(UserReferences{made, {count, made}});
+    object = reinterpret_cast<void*>(number);
+  });
+}
+
+CU_API cuUserObjectRetain(void* object, unsigned count) {
+  return entry([&](Call&) {
+    const auto found = references_of(object);
+    found->own.insert(found->own.end(), count, found->object.lock());
+  });
+}
+
+CU_API cuUserObjectRelease(void* object, unsigned count) {
+  return entry([&](Call&) {
+    const auto found = references_of(object);
+    give_up(found->own, found->object.lock(), count);
+  });
+}
+
+CU_API cuGraphRetainUserObject(CUgraph handle, void* object, unsigned count, unsigned flags) {
+  return entry([&](Call&) {
+    Graph& graph = graph_of(handle);
+    const auto found = references_of(object);
+    const auto wanted = found->object.lock();
+    if (flags & CU_GRAPH_USER_OBJECT_MOVE) give_up(found->own, wanted, count);
+    graph.kept.insert(graph.kept.end(), count, wanted);
+  });
+}
+
+CU_API cuGraphReleaseUserObject(CUgraph handle, void* object, unsigned count) {
+  return entry([&](Call&) { give_up(graph_of(handle).kept, references_of(object)->object.lock(), count); });
 }
 
 // ---- graphs that run ----

@@ -405,6 +405,24 @@ CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* off
   });
 }
 
+CU_API cuFuncGetParamCount(CUfunction handle, std::size_t* count) {
+  return entry([&](Call&) { needed(count, "count") = find_handle(state().functions, handle, "function")->offsets.size(); });
+}
+
+// Modules are loaded as a whole.
+CU_API cuFuncLoad(CUfunction handle) {
+  return entry([&](Call& call) { own_function(call, handle); });
+}
+
+CU_API cuFuncIsLoaded(int* loaded, CUfunction handle) {
+  return entry([&](Call& call) { own_function(call, handle), needed(loaded, "loaded") = 1; });
+}
+
+CU_API cuModuleGetLoadingMode(int* mode) {
+  constexpr int kEager = 1;
+  return entry([&](Call&) { needed(mode, "mode") = kEager; });
+}
+
 // ---- occupancy ----
 
 namespace {
