@@ -292,7 +292,7 @@ def test_entry_points_of_a_version(cuda, name: bytes, version: int, symbol: str)
     assert status.value == 0
 
 
-def test_what_is_not_there_says_what_to_use(cuda):
+def test_what_is_not_there_says_what_to_use(cuda, driver):
     function, status = VOID(), INT()
     assert cuda.cuGetProcAddress_v2(b"cuMemAdvise", ctypes.byref(function), 8000, U64(0), ctypes.byref(status)) == 500
     assert status.value == 2, "there is a later one"
@@ -306,6 +306,7 @@ def test_what_is_not_there_says_what_to_use(cuda):
         assert call() == 801
         assert call.__name__ in said(cuda, 801)
         assert words in said(cuda, 801)
+        assert words in driver.last_error
 
 
 def test_a_host_function_of_an_older_kind(cuda):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.launches import Launches
-from workbench.driver.simulated import real_device, simulated_driver
+from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 
 if TYPE_CHECKING:
@@ -175,6 +175,10 @@ def _advice(error: BaseException, check: bool) -> str | None:
         return "there is no GPU for torch: the simulated devices take tensors on the CPU (device='cpu')"
     if isinstance(error, KernelFault) and not check:
         return "with --check the report has what else is wrong"
+    driver = current()
+    said = driver.last_error if driver is not None else None
+    if said is not None and "CUDA" in str(error) and said not in str(error):
+        return f"the simulated driver said: {said}"
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
+from workbench.files import replace_file
 from workbench.home import home
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _current: Driver | None = None
 class Driver:
     """The CUDA driver that answers in this process; ``simulated`` says which kind it is, ``name`` names its device.
 
-    ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
+    ``last_error`` is what the latest failing call said; ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
     address), ``last_report`` what the latest finished launch did; both None on a real driver.
     """
 
@@ -54,6 +55,11 @@ class Driver:
     @property
     def last_report(self) -> LaunchReport | None:
         return self._machine.last_report if self._machine else None
+
+    @property
+    def last_error(self) -> str | None:
+        """What this thread's latest failing call said; some clients show the name of its code only."""
+        return self._machine.last_error() if self._machine else None
 
     def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
         """Keep every launch from here on in ``launches``, with what the checks find, with what each line did."""
@@ -172,8 +178,8 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def _provide_nvcc() -> None:
-    """An ``nvcc`` at the front of PATH, and a cache for what PyCUDA compiles with it."""
-    from workbench.toolchain.tools import driver_nvcc_folder
+    """An ``nvcc`` at the front of PATH, the library that PyCUDA looks for beside it, and a cache for PyCUDA."""
+    from workbench.toolchain.tools import driver_nvcc_folder, pip_folders
 
     folder = driver_nvcc_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,6 +190,11 @@ def _provide_nvcc() -> None:
         new.write_text(text)
         new.chmod(0o755)
         new.replace(script)  # another process may be running it
+    runtime = folder.parent / "lib64" / "libcudadevrt.a"
+    real = next((file for place in pip_folders() if (file := place / "lib" / runtime.name).is_file()), None)
+    if real is not None and not runtime.is_file():
+        runtime.parent.mkdir(exist_ok=True)
+        replace_file(runtime, real.read_bytes())
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
     if "PYCUDA_CACHE_DIR" not in os.environ:
         cache = home() / "pycuda"

@@ -276,6 +276,23 @@ Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given);
 
 // ---- modules (modules.cpp) ----
 
+constexpr u64 kWhySize = 4096;
+const Hooks& hooks();
+
+// Calls a hook, without the lock, until it answers. The interpreter learns of a Ctrl-C afterwards.
+template <class... Parameters, class... Arguments>
+void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
+  const Hooks& to = hooks();
+  char why[kWhySize] = "";
+  CUresult answer = kInterrupted;
+  bool interrupted = false;
+  call.lock.unlock();
+  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
+  if (interrupted) to.interrupt();
+  call.lock.lock();
+  if (answer) throw Refused{answer, why};
+}
+
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
 void unload_module(u64 handle);

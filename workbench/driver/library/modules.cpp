@@ -8,29 +8,15 @@
 #include "driver.hpp"
 
 namespace workbench::driver {
-namespace {
-
-constexpr u64 kWhySize = 4096;
-constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
 
 const Hooks& hooks() {
   if (state().closed) throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
   return state().hooks;
 }
 
-// Calls a hook, without the lock, until it answers. The interpreter learns of a Ctrl-C afterwards.
-template <class... Parameters, class... Arguments>
-void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
-  const Hooks& to = hooks();
-  char why[kWhySize] = "";
-  CUresult answer = kInterrupted;
-  bool interrupted = false;
-  call.lock.unlock();
-  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
-  if (interrupted) to.interrupt();
-  call.lock.lock();
-  if (answer) throw Refused{answer, why};
-}
+namespace {
+
+constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
 
 int attribute(int which) { return state().attributes.at(which); }
 
