@@ -62,7 +62,7 @@ def test_options_for_what_is_not_here_mean_nothing(source: Path):
         command = nvcc.read(["--ptx", *words.split(), "kernel.cu"])
         assert (command.arch, command.file) == ("sm_90", Path("kernel.cu"))
         assert command.options == (["-rdc=true"] if "rdc" in words else [])
-    assert nvcc.main(["--ptx", *"-DVALUE=3 -Iheaders -e go -rdc=true -lcudadevrt".split(), "kernel.cu"]) == 0
+    assert nvcc.main(["--ptx", *["-DVALUE=3", "-Iheaders", "-e", "go", "-rdc=true", "-lcudadevrt"], "kernel.cu"]) == 0
 
 
 @pytest.mark.parametrize(

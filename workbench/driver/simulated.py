@@ -29,8 +29,9 @@ _current: Driver | None = None
 class Driver:
     """The CUDA driver that answers in this process; ``simulated`` says which kind it is, ``name`` names its device.
 
-    ``last_error`` is what the latest failing call said; ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
-    address), ``last_report`` what the latest finished launch did; both None on a real driver.
+    ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
+    address), ``last_report`` what the latest finished launch did, ``last_error`` what the latest failing call of this
+    thread said, of which some clients show no more than the code; all None on a real driver.
     """
 
     def __init__(
@@ -58,7 +59,6 @@ class Driver:
 
     @property
     def last_error(self) -> str | None:
-        """What this thread's latest failing call said; some clients show the name of its code only."""
         return self._machine.last_error() if self._machine else None
 
     def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
