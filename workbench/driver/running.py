@@ -9,13 +9,13 @@ import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.imports import when_imported
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
@@ -105,39 +105,7 @@ def _start(
     def start_triton() -> None:
         SimulatedTriton(wanted, check, trace, seconds_limit, launches=launches, show=lambda report: None)
 
-    if "triton" in sys.modules:
-        start_triton()
-    else:
-        sys.meta_path.insert(0, _WhenImported("triton", start_triton))
-
-
-class _WhenImported(MetaPathFinder):
-    """Calls ``then`` as soon as a package is imported."""
-
-    def __init__(self, name: str, then: Callable[[], None]):
-        self._name, self._then = name, then
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Followed(spec.loader, self._then)
-        return spec
-
-
-class _Followed(Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]):
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then()
+    when_imported("triton", start_triton)
 
 
 def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:

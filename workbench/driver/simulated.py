@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
+from workbench.driver.cuda_python import give_ptx
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.files import replace_file
 from workbench.home import home
@@ -114,6 +115,7 @@ def simulated_driver(
         )
     machine = _start(facts, memory, seconds_limit, devices)
     _provide_nvcc()
+    give_ptx()
     _current = Driver(facts.name, facts, machine, memory)
     return _current
 

@@ -186,6 +186,7 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Graph>> graphs;
   std::unordered_map<u64, std::shared_ptr<Executable>> executables;
   std::unordered_map<u64, std::shared_ptr<Pool>> pools;
+  u64 pinned_pool = 0, managed_pool = 0;  // those for the host's memory that are there from the start
   std::unordered_map<u64, std::shared_ptr<UserReferences>> user_objects;
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;  // modules that the hooks have yet to be told of

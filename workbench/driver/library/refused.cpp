@@ -140,8 +140,10 @@ REFUSED(cuMemcpyBatchAsync, kBatches)
 
 REFUSED(cuProfilerInitialize, kProfiler)
 
-// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused.
-REFUSED(cuGetExportTable, ": private to NVIDIA's driver")
+// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused; the CUDA
+// runtime does not.
+REFUSED(cuGetExportTable, ": tables that NVIDIA's driver and its runtime share; what needs the CUDA runtime (CuPy, cuda.bindings.runtime) does not run here, what "
+                          "uses the driver API does")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {
