@@ -22,10 +22,10 @@ Every line is a feature of a program in `tests/driver/client_programs`, which `p
 tests/driver/test_client_programs.py` runs with the versions named (this page: `python tests/driver/clients.py >
 workbench/driver/CLIENTS.md`). [PYCUDA.md](PYCUDA.md) lists what of PyCUDA works.
 
-A program is started by `workbench run program.py`, or calls `workbench.simulated_driver()` before it imports its client.
-Where a client shows only the code of an error, `workbench.simulated_driver().last_error` says what is wrong and what to
-use instead, and `last_fault` what a kernel did. A forked process gets CUDA_ERROR_NOT_INITIALIZED: start workers with
-spawn, each with a driver of its own. Ctrl-C ends a kernel with KeyboardInterrupt.
+A program is started by `workbench run program.py`, or calls `workbench.simulated_driver()` before it imports its
+client. Where a client shows only the code of an error, `workbench.simulated_driver().last_error` says what is wrong and
+what to use instead, and `last_fault` what a kernel did. A forked process gets CUDA_ERROR_NOT_INITIALIZED: start workers
+with spawn, each with a driver of its own. Ctrl-C ends a kernel with KeyboardInterrupt.
 """
 
 

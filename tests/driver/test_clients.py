@@ -9,6 +9,7 @@ import pytest
 from test_graphs import stream, value
 from test_library import PTX, SIZE, U64, VOID, allocated, made, said
 
+from workbench.driver.running import _advice
 from workbench.toolchain.occupancy import occupancy
 
 TILE = """
@@ -307,6 +308,14 @@ def test_what_is_not_there_says_what_to_use(cuda, driver):
         assert call.__name__ in said(cuda, 801)
         assert words in said(cuda, 801)
         assert words in driver.last_error
+
+
+def test_workbench_run_shows_what_the_driver_said(cuda):
+    assert cuda.cuTexObjectCreate() == 801
+    shown = _advice(RuntimeError("CUDA_ERROR_NOT_SUPPORTED: operation not supported"), check=False)
+    assert "cuTexObjectCreate" in shown
+    assert "read linear memory" in shown
+    assert _advice(RuntimeError("of its own"), check=False) is None
 
 
 def test_a_host_function_of_an_older_kind(cuda):

@@ -1,4 +1,4 @@
-"""The features of a client's program: its functions, in order. The first line of each one's docstring is what a reader sees."""
+"""The features of a client's program: its functions, in order, each with what a reader sees of it as its docstring."""
 
 from __future__ import annotations
 

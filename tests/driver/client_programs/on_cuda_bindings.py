@@ -76,9 +76,12 @@ def no_runtime():
 
 
 def no_virtual_memory():
-    """`cuMemAddressReserve` and what goes with it, texture and surface objects, tensor maps, conditional graph nodes"""
+    """virtual memory management, memory nodes and conditional nodes of graphs"""
     _started()
     refused(lambda: _checked(driver.cuMemAddressReserve(1 << 21, 0, 0, 0)), "use cuMemAlloc")
+    graph, context = _checked(driver.cuGraphCreate(0)), _checked(driver.cuCtxGetCurrent())
+    refused(lambda: _checked(driver.cuGraphAddMemFreeNode(graph, [], 0, 0)), "allocate before")
+    refused(lambda: _checked(driver.cuGraphConditionalHandleCreate(graph, context, 0, 0)), "decide on the host")
 
 
 if __name__ == "__main__":

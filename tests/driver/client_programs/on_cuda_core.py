@@ -95,8 +95,11 @@ def cooperative():
 
 
 def no_virtual_memory():
-    """`VirtualMemoryResource`, `GraphMemoryResource`, clusters, tensor maps, textures"""
+    """`VirtualMemoryResource`; clusters"""
     refused(lambda: VirtualMemoryResource(DEVICE), "VMM")
+    kernel = Program(SOURCE, "c++", OPTIONS).compile("ptx").get_kernel("plain")
+    config = LaunchConfig(grid=2, cluster=2, block=32)
+    refused(lambda: launch(STREAM, config, kernel, _filled(32)), "no clusters")
 
 
 if __name__ == "__main__":

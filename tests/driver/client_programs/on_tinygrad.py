@@ -1,5 +1,6 @@
 """It looks for files. Set before its import `DEV=CUDA`, `LD_LIBRARY_PATH` to the folders of
-`workbench/driver/libcuda.so.1` and of NVRTC (`nvidia/cu13/lib`), and `CUDA_PATH` to that of the headers (`nvidia/cu13`).
+`workbench/driver/libcuda.so.1` and of NVRTC (`nvidia/cu13/lib`), and `CUDA_PATH` to that of its headers
+(`nvidia/cu13`).
 """
 
 import gc
