@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ extern "C" __device__ int twice(int x) { return own(x); }
 """
 
 
+@functools.cache
 def compiled(text: str) -> str:
     source = Source(text, "part.cu", "part.cu", None)
     return nvrtc.compile(source, [], "sm_80", ["--relocatable-device-code=true"], [], machine_code=False).ptx

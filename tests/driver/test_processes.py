@@ -238,7 +238,7 @@ def test_ctrl_c_ends_a_kernel_and_nothing_else(pycuda):
     )
     for _ in range(3):
         assert process.stdout.readline() == "ready\n", process.communicate()[1]
-        time.sleep(0.5)
+        time.sleep(0.2)
         start = time.perf_counter()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n", process.communicate()[1]
