@@ -97,7 +97,7 @@ NOTES = """
   given out again soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.
 - `register_host_memory` fails in PyCUDA 2026.1 itself (its own test is marked so); the driver call works.
-- Of PyCUDA's own `test_driver.py` all pass but the two that link with the device runtime (19 passed, 11 skipped, 1
+- Of PyCUDA's own `test_driver.py` all pass but the two in which kernels launch kernels (19 passed, 11 skipped, 1
   expected failure).
 
 [CLIENTS.md](CLIENTS.md) lists the other clients of the driver.
