@@ -263,7 +263,7 @@ void synchronise(Context& context);
 // The stream's capture; null where it runs what is enqueued. Refuses where it was spoilt.
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
 
-// ---- graphs (graphs.cpp) ----
+// ---- captures and graphs (captures.cpp, graphs.cpp) ----
 
 // Whether `stream` is captured: then `run` will run with the graph, and not now.
 bool captured(Call& call, CUstream stream, CUgraphNodeType type, Operation run);
@@ -294,6 +294,7 @@ void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
   if (answer) throw Refused{answer, why};
 }
 
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads, u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
 void unload_module(u64 handle);
