@@ -1,8 +1,10 @@
-"""The simulated driver, and PyCUDA on it."""
+"""The simulated driver, by its own calls and with PyCUDA on it."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Iterator
 
 import pycuda_setup
 import pytest
@@ -19,6 +21,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def driver() -> Driver:
     """The simulated driver in this process, with 64 MiB of memory."""
     return simulated_driver(force=True, memory_bytes=64 << 20)
+
+
+@pytest.fixture
+def cuda(driver: Driver) -> Iterator[ctypes.CDLL]:
+    """The library with a context of the test's own current."""
+    library = ctypes.CDLL("libcuda.so.1")
+    assert library.cuInit(0) == 0
+    context = ctypes.c_void_p()
+    assert library.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    yield library
+    assert library.cuCtxDestroy_v2(context) == 0
 
 
 @pytest.fixture(scope="session")

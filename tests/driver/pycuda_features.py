@@ -13,6 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+# Each has a function of its own by the same name.
+CALLER = """
+__device__ float thrice(float x);
+extern __device__ float offset;
+static __device__ __noinline__ float helper(float x) { return x + offset; }
+__global__ void both(float *x) { x[threadIdx.x] = helper(thrice(x[threadIdx.x])); }
+"""
+CALLED = """
+__device__ float offset = 100;
+static __device__ __noinline__ float helper(float x) { return 3 * x; }
+__device__ float thrice(float x) { return helper(x); }
+"""
+LAUNCHES = """
+__global__ void child(float *x) { x[threadIdx.x] = 1; }
+__global__ void parent(float *x) { child<<<1, 32>>>(x); }
+"""
 SOURCE = """
 __constant__ float factor[2] = {3.0f, 4.0f};
 __device__ int counter = 5;
@@ -81,18 +97,10 @@ NOTES = """
   given out again soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.
 - `register_host_memory` fails in PyCUDA 2026.1 itself (its own test is marked so); the driver call works.
-- Of PyCUDA's own `test_driver.py` all pass but the two that link with the device runtime (19 passed, 11 skipped, 1
+- Of PyCUDA's own `test_driver.py` all pass but the two in which kernels launch kernels (19 passed, 11 skipped, 1
   expected failure).
 
-## Other clients
-
-Tried by hand, with `simulated_driver(force=True)` first; they are not part of the tests.
-
-- `cuda.bindings` 13.5 works: driver calls, modules from PTX, launches, copies, streams.
-- Stream capture and graphs (`cuStreamBeginCapture`, `cuGraphInstantiate`, `cuGraphLaunch`, `cuLaunchHostFunc`) work by
-  their driver calls, which PyCUDA does not have; `tests/driver/test_graphs.py` makes them.
-- Numba-CUDA 0.30 with its own compiler (NVVM) works: `@cuda.jit`, launches with host and device arrays.
-- `cuda.core` 1.2 works: devices, streams, `Program`, kernels from PTX, buffers, `launch`.
+[CLIENTS.md](CLIENTS.md) lists the other clients of the driver.
 """
 
 
@@ -305,11 +313,13 @@ def dynamic_module(cuda):
     from pycuda.compiler import DynamicModule
 
     module = DynamicModule()
-    module.add_source(SOURCE, nvcc_options=["-DUNUSED=1"])
+    for source in (CALLER, CALLED):
+        module.add_source(source, nvcc_options=["-rdc=true", "-lcudadevrt"])
+    module.add_stdlib("cudadevrt")
     module.link()
-    x = np.ones(64, np.float32)
-    module.get_function("scale")(cuda.InOut(x), np.float32(3), np.int32(64), block=(64, 1, 1))
-    assert (x == 3).all()
+    x = np.arange(64, dtype=np.float32)
+    module.get_function("both")(cuda.InOut(x), block=(64, 1, 1))
+    np.testing.assert_array_equal(x, 3 * np.arange(64) + 100)
 
 
 def three_dimensions(cuda):
@@ -471,12 +481,10 @@ def cuda_arrays(cuda):
     _refused(cuda, lambda: cuda.matrix_to_array(np.zeros((4, 4), np.float32), "C"), "CUDA arrays")
 
 
-def several_sources(cuda):
-    from pycuda.compiler import DynamicModule
+def dynamic_parallelism(cuda):
+    from pycuda.compiler import DynamicSourceModule
 
-    module = DynamicModule()
-    module.add_source(SOURCE, nvcc_options=["-DUNUSED=1"])
-    _refused(cuda, lambda: module.add_source(SOURCE, nvcc_options=["-DUNUSED=1"]), "one PTX module")
+    _refused(cuda, lambda: DynamicSourceModule(LAUNCHES), "Dynamic parallelism is not supported")
 
 
 def shared_between_processes(cuda):
@@ -507,7 +515,11 @@ FEATURES = (
     Feature("modules and launches", "`SourceModule` with templates, headers and options", source_module_templates),
     Feature("modules and launches", "`__device__` and `__constant__` variables: `get_global`", module_variables),
     Feature("modules and launches", "`module_from_buffer` and `module_from_file` with PTX", ptx_modules),
-    Feature("modules and launches", "`DynamicModule` and `Linker` with one source", dynamic_module),
+    Feature(
+        "modules and launches",
+        "`DynamicModule` of several sources, `DynamicSourceModule`",
+        dynamic_module,
+    ),
     Feature("modules and launches", "grids and blocks of three dimensions", three_dimensions),
     Feature(
         "modules and launches", "dynamic shared memory, more than 48 KiB of it when asked for", dynamic_shared_memory
@@ -526,9 +538,7 @@ FEATURES = (
     Feature("what has nothing behind it", "texture references", texture_references, refused=True),
     Feature("what has nothing behind it", "surface references", surfaces, refused=True),
     Feature("what has nothing behind it", "CUDA arrays", cuda_arrays, refused=True),
-    Feature(
-        "what has nothing behind it", "`DynamicModule` of several sources or libraries", several_sources, refused=True
-    ),
+    Feature("what has nothing behind it", "dynamic parallelism", dynamic_parallelism, refused=True),
     Feature("what has nothing behind it", "cubins and fatbins", machine_code, refused=True),
     Feature(
         "what has nothing behind it",

@@ -15,16 +15,6 @@ GLOBAL, RELAXED = 0, 2
 
 
 @pytest.fixture
-def cuda(driver):
-    """The library with a context of the test's own current."""
-    library = ctypes.CDLL("libcuda.so.1")
-    assert library.cuInit(0) == 0
-    context = made(library.cuCtxCreate_v2, 0, 0)
-    yield library
-    assert library.cuCtxDestroy_v2(context) == 0
-
-
-@pytest.fixture
 def add(cuda):
     """``add(stream, place, number)`` launches ``*place += number``, and returns the driver's result."""
     function = made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, PTX.encode()), b"add")

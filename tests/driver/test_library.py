@@ -37,17 +37,6 @@ PTX = """
 U64, SIZE, VOID = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
 
-@pytest.fixture
-def cuda(driver):
-    """The library with a context of the test's own current."""
-    library = ctypes.CDLL("libcuda.so.1")
-    assert library.cuInit(0) == 0
-    context = VOID()
-    assert library.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
-    yield library
-    assert library.cuCtxDestroy_v2(context) == 0
-
-
 def made(create, *arguments) -> VOID:
     out = VOID()
     assert create(ctypes.byref(out), *arguments) == 0

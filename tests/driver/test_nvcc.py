@@ -52,6 +52,19 @@ def test_the_calls_that_pycuda_makes(source: Path, capsys: pytest.CaptureFixture
     assert len(texts[0]) > len(KERNEL)
 
 
+def test_options_for_what_is_not_here_mean_nothing(source: Path):
+    """Those of Kernel Tuner, of build systems, and of a linker."""
+    for words in (
+        "-Xcompiler=-Wall -e go -rdc=true -lcudadevrt -arch compute_90 -code sm_90",
+        "-gencode=arch=compute_90,code=sm_90 -rdc true -L/nowhere -l m -Xlinker -s --expt-relaxed-constexpr -g",
+        "--generate-code arch=compute_90,code=[compute_90,sm_90] -t 2 -ccbin g++ --resource-usage -O 3 -x cu",
+    ):
+        command = nvcc.read(["--ptx", *words.split(), "kernel.cu"])
+        assert (command.arch, command.file) == ("sm_90", Path("kernel.cu"))
+        assert command.options == (["-rdc=true"] if "rdc" in words else [])
+    assert nvcc.main(["--ptx", *["-DVALUE=3", "-Iheaders", "-e", "go", "-rdc=true", "-lcudadevrt"], "kernel.cu"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -103,7 +103,12 @@ CALLS = {
     "cuFuncGetAttribute": (P, N, H), "cuFuncSetAttribute": (H, N, N), "cuFuncSetBlockShape": (H, N, N, N),
     "cuLaunchKernel": (H, N, N, N, N, N, N, N, H, P, P), "cuCtxDetach": (H,), "cuCtxDestroy_v2": (H,),
     "cuDevicePrimaryCtxRelease_v2": (N,), "cuTexRefCreate": (P,), "cuArrayCreate_v2": (P, P),
-    "cuLinkAddData_v2": (H, N, P),
+    "cuLinkAddData_v2": (H, N, P), "cuMemAllocAsync": (P, S, H), "cuMemFreeAsync": (H, H), "cuMemPoolCreate": (P, P),
+    "cuMemAllocFromPoolAsync": (P, S, H, H), "cuMemPoolDestroy": (H,), "cuMemPoolGetAttribute": (H, N, P),
+    "cuGraphCreate": (P, N), "cuGraphInstantiateWithFlags": (P, H, S), "cuGraphLaunch": (H, H), "cuGraphDestroy": (H,),
+    "cuGraphAddEmptyNode": (P, H, P, ctypes.c_size_t), "cuUserObjectRelease": (H, N),
+    "cuFuncGetParamInfo": (H, S, P, P),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (P, H, N, S), "cuStreamGetCaptureInfo_v2": (H, P, P, P, P, P),
 }
 codes = set()
 for turn in range(20000):
@@ -233,7 +238,7 @@ def test_ctrl_c_ends_a_kernel_and_nothing_else(pycuda):
     )
     for _ in range(3):
         assert process.stdout.readline() == "ready\n", process.communicate()[1]
-        time.sleep(0.5)
+        time.sleep(0.2)
         start = time.perf_counter()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n", process.communicate()[1]

@@ -21,6 +21,7 @@ import numpy as np
 
 from workbench.device_models import device_model
 from workbench.driver.images import resources_of
+from workbench.driver.linking import linked
 from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import Buffer
@@ -80,6 +81,8 @@ _LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
 _FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
 _LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
 _OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.POINTER(_u32), *_ANSWER)
+_PUT = ctypes.CFUNCTYPE(None, _pointer, ctypes.c_char_p, _u64)
+_LINK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char_p), _u32, _u32, _pointer, _PUT, *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
@@ -91,6 +94,7 @@ class Hooks(ctypes.Structure):
         ("function", _FUNCTION),
         ("launch", _LAUNCH),
         ("occupancy", _OCCUPANCY),
+        ("link", _LINK),
         ("variable", _VARIABLE),
         ("unload", _UNLOAD),
         ("interrupt", _INTERRUPT),
@@ -124,12 +128,18 @@ class Machine:
         library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
         library.workbench_driver_variable.argtypes = [_u64, _u64, _u64, _pointer]
         library.workbench_driver_variable.restype = None
+        library.workbench_driver_latest_error.restype = ctypes.c_char_p
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
-            _OCCUPANCY(_guarded(self._occupancy)), _VARIABLE(_guarded(self._variable)), _UNLOAD(self._unload),
+            _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
+            _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
+
+    def last_error(self) -> str | None:
+        """What the calling thread's latest failing call said."""
+        return self._library.workbench_driver_latest_error().decode(errors="replace") or None
 
     def _load(self, number: int, image: bytes) -> None:
         text = image.decode(errors="replace")
@@ -214,6 +224,11 @@ class Machine:
     def _occupancy(self, number: int, name: bytes, threads: int, shared: int, out: Any) -> None:
         _, facts = self._modules[number].kernels[name]
         out[0] = occupancy(self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared).blocks_per_sm
+
+    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable) -> None:
+        texts = [modules[number].decode(errors="replace") for number in range(count)]
+        text = linked(texts, self._facts.arch, bool(device_runtime)).encode()
+        put(taker, text, len(text))
 
     def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""

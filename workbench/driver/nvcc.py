@@ -9,6 +9,7 @@ sources that only it takes.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,18 +32,19 @@ _TARGETS = {
     "--fatbin": "fatbin",
     "-fatbin": "fatbin",
 }
-# What means nothing to NVRTC, which has no host code, no files and one target; the latter take a value.
-_IGNORED = ("--keep", "-m64", "--machine=64", "-O0", "-O1", "-O2", "-O3", "-lineinfo", "-c")
+# What means nothing to NVRTC, which has no host code, no files, no linker and one target; with one dash or two.
+_IGNORED = (
+    "keep", "m64", "machine", "O0", "O1", "O2", "O3", "lineinfo", "c", "g", "v", "verbose", "res-usage",
+    "resource-usage", "expt-relaxed-constexpr", "extended-lambda", "expt-extended-lambda",
+    "allow-unsupported-compiler",
+)  # fmt: skip
 _IGNORED_WITH_VALUE = (
-    "-Xcompiler",
-    "--compiler-options",
-    "-code",
-    "--gpu-code",
-    "-ccbin",
-    "--compiler-bindir",
-    "-Xptxas",
-    "-O",
-)
+    "Xcompiler", "compiler-options", "code", "gpu-code", "ccbin", "compiler-bindir", "Xptxas", "O", "e", "entries",
+    "Xlinker", "linker-options", "Xnvlink", "nvlink-options", "cudart", "cudadevrt", "t", "threads", "x", "l",
+    "library", "L", "library-path", "keep-dir", "default-stream", "Werror",
+)  # fmt: skip
+_JOINED = re.compile(r"-[lL](?!ineinfo|to)\S")  # -lcudadevrt, -L/folder
+_GENERATE_CODE = ("-gencode", "--generate-code")
 _DEFAULT_ARCH = "sm_80"
 
 
@@ -70,6 +72,9 @@ def read(arguments: Sequence[str]) -> Command:
             command.target = _TARGETS[word]
         elif name in ("-arch", "--gpu-architecture"):
             command.arch = (value or _value(word, rest)).replace("compute_", "sm_")
+        elif name in _GENERATE_CODE:
+            target = re.search(r"arch=compute_(\w+)", value or _value(word, rest))
+            command.arch = f"sm_{target[1]}" if target else command.arch
         elif word.startswith("-I") or name == "--include-path":
             command.include_dirs.append(Path((value if name == "--include-path" else word[2:]) or _value(word, rest)))
         elif name in ("-o", "--output-file"):
@@ -77,9 +82,11 @@ def read(arguments: Sequence[str]) -> Command:
         elif word in ("-D", "-U", "-include", "--define-macro", "-std"):
             long = {"-include": "--pre-include=", "-std": "--std="}.get(word, word[:2] if len(word) == 2 else "-D")
             command.options.append(long + _value(word, rest))
-        elif name in _IGNORED_WITH_VALUE and word != "-O":
+        elif word in ("-rdc", "--relocatable-device-code"):
+            command.options.append(f"{word}={_value(word, rest)}")
+        elif word.startswith("-") and name.lstrip("-") in _IGNORED_WITH_VALUE:
             value or _value(word, rest)
-        elif word in _IGNORED:
+        elif word.startswith("-") and (name.lstrip("-") in _IGNORED or _JOINED.match(word)):
             continue
         elif word.startswith("-"):
             command.options.append(word)

@@ -9,15 +9,14 @@ import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from workbench.driver import children
 from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.imports import when_imported
 from workbench.driver.launches import Launches
-from workbench.driver.simulated import real_device, simulated_driver
+from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
@@ -119,39 +118,10 @@ def _start(
             wanted, check, trace, seconds_limit, inductor=inductor, launches=launches, show=lambda report: None
         )
 
-    if inductor or "triton" in sys.modules:
+    if inductor:
         start_triton()
     else:
-        sys.meta_path.insert(0, _WhenImported("triton", start_triton))
-
-
-class _WhenImported(MetaPathFinder):
-    """Calls ``then`` as soon as a package is imported."""
-
-    def __init__(self, name: str, then: Callable[[], None]):
-        self._name, self._then = name, then
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Followed(spec.loader, self._then)
-        return spec
-
-
-class _Followed(Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]):
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then()
+        when_imported("triton", start_triton)
 
 
 def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:
@@ -189,6 +159,10 @@ def _advice(error: BaseException, check: bool) -> str | None:
         return "there is no GPU for torch: the simulated devices take tensors on the CPU (device='cpu')"
     if isinstance(error, KernelFault) and not check:
         return "with --check the report has what else is wrong"
+    driver = current()
+    said = driver.last_error if driver is not None else None
+    if said is not None and "CUDA" in str(error) and said not in str(error):
+        return f"the simulated driver said: {said}"
     return None
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from workbench.argument_kinds import checked_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
+from workbench.driver.cuda_python import give_ptx
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
+from workbench.files import replace_file
 from workbench.home import home
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class Driver:
     """The CUDA driver that answers in this process; ``simulated`` says which kind it is, ``name`` names its device.
 
     ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
-    address), ``last_report`` what the latest finished launch did; both None on a real driver.
+    address), ``last_report`` what the latest finished launch did, ``last_error`` what the latest failing call of this
+    thread said, of which some clients show no more than the code; all None on a real driver.
     """
 
     def __init__(
@@ -55,6 +58,10 @@ class Driver:
     @property
     def last_report(self) -> LaunchReport | None:
         return self._machine.last_report if self._machine else None
+
+    @property
+    def last_error(self) -> str | None:
+        return self._machine.last_error() if self._machine else None
 
     def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
         """Keep every launch from here on in ``launches``, with what the checks find, with what each line did."""
@@ -110,6 +117,7 @@ def simulated_driver(
         )
     machine = _start(facts, memory, seconds_limit, devices)
     _provide_nvcc()
+    give_ptx()
     _current = Driver(facts.name, facts, machine, memory)
     return _current
 
@@ -174,8 +182,8 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def _provide_nvcc() -> None:
-    """An ``nvcc`` at the front of PATH, and a cache for what PyCUDA compiles with it."""
-    from workbench.toolchain.tools import driver_nvcc_folder
+    """An ``nvcc`` at the front of PATH, the library that PyCUDA looks for beside it, and a cache for PyCUDA."""
+    from workbench.toolchain.tools import driver_nvcc_folder, pip_folders
 
     folder = driver_nvcc_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,6 +194,11 @@ def _provide_nvcc() -> None:
         new.write_text(text)
         new.chmod(0o755)
         new.replace(script)  # another process may be running it
+    runtime = folder.parent / "lib64" / "libcudadevrt.a"
+    real = next((file for place in pip_folders() if (file := place / "lib" / runtime.name).is_file()), None)
+    if real is not None and not runtime.is_file():
+        runtime.parent.mkdir(exist_ok=True)
+        replace_file(runtime, real.read_bytes())
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
     if "PYCUDA_CACHE_DIR" not in os.environ:
         cache = home() / "pycuda"

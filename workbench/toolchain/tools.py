@@ -40,8 +40,8 @@ def pip_folders() -> list[Path]:
 
 
 def driver_nvcc_folder() -> Path:
-    """Where the ``nvcc`` of the simulated driver is put; one folder for each Python environment."""
-    return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
+    """Where the ``nvcc`` of the simulated driver is put: a toolkit's folder, one for each Python environment."""
+    return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12] / "bin"
 
 
 def installed_nvcc() -> Path | None:

@@ -249,6 +249,8 @@ struct CUDA_HOST_NODE_PARAMS {
   void* userData;
 };
 
+enum : unsigned { CU_GRAPH_USER_OBJECT_MOVE = 1 };
+
 struct CUDA_GRAPH_INSTANTIATE_PARAMS {
   u64 flags;
   CUstream hUploadStream;

@@ -166,6 +166,14 @@ CU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
   return entry([&](Call& call) { (handle ? find_context(handle) : call.context()), needed(version, "version") = 3020; });
 }
 
+CU_API cuCtxGetId(CUcontext handle, u64* id) {
+  return entry([&](Call& call) { needed(id, "id") = (handle ? find_context(handle) : call.context())->handle; });
+}
+
+CU_API cuCtxResetPersistingL2Cache() {
+  return entry([](Call& call) { call.context(); });
+}
+
 CU_API cuCtxSynchronize() {
   return entry([&](Call& call) {
     outside_captures("cuCtxSynchronize");

@@ -137,10 +137,15 @@ CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return entry([&](Call&) { check_device(device), check_device(peer), needed(can, "can") = 0; });
 }
 
+// Of what one device could do for another: nothing.
+CU_API cuDeviceGetP2PAttribute(int* value, int, CUdevice device, CUdevice peer) {
+  return entry([&](Call&) { check_device(device), check_device(peer), needed(value, "value") = 0; });
+}
+
 namespace {
 
 // Where a later CUDA changed what a function takes, the symbol has a suffix: since which version. Others with a suffix
-// came with CUDA 4 or before. cuGraphInstantiate got a name of its own.
+// came with CUDA 4 or before.
 struct Since {
   const char* symbol;
   int version;
@@ -150,10 +155,11 @@ constexpr Since kSince[] = {
     {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDevicePrimaryCtxRelease_v2", 11000}, {"cuDevicePrimaryCtxReset_v2", 11000},
     {"cuDevicePrimaryCtxSetFlags_v2", 11000}, {"cuDeviceGetUuid_v2", 11040}, {"cuEventElapsedTime_v2", 12080}, {"cuGetProcAddress_v2", 12000},
     {"cuGraphAddDependencies_v2", 12030}, {"cuGraphAddKernelNode_v2", 12000}, {"cuGraphExecKernelNodeSetParams_v2", 12000},
-    {"cuGraphExecUpdate_v2", 12000}, {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 12000},
+    {"cuGraphExecUpdate_v2", 12000}, {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 11040},
     {"cuGraphKernelNodeSetParams_v2", 12000}, {"cuIpcOpenMemHandle_v2", 11000}, {"cuLinkAddData_v2", 6050}, {"cuLinkAddFile_v2", 6050},
     {"cuLinkCreate_v2", 6050}, {"cuMemAdvise_v2", 12020}, {"cuMemHostRegister_v2", 6050}, {"cuMemPrefetchAsync_v2", 12020},
     {"cuStreamBeginCapture_v2", 10010}, {"cuStreamGetCaptureInfo_v2", 11030}, {"cuStreamGetCaptureInfo_v3", 12030},
+    {"cuStreamUpdateCaptureDependencies_v2", 12030},
 };
 
 int since(const std::string& symbol) {
@@ -164,7 +170,8 @@ int since(const std::string& symbol) {
 
 // Of the symbols that a function has, the latest which a client of this version knows.
 void* symbol_for(void* library, const std::string& name, int version, bool& newer) {
-  for (const char* suffix : {name == "cuGraphInstantiate" ? "WithFlags" : "_v5", "_v4", "_v3", "_v2", ""}) {
+  if (name == "cuGraphInstantiate" && version >= 12000) return dlsym(library, "cuGraphInstantiateWithFlags");
+  for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
     void* found = dlsym(library, (name + suffix).c_str());
     if (found && version >= since(name + suffix)) return found;
     newer |= found != nullptr;

@@ -86,9 +86,25 @@ struct GraphNode {
   std::vector<u64> after;
 };
 
+// Something of a client's that lives as long as somebody refers to it. Its end comes without the lock: see `entry`.
+struct UserObject {
+  CUhostFn end;
+  void* data;
+  UserObject(CUhostFn end, void* data) : end(end), data(data) {}
+  UserObject(const UserObject&) = delete;
+  ~UserObject();
+};
+
+// The client's own references; graphs have theirs.
+struct UserReferences {
+  std::weak_ptr<UserObject> object;
+  std::vector<std::shared_ptr<UserObject>> own;
+};
+
 struct Graph {
   Context* context;
   std::map<u64, GraphNode> nodes = {};  // by handle: in the order in which they were added
+  std::vector<std::shared_ptr<UserObject>> kept = {};
 };
 
 // A graph as it was when it was instantiated, its nodes in one of the orders that they allow.
@@ -97,6 +113,7 @@ struct Executable {
   u64 flags;
   std::vector<GraphNode> steps;
   std::unordered_map<u64, std::size_t> step_of;  // by the handle of the node
+  std::vector<std::shared_ptr<UserObject>> kept;
 };
 
 struct Capture {
@@ -169,6 +186,8 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Graph>> graphs;
   std::unordered_map<u64, std::shared_ptr<Executable>> executables;
   std::unordered_map<u64, std::shared_ptr<Pool>> pools;
+  u64 pinned_pool = 0, managed_pool = 0;  // those for the host's memory that are there from the start
+  std::unordered_map<u64, std::shared_ptr<UserReferences>> user_objects;
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
@@ -244,7 +263,7 @@ void synchronise(Context& context);
 // The stream's capture; null where it runs what is enqueued. Refuses where it was spoilt.
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
 
-// ---- graphs (graphs.cpp) ----
+// ---- captures and graphs (captures.cpp, graphs.cpp) ----
 
 // Whether `stream` is captured: then `run` will run with the graph, and not now.
 bool captured(Call& call, CUstream stream, CUgraphNodeType type, Operation run);
@@ -258,6 +277,24 @@ Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given);
 
 // ---- modules (modules.cpp) ----
 
+constexpr u64 kWhySize = 4096;
+const Hooks& hooks();
+
+// Calls a hook, without the lock, until it answers. The interpreter learns of a Ctrl-C afterwards.
+template <class... Parameters, class... Arguments>
+void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
+  const Hooks& to = hooks();
+  char why[kWhySize] = "";
+  CUresult answer = kInterrupted;
+  bool interrupted = false;
+  call.lock.unlock();
+  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
+  if (interrupted) to.interrupt();
+  call.lock.lock();
+  if (answer) throw Refused{answer, why};
+}
+
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads, u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
 void unload_module(u64 handle);
@@ -277,6 +314,8 @@ class Logs {
 };
 
 void watch_forks();
+// Calls what ends user objects, without the lock: it may wait for the interpreter.
+void call_ends();
 
 enum class Needs : u8 { nothing, initialised };
 
@@ -293,6 +332,8 @@ CUresult entry(Needs needs, Body&& body) noexcept {
     }
     Call call(lock);
     body(call);
+    if (lock.owns_lock()) lock.unlock();
+    call_ends();
     return CUDA_SUCCESS;
   } catch (const Refused& refused) {
     return remember(refused.code, refused.why);

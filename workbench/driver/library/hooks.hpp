@@ -44,6 +44,9 @@ struct Hooks {
   void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
   // How many blocks of a kernel fit on one multiprocessor.
   void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks, CUresult* answer, char* why, u64 why_size);
+  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them. `put` takes the result.
+  void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker, void (*put)(void* taker, const char* text, u64 size), CUresult* answer,
+               char* why, u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from the client's call

@@ -13,6 +13,7 @@ CU_API cuFuncGetAttribute(int*, int, CUfunction);
 CU_API cuFuncSetAttribute(CUfunction, int, int);
 CU_API cuFuncSetCacheConfig(CUfunction, int);
 CU_API cuFuncGetName(const char**, CUfunction);
+CU_API cuFuncGetParamCount(CUfunction, std::size_t*);
 CU_API cuFuncGetParamInfo(CUfunction, std::size_t, std::size_t*, std::size_t*);
 
 CU_API cuLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int*, void**, unsigned) {
@@ -44,6 +45,7 @@ CU_API cuKernelGetLibrary(void** library, void* kernel) {
 
 CU_API cuKernelGetName(const char** name, void* kernel) { return cuFuncGetName(name, kernel); }
 CU_API cuKernelGetParamInfo(void* kernel, std::size_t index, std::size_t* offset, std::size_t* size) { return cuFuncGetParamInfo(kernel, index, offset, size); }
+CU_API cuKernelGetParamCount(void* kernel, std::size_t* count) { return cuFuncGetParamCount(kernel, count); }
 CU_API cuKernelSetCacheConfig(void* kernel, int config, CUdevice) { return cuFuncSetCacheConfig(kernel, config); }
 CU_API cuKernelGetAttribute(int* value, int which, void* kernel, CUdevice) { return cuFuncGetAttribute(value, which, kernel); }
 CU_API cuKernelSetAttribute(int which, int value, void* kernel, CUdevice) { return cuFuncSetAttribute(kernel, which, value); }

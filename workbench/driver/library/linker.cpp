@@ -1,4 +1,4 @@
-// The linker, as far as one PTX module goes: what comes out is what came in. Numba, for one, links whatever it compiles.
+// The linker, for PTX: what comes out is PTX again. Numba and cuda.core link whatever they compile.
 #include <fstream>
 #include <sstream>
 
@@ -9,7 +9,9 @@ namespace {
 
 struct Link {
   Logs logs;
-  std::string image;
+  std::vector<std::string> modules = {};
+  bool device_runtime = false;
+  std::string image = {};
 };
 
 std::unordered_map<u64, std::shared_ptr<Link>>& links() {
@@ -17,16 +19,18 @@ std::unordered_map<u64, std::shared_ptr<Link>>& links() {
   return *all;
 }
 
-void add(Link& link, std::string image) {
+void add(Link& link, std::string image, const std::string& name) {
+  constexpr const char* archive = "!<arch>";
+  if (image.starts_with(archive) && name.ends_with("libcudadevrt.a")) {
+    link.device_runtime = true;  // of which PTX is put in place
+    return;
+  }
   image.resize(image.size() + 4);  // an image is looked at by its first four bytes
   check_image(image.c_str());
   if (image.find(".version") == std::string::npos) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes PTX; libraries and objects are machine code"};
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes PTX; libraries and objects are machine code: compile them with -ptx -rdc=true"};
   }
-  if (!link.image.empty()) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes one PTX module; include the sources in one another"};
-  }
-  link.image = std::move(image);
+  link.modules.push_back(std::move(image));
 }
 
 // One step of a link, whose logs tell how it went.
@@ -36,7 +40,7 @@ CUresult step(void* handle, Body&& body) {
   const CUresult result = entry([&](Call& call) {
     call.context();
     link = find_handle(links(), handle, "link");
-    body(*link);
+    body(*link, call);
   });
   return link ? link->logs.written(result) : result;
 }
@@ -51,34 +55,38 @@ CU_API cuLinkCreate_v2(unsigned count, int* options, void** values, void** out) 
     call.context();
     void*& handle = needed(out, "link");
     const u64 number = new_handle();
-    links()[number] = std::make_shared<Link>(Link{Logs(count, options, values), {}});
+    links()[number] = std::make_shared<Link>(Link{.logs = Logs(count, options, values)});
     handle = reinterpret_cast<void*>(number);
   });
 }
 
-CU_API cuLinkAddData_v2(void* handle, int, void* data, std::size_t size, const char*, unsigned, int*, void**) {
-  return step(handle, [&](Link& link) {
+CU_API cuLinkAddData_v2(void* handle, int, void* data, std::size_t size, const char* name, unsigned, int*, void**) {
+  return step(handle, [&](Link& link, Call&) {
     const char* from = &needed(static_cast<const char*>(data), "data");
     if (!mapped(reinterpret_cast<u64>(from), size)) throw Refused{CUDA_ERROR_INVALID_VALUE, "there is no such data"};
-    add(link, std::string(from, size));
+    add(link, std::string(from, size), name ? name : "");
   });
 }
 
 CU_API cuLinkAddFile_v2(void* handle, int, const char* path, unsigned, int*, void**) {
-  return step(handle, [&](Link& link) {
+  return step(handle, [&](Link& link, Call&) {
     std::ifstream file(&needed(path, "path"), std::ios::binary);
     if (!file) throw Refused{CUDA_ERROR_FILE_NOT_FOUND, path};
     std::ostringstream all;
     all << file.rdbuf();
-    add(link, all.str());
+    add(link, all.str(), path);
   });
 }
 
 CU_API cuLinkComplete(void* handle, void** image, std::size_t* size) {
-  return step(handle, [&](Link& link) {
-    if (link.image.empty()) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
+  return step(handle, [&](Link& link, Call& call) {
+    if (link.modules.empty()) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
+    std::vector<const char*> modules;
+    for (const std::string& one : link.modules) modules.push_back(one.c_str());
+    const auto put = [](void* to, const char* text, u64 length) { static_cast<std::string*>(to)->assign(text, length); };
+    ask(call, hooks().link, modules.data(), static_cast<u32>(modules.size()), static_cast<u32>(link.device_runtime), static_cast<void*>(&link.image), +put);
     needed(image, "image") = link.image.data();
-    if (size) *size = link.image.size();
+    if (size) *size = link.image.size() + 1;
   });
 }
 

@@ -187,15 +187,20 @@ CU_API cuMemPoolSetAccess(CUmemoryPool handle, const void* accesses, std::size_t
 
 CU_API cuMemGetDefaultMemPool(CUmemoryPool* out, const CUmemLocation* location, int type) {
   return entry([&](Call&) {
-    const CUmemLocation& where = needed(location, "location");
-    if (where.type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-      throw Refused{CUDA_ERROR_NOT_SUPPORTED, "only a device has a pool from the start: make one with cuMemPoolCreate"};
+    const CUmemLocation& given = needed(location, "location");
+    CUmemoryPool& pool = needed(out, "pool");
+    const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!managed && given.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+      pool = reinterpret_cast<CUmemoryPool>(default_pool(given.id));
+      return;
     }
-    needed(out, "pool") = reinterpret_cast<CUmemoryPool>(default_pool(where.id));
+    u64& known = managed ? state().managed_pool : state().pinned_pool;
+    if (!known) known = reinterpret_cast<u64>(add_pool(Pool{.handle = 0, .device = 0, .where = managed ? Where::managed : Where::pinned, .owned = false}));
+    pool = reinterpret_cast<CUmemoryPool>(known);
   });
 }
 
 CU_API cuMemGetMemPool(CUmemoryPool* out, const CUmemLocation* location, int type) {
-  if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return cuMemGetDefaultMemPool(out, location, type);
+  if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) return cuMemGetDefaultMemPool(out, location, type);
   return cuDeviceGetMemPool(out, location->id);
 }

@@ -1,4 +1,4 @@
-// Entry points that PyCUDA links against and that have nothing behind them here. Each says what is missing.
+// Entry points that clients link against, or look for, and that have nothing behind them here. Each says what is missing.
 #include "driver.hpp"
 
 using namespace workbench::driver;
@@ -6,6 +6,17 @@ using namespace workbench::driver;
 namespace {
 constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
+constexpr const char* kVirtual = ": there is no virtual memory management; use cuMemAlloc or cuMemAllocAsync";
+constexpr const char* kClusters = ": the PTX machine has no clusters; launch without them";
+constexpr const char* kTensorMaps = ": the PTX machine has no tensor memory accelerator; compile for sm_80";
+constexpr const char* kStreamMemory = ": streams do not watch memory; use events";
+constexpr const char* kGraphMemory = ": graphs have no memory of their own; allocate before, and pass addresses";
+constexpr const char* kConditions = ": graphs have no conditional nodes; decide on the host which graph to launch";
+constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
+constexpr const char* kAnyNode = ": add a node by the function for its kind, such as cuGraphAddKernelNode";
+constexpr const char* kExternal = ": nothing is shared with graphics or with other devices";
+constexpr const char* kGreen = ": a device cannot be divided; use its context";
+constexpr const char* kBatches = ": copy one at a time";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
 constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
@@ -27,7 +38,15 @@ REFUSED(cuMemcpyDtoA_v2, kTextures)
 REFUSED(cuMemcpyHtoA_v2, kTextures)
 REFUSED(cuModuleGetSurfRef, kTextures)
 REFUSED(cuModuleGetTexRef, kTextures)
+REFUSED(cuMipmappedArrayCreate, kTextures)
+REFUSED(cuMipmappedArrayDestroy, kTextures)
+REFUSED(cuMipmappedArrayGetLevel, kTextures)
 REFUSED(cuParamSetTexRef, kTextures)
+REFUSED(cuSurfObjectCreate, kTextures)
+REFUSED(cuSurfObjectDestroy, kTextures)
+REFUSED(cuTexObjectCreate, kTextures)
+REFUSED(cuTexObjectDestroy, kTextures)
+REFUSED(cuTexObjectGetResourceDesc, kTextures)
 REFUSED(cuSurfRefGetArray, kTextures)
 REFUSED(cuSurfRefSetArray, kTextures)
 REFUSED(cuTexRefCreate, kTextures)
@@ -60,16 +79,71 @@ REFUSED(cuIpcGetEventHandle, kProcesses)
 REFUSED(cuIpcGetMemHandle, kProcesses)
 REFUSED(cuIpcOpenEventHandle, kProcesses)
 REFUSED(cuIpcOpenMemHandle_v2, kProcesses)
+REFUSED(cuMemExportToShareableHandle, kProcesses)
+REFUSED(cuMemImportFromShareableHandle, kProcesses)
+REFUSED(cuMemPoolExportPointer, kProcesses)
+REFUSED(cuMemPoolExportToShareableHandle, kProcesses)
+REFUSED(cuMemPoolImportFromShareableHandle, kProcesses)
+REFUSED(cuMemPoolImportPointer, kProcesses)
 
 REFUSED(cuCtxDisablePeerAccess, kPeers)
 REFUSED(cuCtxEnablePeerAccess, kPeers)
+REFUSED(cuLaunchCooperativeKernelMultiDevice, kPeers)
 REFUSED(cuMemcpy3DPeer, kPeers)
 REFUSED(cuMemcpy3DPeerAsync, kPeers)
 
+REFUSED(cuMemAddressFree, kVirtual)
+REFUSED(cuMemAddressReserve, kVirtual)
+REFUSED(cuMemCreate, kVirtual)
+REFUSED(cuMemGetAllocationGranularity, kVirtual)
+REFUSED(cuMemMap, kVirtual)
+REFUSED(cuMemRelease, kVirtual)
+REFUSED(cuMemSetAccess, kVirtual)
+REFUSED(cuMemUnmap, kVirtual)
+
+REFUSED(cuOccupancyMaxActiveClusters, kClusters)
+REFUSED(cuOccupancyMaxPotentialClusterSize, kClusters)
+
+REFUSED(cuTensorMapEncodeIm2col, kTensorMaps)
+REFUSED(cuTensorMapEncodeTiled, kTensorMaps)
+REFUSED(cuTensorMapReplaceAddress, kTensorMaps)
+
+REFUSED(cuStreamBatchMemOp_v2, kStreamMemory)
+REFUSED(cuStreamWaitValue32_v2, kStreamMemory)
+REFUSED(cuStreamWaitValue64_v2, kStreamMemory)
+REFUSED(cuStreamWriteValue32_v2, kStreamMemory)
+REFUSED(cuStreamWriteValue64_v2, kStreamMemory)
+
+REFUSED(cuGraphAddMemAllocNode, kGraphMemory)
+REFUSED(cuGraphAddMemFreeNode, kGraphMemory)
+
+REFUSED(cuGraphConditionalHandleCreate, kConditions)
+
+REFUSED(cuGraphAddEventRecordNode, kEventNodes)
+REFUSED(cuGraphAddEventWaitNode, kEventNodes)
+
+REFUSED(cuGraphAddNode, kAnyNode)
+REFUSED(cuGraphAddNode_v2, kAnyNode)
+
+REFUSED(cuGraphicsGLRegisterBuffer, kExternal)
+REFUSED(cuGraphicsMapResources, kExternal)
+REFUSED(cuGraphicsUnregisterResource, kExternal)
+REFUSED(cuImportExternalMemory, kExternal)
+REFUSED(cuImportExternalSemaphore, kExternal)
+REFUSED(cuMulticastCreate, kExternal)
+
+REFUSED(cuDeviceGetDevResource, kGreen)
+REFUSED(cuGreenCtxCreate, kGreen)
+
+REFUSED(cuMemcpy3DBatchAsync, kBatches)
+REFUSED(cuMemcpyBatchAsync, kBatches)
+
 REFUSED(cuProfilerInitialize, kProfiler)
 
-// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused.
-REFUSED(cuGetExportTable, ": private to NVIDIA's driver")
+// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused; the CUDA
+// runtime does not.
+REFUSED(cuGetExportTable, ": tables that NVIDIA's driver and its runtime share; what needs the CUDA runtime (CuPy, cuda.bindings.runtime) does not run here, what "
+                          "uses the driver API does")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {

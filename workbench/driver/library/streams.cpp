@@ -113,6 +113,14 @@ CU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
   });
 }
 
+CU_API cuStreamGetId(CUstream handle, u64* id) {
+  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(id, "id") = reinterpret_cast<u64>(handle); });
+}
+
+CU_API cuStreamGetDevice(CUstream handle, CUdevice* device) {
+  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(device, "device") = call.context()->device; });
+}
+
 CU_API cuStreamDestroy_v2(CUstream handle) {
   return entry([&](Call&) {
     find_handle(state().streams, handle, "stream");
@@ -193,6 +201,8 @@ CU_API cuEventRecord(CUevent handle, CUstream stream) {
     if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
   });
 }
+
+CU_API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) { return cuEventRecord(event, stream); }
 
 CU_API cuEventSynchronize(CUevent handle) {
   return entry([&](Call& call) {

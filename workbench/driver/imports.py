@@ -1,0 +1,44 @@
+"""Doing something as soon as a program imports a package, without importing it for the program."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from typing import Any
+
+
+def when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call ``then`` after the first import of ``name``; at once where it is imported already."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _WhenImported(name, then))
+
+
+class _WhenImported(MetaPathFinder):
+    def __init__(self, name: str, then: Callable[[], None]):
+        self._name, self._then = name, then
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Followed(spec.loader, self._then)
+        return spec
+
+
+class _Followed(Loader):
+    def __init__(self, loader: Any, then: Callable[[], None]):
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._then()

@@ -1,0 +1,149 @@
+// Stream capture: what a captured stream is given becomes the nodes of a graph instead of running.
+#include <algorithm>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+unsigned& thread_mode() {
+  thread_local unsigned mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
+Stream& stream_of(Call& call, CUstream handle) {
+  check_stream(*call.context(), handle);
+  const auto found = state().streams.find(reinterpret_cast<u64>(handle));
+  if (found == state().streams.end()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot be captured"};
+  return *found->second;
+}
+
+void leave(const std::shared_ptr<Capture>& capture) {
+  for (const auto& [_, stream] : state().streams)
+    if (stream->capture == capture) stream->capture.reset(), stream->seen.clear(), stream->last.clear();
+  std::erase(state().captures, capture);
+}
+
+// Its streams, which must all have come back to the one where it began.
+void check_joined(const Capture& capture, const Seen& seen) {
+  for (const auto& [stream, count] : capture.enqueued) {
+    const auto found = seen.find(stream);
+    if (found != seen.end() && found->second == count) continue;
+    throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+                  "a stream that took part in the capture has work for which the stream where it began does not wait: record an event after it and wait for that"};
+  }
+}
+
+}  // namespace
+
+bool captured(Call& call, CUstream handle, CUgraphNodeType type, Operation run) {
+  const std::shared_ptr<Capture> capture = capture_of(*call.context(), handle);
+  if (!capture) return false;
+  const u64 number = reinterpret_cast<u64>(handle), node = new_handle();
+  Stream& stream = *state().streams.at(number);
+  capture->graph->nodes.emplace(node, GraphNode{type, std::move(run), stream.last});
+  stream.last = {node}, stream.seen[number] = ++capture->enqueued[number];
+  return true;
+}
+
+void outside_captures(const char* what) {
+  if (thread_mode() == CU_STREAM_CAPTURE_MODE_RELAXED) return;
+  bool spoilt = false;
+  for (const auto& capture : state().captures)
+    if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL) capture->invalid = what, spoilt = true;
+  if (spoilt) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(what) + " is not permitted while a stream is captured"};
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+CU_API cuStreamBeginCapture_v2(CUstream handle, unsigned mode) {
+  return entry([&](Call& call) {
+    Stream& stream = stream_of(call, handle);
+    if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
+    if (stream.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
+    auto capture = std::make_shared<Capture>();
+    capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle), capture->mode = mode;
+    capture->handle = new_handle(), capture->graph = std::make_shared<Graph>(Graph{stream.context});
+    stream.capture = capture, stream.seen.clear(), stream.last.clear();
+    state().graphs[capture->handle] = capture->graph;
+    state().captures.push_back(capture);
+  });
+}
+
+CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
+  return entry([&](Call& call) {
+    Stream& stream = stream_of(call, handle);
+    CUgraph& graph = needed(out, "graph");
+    graph = nullptr;
+    const std::shared_ptr<Capture> capture = stream.capture;
+    if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
+    if (capture->origin != reinterpret_cast<u64>(handle)) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream"};
+    const Seen seen = stream.seen;
+    leave(capture);
+    try {
+      if (!capture->invalid.empty()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture of this stream ended at " + capture->invalid};
+      check_joined(*capture, seen);
+    } catch (const Refused&) {
+      state().graphs.erase(capture->handle);
+      throw;
+    }
+    graph = reinterpret_cast<CUgraph>(capture->handle);
+  });
+}
+
+namespace {
+
+unsigned status_of(Call& call, CUstream handle, std::shared_ptr<Capture>& capture, const Stream*& stream) {
+  check_stream(*call.context(), handle);
+  const auto found = state().streams.find(reinterpret_cast<u64>(handle));
+  if (found == state().streams.end() || !found->second->capture) return CU_STREAM_CAPTURE_STATUS_NONE;
+  stream = found->second.get(), capture = stream->capture;
+  return capture->invalid.empty() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+}
+
+CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, std::size_t* count) {
+  return entry([&](Call& call) {
+    std::shared_ptr<Capture> capture;
+    const Stream* stream = nullptr;
+    needed(status, "status") = status_of(call, handle, capture, stream);
+    if (!capture) return;
+    if (id) *id = capture->id;
+    if (graph) *graph = reinterpret_cast<CUgraph>(capture->handle);
+    // Handles are numbers behind pointer types: the list serves as it is, until the stream is given more.
+    if (last) *last = reinterpret_cast<const CUgraphNode*>(stream->last.data());
+    if (count) *count = stream->last.size();
+  });
+}
+
+}  // namespace
+
+CU_API cuStreamIsCapturing(CUstream handle, unsigned* status) { return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr); }
+
+CU_API cuStreamGetCaptureInfo_v2(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, std::size_t* count) {
+  return capture_info(handle, status, id, graph, last, count);
+}
+
+CU_API cuStreamGetCaptureInfo_v3(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, const void** edges,
+                                 std::size_t* count) {
+  if (edges) *edges = nullptr;
+  return capture_info(handle, status, id, graph, last, count);
+}
+
+CU_API cuStreamUpdateCaptureDependencies_v2(CUstream handle, const CUgraphNode* nodes, const void*, std::size_t count, unsigned flags) {
+  constexpr unsigned kSet = 1;
+  return entry([&](Call& call) {
+    Stream& stream = stream_of(call, handle);
+    if (!stream.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
+    if (flags & kSet) stream.last.clear();
+    for (std::size_t i = 0; i < count; ++i) stream.last.push_back(reinterpret_cast<u64>((&needed(nodes, "nodes"))[i]));
+  });
+}
+
+CU_API cuThreadExchangeStreamCaptureMode(unsigned* mode) {
+  return entry([&](Call&) {
+    if (needed(mode, "mode") > CU_STREAM_CAPTURE_MODE_RELAXED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
+    std::swap(*mode, thread_mode());
+  });
+}
