@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ PAGE = Path(workbench.driver.__file__).parent / "CLIENTS.md"
 
 
 @pytest.fixture(scope="session")
-def python(pycuda, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(pycuda, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The interpreter of an environment with the clients, above the packages of this one."""
     folder = tmp_path_factory.mktemp("clients")
     venv.create(folder, with_pip=True)
@@ -32,7 +34,8 @@ def python(pycuda, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [str(inner), "-m", "pip", "install", "--quiet", "--ignore-installed", *wanted]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return inner
+    yield inner
+    shutil.rmtree(folder)
 
 
 @pytest.mark.long
