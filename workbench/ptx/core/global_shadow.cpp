@@ -115,10 +115,10 @@ void GlobalShadow::for_each_sector(const Asking& who, const LanePieces& pieces, 
   if (buffer && buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
     const u64 first = buffer->address >> 5, sectors = ((buffer->address + buffer->size + 31) >> 5) - first;
     for (int i = 0; i < pieces.count; ++i)
-      if (pieces.sector[i] - first < sectors) __builtin_prefetch(buffer->shadow + (pieces.sector[i] - first), 1);
+      if (pieces.all[i].sector - first < sectors) __builtin_prefetch(buffer->shadow + (pieces.all[i].sector - first), 1);
   }
   for (int i = 0; i < pieces.count; ++i) {
-    const Piece piece{pieces.sector[i], pieces.bytes[i], pieces.changed[i], pieces.lanes[i]};
+    const Piece& piece = pieces.all[i];
     const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
     if (!buffer || address < buffer->address || address >= buffer->address + buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
@@ -169,8 +169,10 @@ void GlobalShadow::pass(Warp& warp, const Instruction& in, const u64* addresses,
   if (!kept) return;
   LanePieces pieces;
   split_by_lanes(addresses, kept | storing, bytes, kept, pieces);
-  for (int i = 0; i < pieces.count; ++i)
-    if (pieces.changed[i]) block.replicas.pass(pc, index, pieces.sector[i], pieces.bytes[i], pieces.lanes[i]);
+  for (int i = 0; i < pieces.count; ++i) {
+    const Piece& piece = pieces.all[i];
+    if (piece.changed) block.replicas.pass(pc, index, piece.sector, piece.bytes, piece.lanes);
+  }
 }
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {

@@ -30,7 +30,7 @@ struct GlobalAccess {
   u32 when = 0;   // warp and step, see Asking
   u32 bytes = 0;  // of the sector
   u16 pc = 0;     // kUnknownPc where it does not fit
-  Lanes lanes;
+  Lanes lanes{};
 };
 
 struct GlobalSector {
@@ -113,12 +113,7 @@ class GlobalShadow {
       return addresses[lane] >> 5 == sector ? (width >= 32 ? ~0u : (1u << width) - 1) << (addresses[lane] & 31) : 0;
     }
   };
-  // One of its pieces.
-  struct Piece {
-    u64 sector;
-    u32 bytes, changed;
-    Lanes lanes;
-  };
+  using Piece = LanePiece;
   // What a warp learnt from a flag: everything that these blocks had published.
   struct Acquired {
     u32 warp, clock;

@@ -45,8 +45,7 @@ bool find_rule(const Group& group, const u64* addresses, u32 width, Lanes& rule)
 }
 
 void add(LanePieces& pieces, u64 sector, u32 bytes, u32 changed, Lanes lanes) {
-  const int at = pieces.count++;
-  pieces.sector[at] = sector, pieces.bytes[at] = bytes, pieces.changed[at] = changed, pieces.lanes[at] = lanes;
+  pieces.all[pieces.count++] = {sector, bytes, changed, lanes};
 }
 
 // All 32 lanes in a row. False if they are not.
@@ -66,7 +65,7 @@ bool split_row(const u64* addresses, u32 width, u32 changed, LanePieces& pieces)
     add(pieces, sector, bytes, changed == kAllLanes ? bytes : 0, Lanes(base, shift, 0));
   }
   if (changed && changed != kAllLanes)
-    PTX_FOR_EACH_LANE(lane, changed) pieces.changed[(addresses[lane] >> 5) - begin] |= access_of(width) << (addresses[lane] & 31);
+    PTX_FOR_EACH_LANE(lane, changed) pieces.all[(addresses[lane] >> 5) - begin].changed |= access_of(width) << (addresses[lane] & 31);
   return true;
 }
 

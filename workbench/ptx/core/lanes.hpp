@@ -37,7 +37,7 @@ class Lanes {
  private:
   static constexpr s32 kBias = 32;
   static constexpr u16 kUnknown = 0xffff;
-  u16 bits_ = 0;
+  u16 bits_;
 
   s32 base() const { return static_cast<s32>(bits_ & 63) - kBias; }
   u32 shift() const { return bits_ >> 6 & 7; }
@@ -46,15 +46,20 @@ class Lanes {
   u32 where(const Lanes& there, u32 bytes, F differ) const;
 };
 
+// What some lanes of a request do to one sector.
+struct LanePiece {
+  u64 sector;   // address / 32
+  u32 bytes;
+  u32 changed;  // of these bytes, those of lanes in the caller's `changed`
+  Lanes lanes;
+};
+
 // A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of its own. Accesses are
 // aligned and of at most 32 bytes.
 struct LanePieces {
   int count = 0;
   u32 clashing = 0;  // lanes that stored something else than an earlier one to the same address
-  u64 sector[kLanes];
-  u32 bytes[kLanes];
-  u32 changed[kLanes];  // of these bytes, those of lanes in the caller's `changed`
-  Lanes lanes[kLanes];
+  LanePiece all[kLanes];
 };
 void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, LanePieces& pieces);
 
