@@ -77,16 +77,30 @@ def test_the_drivers_linker(cuda, tmp_path):
     assert out.tolist() == [100, 102, 104, 106]
 
 
-def test_cooperative_groups_of_the_device_runtime_are_linked():
+def test_cooperative_groups_of_the_device_runtime(cuda):
     """Numba calls these by name; its kernels find them in libcudadevrt.a."""
     declared = """
     .version 8.0
     .target sm_80
     .address_size 64
     .extern .func (.param .b32 result) cudaCGSynchronize(.param .b64 handle, .param .b32 flags);
-    .visible .entry go() { .param .b64 a; .param .b32 b; .param .b32 c; .reg .b32 %r<2>;
-        st.param.b64 [a], 0; st.param.b32 [b], 0; call.uni (c), cudaCGSynchronize, (a, b); ret; }
+    .visible .entry go(.param .u64 out)  // block 0 waits for what block 1 writes
+    {
+        .param .b64 a; .param .b32 b; .param .b32 c; .reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %rd<2>;
+        ld.param.u64 %rd1, [out];
+        mov.u32 %r1, %ctaid.x;
+        setp.eq.u32 %p1, %r1, 0;
+        @!%p1 st.volatile.global.u32 [%rd1], 5;
+        st.param.b64 [a], 0; st.param.b32 [b], 0; call.uni (c), cudaCGSynchronize, (a, b);
+        ld.volatile.global.u32 %r2, [%rd1];
+        @%p1 st.volatile.global.u32 [%rd1+4], %r2;
+        ret;
+    }
     """
     text = linked([declared], "sm_80", device_runtime=True)
-    assert ".extern .func (.param .b32 result) cudaCGSynchronize" not in text
-    assert Program.from_text(text)["go"].name == "go"
+    function = made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, text.encode()), b"go")
+    memory, out = allocated(cuda, 8), np.zeros(2, np.int32)
+    parameters = (VOID * 1)(ctypes.addressof(memory))
+    assert cuda.cuLaunchCooperativeKernel(function, 2, 1, 1, 1, 1, 1, 0, None, parameters) == 0
+    assert cuda.cuMemcpyDtoH_v2(VOID(out.ctypes.data), memory, SIZE(8)) == 0
+    assert out.tolist() == [5, 5]

@@ -71,8 +71,8 @@ class HookFunction(ctypes.Structure):
 class HookLaunch(ctypes.Structure):
     _fields_ = (
         ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
-        ("timed", _u32), ("parameters", _pointer), ("parameter_bytes", _u64), ("buffers", _pointer),
-        ("buffer_count", _u64), ("generation", _u64), ("seconds", _double),
+        ("timed", _u32), ("cooperative", _u32), ("parameters", _pointer), ("parameter_bytes", _u64),
+        ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64), ("seconds", _double),
     )  # fmt: skip
 
 
@@ -198,7 +198,7 @@ class Machine:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
                 functools.partial(_named, table), shared_bytes=shared, statistics=timed or trace,
-                seconds_limit=self._seconds_limit, checks=checks,
+                seconds_limit=self._seconds_limit, checks=checks, cooperative=bool(launch.cooperative),
             )  # fmt: skip
         except KernelFault as fault:
             if launches is not None:

@@ -74,5 +74,21 @@ def device_functions():
     assert squares.get_max_threads_per_block() == 1024
 
 
+def cooperative_groups():
+    """cooperative groups: `cuda.cg.this_grid().sync()`"""
+
+    @cuda.jit
+    def last_first(x):
+        i = cuda.grid(1)
+        x[i] = i
+        cuda.cg.this_grid().sync()
+        if i == 0:
+            x[0] = x[x.size - 1]
+
+    x = cuda.to_device(np.zeros(256, np.int32))
+    last_first[4, 64](x)
+    assert x.copy_to_host()[0] == 255
+
+
 if __name__ == "__main__":
     run(globals())

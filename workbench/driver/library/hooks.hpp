@@ -24,7 +24,8 @@ struct HookLaunch {
   const char* name;
   u32 grid[3], block[3];
   u32 dynamic_shared;
-  u32 timed;  // somebody measures: predict the time
+  u32 timed;        // somebody measures: predict the time
+  u32 cooperative;  // blocks may wait for each other: all of them fit
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses

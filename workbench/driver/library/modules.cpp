@@ -168,18 +168,18 @@ Operation operation(Call& call, CUfunction handle, const HookLaunch& launch, voi
   };
 }
 
-HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared) {
+HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared, bool cooperative = false) {
   HookLaunch launch{};
   std::copy_n(grid, 3, launch.grid), std::copy_n(block, 3, launch.block);
-  launch.dynamic_shared = dynamic_shared;
+  launch.dynamic_shared = dynamic_shared, launch.cooperative = cooperative;
   return launch;
 }
 
-CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream, void** pointers, void** extra, bool cooperative = false) {
+CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream, void** pointers, void** extra) {
   return entry([&](Call& call) {
     check_stream(*call.context(), stream);
     const Operation node = operation(call, function, launch, pointers, extra);
-    if (cooperative) check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
+    if (launch.cooperative) check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
     if (!captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, node)) node(call, stream);
   });
 }
@@ -426,7 +426,7 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
   });
   if (result) return result;
   const CUlaunchConfig& c = *config;
-  return launch_kernel(function, shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes), c.hStream, parameters, extra, cooperative);
+  return launch_kernel(function, shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative), c.hStream, parameters, extra);
 }
 
 CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
@@ -436,5 +436,5 @@ CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, uns
 
 CU_API cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                  unsigned shared_bytes, CUstream stream, void** parameters) {
-  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes), stream, parameters, nullptr, true);
+  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true), stream, parameters, nullptr);
 }
