@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops
-from workbench.argument_kinds import checked_kinds
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, placed
 from workbench.documents import document
 from workbench.errors import UnknownNameError
@@ -141,7 +141,7 @@ class Comparison:
         return f"<table>{title}<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-@checked_kinds
+@names_wrong_kinds
 def compare(
     op: str | Op,
     case: str | Case | None = None,

@@ -62,7 +62,8 @@ def test_ptx_of_a_compiler_is_called_checked_and_traced(compiler):
     if line is not None:
         assert {one.source_line for one in trace.report.lines if one.requests} == {line}
     assert kernel.compiled.registers >= 8, "also of PTX newer than the assembler here"
-    found = wb.check_kernel(kernel, grid=2, block=64, args=arguments(y, x[:90], 2.0))
+    short = x[:90].copy()
+    found = wb.check_kernel(kernel, grid=2, block=64, args=arguments(y, short, 2.0))
     assert [(one.kind, one.line, one.count) for one in found] == [("out-of-bounds", line, COUNT - 90)]
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.argument_kinds import checked_kinds
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
@@ -77,7 +77,7 @@ def current() -> Driver | None:
     return _current
 
 
-@checked_kinds
+@names_wrong_kinds
 def simulated_driver(
     model: str = DEFAULT_MODEL,
     *,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.argument_kinds import checked_kinds
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
 from workbench.driver.launches import Launches, prediction_of
 from workbench.errors import (
@@ -37,7 +37,7 @@ DEFAULT_ARCH = "sm_80"
 _running: list[SimulatedTriton] = []
 
 
-@checked_kinds
+@names_wrong_kinds
 def simulated_triton(
     arch: str | None = None,
     model: str | DeviceModel | None = None,

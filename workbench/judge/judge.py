@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import ops
-from workbench.argument_kinds import checked_kinds
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
@@ -276,7 +276,7 @@ class Judge:
         )
 
 
-@checked_kinds
+@names_wrong_kinds
 def check(
     op: str | Op,
     candidate: str | Path | None = None,

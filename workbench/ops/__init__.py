@@ -106,7 +106,7 @@ def register(op: Op) -> Op:
     return op
 
 
-@checked_kinds
+@names_wrong_kinds
 def variants(op: str | Op) -> tuple[Variant, ...]:
     """Every implementation of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
     return get(op).variants

@@ -129,11 +129,10 @@ class Kernel:
         with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
         z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
         ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
-        but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument
-        0" and so on where there is none. ``repeats`` says that warps may repeat what others do and keep nothing of it,
-        as Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in
-        turns on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100
-        together.
+        but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument 0" and so
+        on where there is none. ``repeats`` says that threads may repeat what others do and keep nothing of it, as
+        Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in turns
+        on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100 together.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -224,7 +223,7 @@ class Kernel:
         return report
 
     def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
-        """(pc, by warp whether it is) of the loads that are unused in some warps of such a block."""
+        """(pc, by warp the lanes in which it is) of the loads that are unused in some threads of such a block."""
         if block not in self._unused_loads:
             found = unused_loads(self.program.module.body(self.entry), block)
             places = [(pc, step.statement) for pc, step in enumerate(self.decoded.code) if found and step.statement]

@@ -1,11 +1,12 @@
-"""Loads whose values reach nothing in some warps of a block, as Triton's do.
+"""Loads whose values reach nothing in some threads of a block, as Triton's do.
 
-Where a tensor has fewer elements than a block has threads, Triton lets the surplus warps repeat what others do: they
+Where a tensor has fewer elements than a block has threads, Triton lets the surplus ones repeat what others do: they
 load and compute the same, and a guard made of the thread's number keeps them from storing it. One of them may then load
 what another has stored already, which no barrier prevents and which changes nothing: to the checks it is no access.
 
 Each register has the guards under which what is made of it takes effect (in a store), or effects that no guard keeps (a
-branch, an address). A load is unused in a warp where all those guards are false in every lane.
+branch, an address). A load is unused in a lane where all those guards are false; where its value passes through an
+instruction that other lanes take part in (a vote, a product of matrices), in a warp where they are false in every lane.
 """
 
 from __future__ import annotations
@@ -19,36 +20,42 @@ from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement, parse_number
 
 _NAME = re.compile(r"[%A-Za-z_$][\w$]*(?:\.[xyz])?")
-# What makes a result of its operands and does nothing else, in one lane or in one warp.
+# What makes a result of its operands and does nothing else, in one lane.
 _PURE = frozenset(
     re.findall(
         r"\w+",
         """
         abs add addc and bfe bfi bfind bmsk brev clz copysign cos cvt cvta dp2a dp4a div ex2 fma fns lg2 lop3 mad mad24
-        madc match max min mma mov movmatrix mul mul24 neg not or popc prmt rcp redux rem rsqrt sad selp set setp shf
-        shfl shl shr sin slct sqrt sub subc szext tanh testp vote xor""",
+        madc max min mov mul mul24 neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct sqrt sub
+        subc szext tanh testp xor""",
     )
 )
+_OF_A_WARP = _PURE | {"match", "mma", "movmatrix", "redux", "shfl", "vote"}  # the same in one warp
 _EFFECTS = frozenset(("st", "red"))  # nothing where their guard is false
 _Known = tuple[np.ndarray, np.ndarray]  # of every thread: a value, and whether it is known
 _Guards = frozenset[tuple[str, bool]] | None  # None: effects that no guard keeps
 
 
 def unused_loads(body: Iterable[object], block: tuple[int, int, int]) -> dict[int, np.ndarray]:
-    """By a load's offset in the PTX: for each warp whether the value reaches nothing there. Without loads that are used
-    in every warp."""
+    """By a load's offset in the PTX: for each warp a mask of the lanes in which the value reaches nothing.
+
+    Without loads that are used in every lane.
+    """
     statements = [item for item in body if type(item) is Statement]
     if not any(one.guard and _head(one) in _EFFECTS for one in statements):
         return {}
-    needs = _needs(statements)
     threads = _Threads(statements, block)
-    found = {}
-    for one in statements:
-        guards = needs.get(one.start)
-        if _head(one) == "ld" and guards:
+    found: dict[int, np.ndarray] = {}
+    for pure in (_PURE, _OF_A_WARP):
+        for place, guards in _needs(statements, pure).items():
+            if not guards:
+                continue
             unused = np.logical_and.reduce([threads.always_false(*guard) for guard in guards])
-            if unused.any():
-                found[one.start] = unused
+            if pure is _OF_A_WARP:
+                unused = unused.all(axis=1, keepdims=True)
+            masks = (unused * (1 << np.arange(32))).sum(axis=1)
+            if masks.any():
+                found[place] = found.get(place, 0) | masks
     return found
 
 
@@ -56,8 +63,8 @@ def _head(statement: Statement) -> str:
     return statement.opcode.partition(".")[0]
 
 
-def _needs(statements: Sequence[Statement]) -> dict[int, _Guards]:
-    """Of every load, by its offset: the guards under which its value takes effect."""
+def _needs(statements: Sequence[Statement], pure: frozenset[str]) -> dict[int, _Guards]:
+    """Of every load, by its offset: the guards under which its value takes effect, what is ``pure`` being none."""
     uses = [(one, _head(one), *_accesses(one)) for one in statements]
     needs: dict[str, _Guards] = {}
     changed = True
@@ -65,7 +72,7 @@ def _needs(statements: Sequence[Statement]) -> dict[int, _Guards]:
         changed = False
         for one, head, written, read in reversed(uses):
             own = frozenset(((one.guard, one.negated),)) if one.guard else None
-            through = _union(needs, written) if head in _PURE else own if head in _EFFECTS else None
+            through = _union(needs, written) if head in pure else own if head in _EFFECTS else None
             names = [*read, one.guard] if one.guard else read
             for name in names:
                 known = needs.get(name, frozenset())
@@ -88,7 +95,7 @@ def _union(needs: Mapping[str, _Guards], names: Iterable[str]) -> _Guards:
 def _accesses(statement: Statement) -> tuple[list[str], list[str]]:
     """The names that a statement writes and reads; what is no pure operation and no load writes none."""
     operands = split_operands(statement.operands)
-    if not operands or _head(statement) not in _PURE | {"ld"}:
+    if not operands or _head(statement) not in _OF_A_WARP | {"ld"}:
         return [], _NAME.findall(statement.operands)
     return _NAME.findall(operands[0]), [name for text in operands[1:] for name in _NAME.findall(text)]
 
@@ -112,9 +119,9 @@ class _Threads:
                 self._made[name] = one if name not in self._made and one.guard is None else None
 
     def always_false(self, guard: str, negated: bool) -> np.ndarray:
-        """For each warp whether the guard is known to be false in all of its lanes."""
+        """For each warp and lane whether the guard is known to be false."""
         value, known = self._value(guard)
-        return (known & (value == int(negated))).reshape(-1, 32).all(axis=1)
+        return (known & (value == int(negated))).reshape(-1, 32)
 
     def _value(self, text: str) -> _Known:
         if text not in self._values:

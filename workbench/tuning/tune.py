@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from workbench.argument_kinds import checked_kinds
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel
 from workbench.devices import Device
 from workbench.ops.op import Op
@@ -29,11 +29,11 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
-@checked_kinds
+@names_wrong_kinds
 def tune(
     op: str | Op,
-    cases: str | Case | Sequence[str | Case] | None = None,
-    variants: str | Variant | Sequence[str | Variant] | None = None,
+    cases: str | Case | Iterable[str | Case] | None = None,
+    variants: str | Variant | Iterable[str | Variant] | None = None,
     device: str | Device = "auto",
     strategy: str | search.Strategy = "exhaustive",
     budget: int | str | search.Budget | None = None,

@@ -219,15 +219,6 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   }
 }
 
-void pass_store(Warp& warp, const Instruction& in, u32 kept, u32 storing) {
-  alignas(64) u64 address[kLanes];
-  load_addresses(warp.registers, in, kept | storing, address);
-  u32 global = 0;
-  PTX_FOR_EACH_LANE(lane, kept | storing) global |= (address[lane] >> 56 == 0 ? 1u : 0u) << lane;
-  const u32 bytes = u32{in.bytes} * in.elements;
-  if (global) warp.block->launch->global_shadow->pass(warp, in, address, kept & global, storing & global, bytes);
-}
-
 template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);

@@ -42,8 +42,6 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 // Strong accesses publish and receive what other warps did (see clocks.hpp).
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
-// Lanes in `kept` do not store to global memory, as their guard is false, and those in `storing` do.
-void pass_store(Warp& warp, const Instruction& in, u32 kept, u32 storing);
 // Stores `bytes` bytes for each lane of a request, one after the other in `values`; checks compare them with what is there.
 void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes);
 // The same for one lane.

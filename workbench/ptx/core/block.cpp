@@ -141,7 +141,7 @@ void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared) std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
-  if (block.shadow) block.shadow->begin_block(), block.replicas.begin_block(kernel_.code.size(), warps_.size());
+  if (block.shadow) block.shadow->begin_block();
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
@@ -346,7 +346,6 @@ void BlockRunner::finish() {
     report_arrivals();
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending) block.shadow->drop_pending();
-    block.replicas.end_block(*block.findings);
     launch_.global_shadow->end_block(block.index);
   }
   if (block.recorder)

@@ -26,8 +26,9 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   if (!(in.slot[kFlagsSlot] & kStrong)) {
     const auto& unused = warp.block->launch->unused;
     if (!unused.empty()) {
-      const std::vector<u8>& by_warp = unused[static_cast<std::size_t>(warp.block->pc_of(in))];
-      if (!by_warp.empty() && by_warp[static_cast<std::size_t>(warp.index)]) return;
+      const std::vector<u32>& by_warp = unused[static_cast<std::size_t>(warp.block->pc_of(in))];
+      if (!by_warp.empty()) mask &= ~by_warp[static_cast<std::size_t>(warp.index)];
+      if (!mask) return;
     }
     return shadow.read(warp, in, addresses, mask, bytes);
   }

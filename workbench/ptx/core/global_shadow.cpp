@@ -96,12 +96,11 @@ u64 GlobalShadow::bytes() const {
   return total;
 }
 
-GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
-                                          bool plain) const {
+GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const {
   const Block& block = *warp.block;
   const u32 index = static_cast<u32>(warp.index), step = std::min(block.shadow->clocks.step(index), kLatest);
   return {warp, in, addresses, mask, bytes, base_ + 1 + static_cast<u32>(block.index), index, index << kWarpShift | step,
-          short_pc(block.pc_of(in)), plain, {0, 0}};
+          short_pc(block.pc_of(in)), {0, 0}};
 }
 
 // Calls function(buffer index, piece, sector of the shadow).
@@ -128,8 +127,6 @@ void GlobalShadow::for_each_sector(const Asking& who, const LanePieces& pieces, 
 
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
-  Block& block = *warp.block;
-  if (block.kernel->guards_stores) block.replicas.load(block.pc_of(in), who.index, addresses, mask);
   LanePieces pieces;
   split_by_lanes(addresses, mask, bytes, 0, pieces);
   for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
@@ -161,22 +158,8 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
   });
 }
 
-void GlobalShadow::pass(Warp& warp, const Instruction& in, const u64* addresses, u32 kept, u32 storing, u32 bytes) {
-  Block& block = *warp.block;
-  const s32 pc = block.pc_of(in);
-  const u32 index = static_cast<u32>(warp.index);
-  if (storing) block.replicas.store(pc, index, addresses, storing);
-  if (!kept) return;
-  LanePieces pieces;
-  split_by_lanes(addresses, kept | storing, bytes, kept, pieces);
-  for (int i = 0; i < pieces.count; ++i) {
-    const Piece& piece = pieces.all[i];
-    if (piece.changed) block.replicas.pass(pc, index, piece.sector, piece.bytes, piece.lanes);
-  }
-}
-
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
-  Asking who = asking(warp, in, addresses, mask, bytes, false);
+  Asking who = asking(warp, in, addresses, mask, bytes);
   // An atomic acquires before it releases: it hands on what it learnt.
   if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane]);
   LanePieces pieces;
@@ -266,7 +249,7 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
     own |= same(access, who) ? both & ~piece.lanes.beyond(access.lanes, both) : both;
   });
   for_each_write([&](const GlobalAccess& access) {
-    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access))) report(who, piece, bytes, access, Sides::read_and_write);
+    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access))) report(who, piece, bytes, access);
   });
 }
 
@@ -324,7 +307,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
     if (access.block <= base_) return false;
     if (!(access.bytes & bytes)) return true;
     const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.beyond(access.lanes, both); });
-    if (open & piece.changed) report(who, piece, open & piece.changed, access, Sides::writes);
+    if (open & piece.changed) report(who, piece, open & piece.changed, access);
     const u32 alike = open & ~piece.changed;
     twice |= once & alike, once |= alike;
     access.bytes &= ~bytes | alike;
@@ -334,7 +317,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   const auto meet_read = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
-    if (open) report(who, piece, open, access, Sides::write_and_read);
+    if (open) report(who, piece, open, access);
     access.bytes &= ~bytes;
     if (!access.bytes) access = {};
     return access.bytes != 0;
@@ -358,18 +341,11 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
 
 // ---- findings ----
 
-void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other, Sides sides) const {
+void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const {
   Block& block = *who.warp.block;
   const bool inside = other.block == who.block, lanes_only = same(other, who);
   const u32 other_warp = other.when >> kWarpShift;
-  const bool reads = sides == Sides::read_and_write;
-  const Lanes reading = reads ? piece.lanes : other.lanes;
-  const s32 asking = block.pc_of(who.in), store = reads ? long_pc(other.pc) : asking;
-  const s32 load = reads ? asking : long_pc(other.pc);
-  const u32 reader = reads ? who.index : other_warp;
-  const bool guarded = inside && sides != Sides::writes && who.plain && store >= 0 &&
-                       block.kernel->code[static_cast<std::size_t>(store)].kind == Kind::guarded_store;
-  if (guarded) bytes &= ~block.replicas.excused(store, load, reader, piece.sector, bytes, reading);
+  const s32 asking = block.pc_of(who.in);
   u32& reported = who.reported[inside ? 0 : 1];
   PTX_FOR_EACH_LANE(lane, who.mask & ~reported) {
     const u32 touched = who.touched(lane, piece.sector) & bytes;
@@ -382,8 +358,7 @@ void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const Glob
     if (inside) finding.other_thread = static_cast<s32>(other_warp * kLanes) + first_lane(others);
     else finding.other_block = s64{other.block} - base_ - 1;
     reported |= 1u << lane;
-    if (guarded) block.replicas.suspect(store, load, reader, piece.sector, touched, reading, finding);
-    else block.note(finding);
+    block.note(finding);
   }
 }
 

@@ -10,9 +10,10 @@
 // not race with each other, and leave no trace.
 //
 // Exact but for these concessions, all towards silence: of more than two concurrent readers of a byte two are kept; where
-// more than two stored the same value to a byte its readers are not accused; reads of copies are excused (replicas.hpp);
-// and when the list of extra records is full, a new one replaces the last. (When it is half full, accesses of one warp
-// share a record: a finding may name another line of that warp as the other side, and races between its lanes go unseen.)
+// more than two stored the same value to a byte its readers are not accused; loads that reach nothing (Launch::unused) are
+// passed over; and when the list of extra records is full, a new one replaces the last. (When it is half full, accesses of
+// one warp share a record: a finding may name another line of that warp as the other side, and races between its lanes go
+// unseen.)
 #pragma once
 #include <memory>
 #include <mutex>
@@ -75,8 +76,6 @@ class GlobalShadow {
   // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed);
-  // Lanes that a guard keeps from a store, with those that make it.
-  void pass(Warp& warp, const Instruction& in, const u64* addresses, u32 kept, u32 storing, u32 bytes);
   // One strong request, after Shadow's clocks have seen it.
   void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
 
@@ -105,7 +104,6 @@ class GlobalShadow {
     u32 index;        // of the warp
     u32 when;
     u16 pc;
-    bool plain;       // neither volatile nor atomic
     u32 reported[2];  // lanes: with their own block, and with another one
 
     // Bytes of a sector that a lane touches.
@@ -123,7 +121,7 @@ class GlobalShadow {
     u32 steps[Clocks::kWarps] = {};  // of each warp: what it did before is published
   };
 
-  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool plain = true) const;
+  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
   template <class F>
   void for_each_sector(const Asking& who, const LanePieces& pieces, F function);
   bool fresh(const GlobalSector& sector) const { return sector.write.block > base_ || sector.read.block > base_; }
@@ -133,8 +131,7 @@ class GlobalShadow {
   bool published(const GlobalAccess& access, const Asking& who) const;
   GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const { return {who.block, who.when, bytes, who.pc, lanes}; }
   bool same(const GlobalAccess& access, const Asking& who) const { return access.block == who.block && access.when == who.when; }
-  enum class Sides : u8 { writes, read_and_write, write_and_read };  // the one who asks first
-  void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other, Sides sides) const;
+  void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const;
   void report_clash(const Asking& who, u32 lanes) const;
   void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;
 

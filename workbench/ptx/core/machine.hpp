@@ -18,9 +18,8 @@ struct Warp;
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
-// for something that others do, and lets them go on if it has not happened. `guarded_store`: a plain one to global memory
-// whose guard is no constant; the table does not have it.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll, guarded_store };
+// for something that others do, and lets them go on if it has not happened.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
@@ -184,7 +183,6 @@ struct Kernel {
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
-  bool guards_stores = false;  // some store to global memory has a guard
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
@@ -200,8 +198,8 @@ struct Launch {
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
-  // By instruction, where there are any: by warp, whether what its lanes load reaches nothing. Checks pass over it.
-  std::vector<std::vector<u8>> unused;
+  // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing. Checks pass over them.
+  std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block

@@ -38,8 +38,6 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     in.run = entry.run, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
-    const bool stores = entry.name.starts_with("st.global.") || entry.name.starts_with("st.generic.");
-    if (stores && row[1] != static_cast<s32>(kTrueSlot)) in.kind = Kind::guarded_store, kernel.guards_stores = true;
     in.guard = static_cast<u32>(row[1]), in.guard_flip = static_cast<u32>(row[2]);
     in.counted = static_cast<u8>(row[3]), in.elements = static_cast<u8>(row[4]), in.bytes = static_cast<u8>(row[5]);
     in.target = row[6];
@@ -164,7 +162,7 @@ using Shape = std::tuple<u32, u32, u32>;
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
                         s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
-                        const std::vector<std::pair<u32, std::vector<u8>>>& unused) {
+                        const std::vector<std::pair<u32, std::vector<u32>>>& unused) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;

@@ -269,12 +269,6 @@ Outcome run_warp(Block& block, Warp& warp) {
         ++pc;
         continue;
       }
-      if (in.kind == Kind::guarded_store) {
-        if (block.shadow) pass_store(warp, in, mask & ~active, active);
-        if (active) in.run(registers, in, active, warp);
-        ++pc;
-        continue;
-      }
       if (!active) {
         ++pc;
         continue;

@@ -2,7 +2,6 @@
 #pragma once
 #include "machine.hpp"
 #include "recorder.hpp"
-#include "replicas.hpp"
 #include "shadow.hpp"
 
 namespace workbench::ptx {
@@ -94,7 +93,6 @@ struct Block {
   u64 phases = 0;         // of mbarriers that were completed
   Barrier barriers[16];
   std::vector<AsyncArrival> async_arrivals;
-  Replicas replicas;  // with checks
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
 
