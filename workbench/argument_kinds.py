@@ -118,7 +118,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     kind = origin or kind
     if not isinstance(kind, type):
         return True
@@ -133,9 +133,10 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 _WORDS = {
-    None: "None", types.NoneType: "None", str: "a string", bytes: "bytes", bool: "True or False", int: "a whole number",
-    float: "a number", collections.abc.Mapping: "a mapping", dict: "a mapping", collections.abc.Sequence: "a sequence",
-    collections.abc.Callable: "a function", tuple: "a tuple", list: "a list",
+    None: "None", types.NoneType: "None", str: "a string", bytes: "bytes", bool: "True or False",
+    int: "a whole number (64 bits)", float: "a number", tuple: "a tuple", list: "a list", dict: "a mapping",
+    collections.abc.Mapping: "a mapping", collections.abc.Sequence: "a sequence",
+    collections.abc.Callable: "a function",
 }  # fmt: skip
 
 
@@ -147,4 +148,5 @@ def _words(kind: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(map(repr, typing.get_args(kind)))
     kind = origin or kind
-    return _WORDS.get(kind, f"a {getattr(kind, '__name__', str(kind))}")
+    name = getattr(kind, "__name__", str(kind))
+    return _WORDS.get(kind, f"a torch.{name}" if getattr(kind, "__module__", "") == "torch" else f"a {name}")

@@ -54,6 +54,9 @@ def load_ptx(
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """
+    if not isinstance(text_or_path, str | Path) and not hasattr(text_or_path, "__ptx__"):
+        got = f"a value of type {type(text_or_path).__name__}"
+        raise ArgumentError("text_or_path", got, "PTX text, a path, or what has __ptx__", "Pass one of these.")
     text = str(getattr(text_or_path, "__ptx__", text_or_path))
     if isinstance(text_or_path, Path) or "\n" not in text:
         try:

@@ -46,11 +46,16 @@ def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | Non
             )
 
 
+def check_query_shape(query: torch.Tensor) -> None:
+    """Check that there is a head size, before anything is computed from it."""
+    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
+        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+
+
 def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype]) -> None:
     """Check the queries of a decode step, ``[num_seqs, num_heads, head_size]``, and their scale."""
     check_dtype("query", query, dtypes)
-    if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
-        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+    check_query_shape(query)
     if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
         raise ArgumentError(
             "query",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
+from workbench.ops.arguments import check_query_shape
 from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
@@ -51,6 +52,7 @@ def contiguous_attention(
             looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
+    check_query_shape(query)
     if cache_rows is None:
         cache_rows = _first_rows(query.shape[0], query.device)
     t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)

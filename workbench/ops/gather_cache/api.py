@@ -9,6 +9,7 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.kvcache.layouts import detect
+from workbench.ops.cache_arguments import check_entries, check_tables
 from workbench.ops.dispatch import arch_of, run
 from workbench.ops.gather_cache.problem import Tensors
 from workbench.ops.gather_cache.validate import check_values, problem_of
@@ -60,13 +61,17 @@ def gather_cache(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
+    if out is not None and len(out) != 2:
+        raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
     t = Tensors(key_cache, value_cache, block_tables, seq_lens, *(out or (None, None)), *scales)
     library_op.check(t, keys="out[0]", values="out[1]")
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
+        check_tables(t, len(seq_lens) if seq_lens.dim() else 0)
+        check_entries(t, geometry.block_size)
         wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
         shape = (int(seq_lens.sum()), geometry.num_kv_heads, geometry.head_size)
-        if shape[0] < 0:
+        if shape[0] < 0:  # on a GPU nobody has looked at them
             raise ArgumentError("seq_lens", f"{shape[0]} tokens in all", "lengths of 0 or more", "Check seq_lens.")
         t.keys, t.values = (torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
     elif dtype not in (None, t.keys.dtype):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
+from workbench.ops.arguments import check_query_shape
 from workbench.ops.cache_arguments import check_entries
 from workbench.ops.dispatch import arch_of, multiprocessors_of, run
 from workbench.ops.library_op import LibraryOp
@@ -70,6 +71,7 @@ def paged_attention(
             are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
+    check_query_shape(query)
     read = query, key_cache, value_cache, block_tables, seq_lens
     features = alibi_slopes, sliding_window, soft_cap, sinks
     t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
