@@ -35,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         os.environ.pop("WORKBENCH_CACHE", None)
+        if os.environ.get("WORKBENCH_REQUIRE_PYCUDA"):
+            import pycuda_setup
+
+            pycuda_setup.begin()  # while the tests are collected
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
@@ -45,6 +49,7 @@ FIRST_MODULES = (
     "test_cluster.py",
     "test_kvcache_stateful.py",
 )
+BEFORE_PYCUDA = ("ptx", "toolchain")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
@@ -73,7 +78,10 @@ def _uses_pycuda(notebook: Path) -> bool:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting."""
+    """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting.
+
+    What needs PyCUDA comes when it is built.
+    """
     if item.path.name in FIRST_MODULES:
         return 0
     if item.get_closest_marker("browser"):
@@ -82,7 +90,9 @@ def _turn(item: pytest.Item) -> int:
     if is_notebook and not _uses_pycuda(item.path):
         return 2
     needs_pycuda = is_notebook or item.get_closest_marker("gpu") or item.path.name == "test_ci_gpu.py"
-    return 3 if needs_pycuda else 4  # by then it is built
+    if needs_pycuda:
+        return 4
+    return 3 if item.path.parent.name in BEFORE_PYCUDA else 5
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

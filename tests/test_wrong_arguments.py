@@ -16,6 +16,7 @@ import torch
 
 import workbench as wb
 from workbench.errors import WorkbenchError
+from workbench.kvcache import ContiguousKVCache, PagedKVCache
 from workbench.ops.causal_attention import causal_attention
 from workbench.ops.contiguous_attention import contiguous_attention
 from workbench.ops.copy_blocks import copy_blocks
@@ -30,6 +31,7 @@ SIZE, HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, BLOCKS = 2, 4, 2, 64, 16, 8
 NAMES = (
     "paged_attention", "causal_attention", "contiguous_attention", "reshape_and_cache", "gather_cache", "copy_blocks",
     "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants", "compare",
+    "PagedKVCache", "ContiguousKVCache",
 )  # fmt: skip
 
 
@@ -56,6 +58,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     both = {"key_cache": cache, "value_cache": cache.clone(), "layout": "nhd"}
     paged = {**both, "block_tables": tables, "seq_lens": lengths}
     pages = {"pairs": torch.tensor([[0, 1]])}
+    sizes = {"num_layers": 1, "num_kv_heads": KV_HEADS, "head_size": HEAD_SIZE, "device": "cpu"}
     some = random(1, 2, 8, 16)
     kernel = wb.load_cuda(SOURCE, device="sim").ones
     run = {"kernel": kernel, "grid": 1, "block": 32, "args": [np.zeros(32, np.float32), 32]}
@@ -78,6 +81,8 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "load_ptx": (wb.load_ptx, {"text_or_path": kernel.compiled.ptx, "device": "sim"}),
         "check_kernel": (wb.check_kernel, run),
         "trace_kernel": (wb.trace_kernel, run),
+        "PagedKVCache": (PagedKVCache, {**sizes, "num_blocks": BLOCKS, "block_size": BLOCK_SIZE}),
+        "ContiguousKVCache": (ContiguousKVCache, {**sizes, "max_batch_size": SIZE, "max_seqlen": 40}),
         "variants": (wb.variants, {"op": "copy_blocks"}),
         "compare": (wb.compare, {"op": "copy_blocks", "variants": [torch_copy.name], "device": "sim"}),
     }

@@ -20,16 +20,7 @@ from typing import Any, TypeVar
 from workbench.errors import ArgumentError, WorkbenchError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_Class = TypeVar("_Class", bound=type)
 _LONGEST = 80
-
-
-def names_wrong_kinds_of(cls: _Class) -> _Class:
-    """`names_wrong_kinds` for the constructor and every public method of a class."""
-    for name, value in list(vars(cls).items()):
-        if isinstance(value, types.FunctionType) and (name == "__init__" or not name.startswith("_")):
-            setattr(cls, name, names_wrong_kinds(value))
-    return cls
 
 
 def checked_kinds(function: _Function) -> _Function:

@@ -33,6 +33,16 @@ def check_tokens(
             raise ArgumentError(name, f"device {tensor.device}", f"{device}, that of the cache", "Move it with .to().")
 
 
+def check_device(device: torch.device | str) -> torch.device:
+    """The device, if torch makes tensors there; ArgumentError with its reason otherwise."""
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        remedy = f"torch says: {reason}."
+        raise ArgumentError("device", repr(device), '"cpu", or a GPU that torch finds', remedy) from error
+
+
 def check_cache_dtype(dtype: torch.dtype) -> torch.dtype:
     """A dtype that a cache can hold; ArgumentError otherwise."""
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.kvcache.checks import check_cache_dtype, check_layer, check_tokens
+from workbench.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
 from workbench.kvcache.errors import SequenceStateError, UnknownSequenceError, check_count
 from workbench.kvcache.memory_use import MemoryUse
 
@@ -51,6 +52,7 @@ class ContiguousKVCache:
         SequenceStateError: a row that is taken. UnknownSequenceError: one that is not.
     """
 
+    @names_wrong_kinds
     def __init__(
         self,
         *,
@@ -72,8 +74,8 @@ class ContiguousKVCache:
         self.dtype = check_cache_dtype(dtype)
         self.num_rows = self.max_batch_size * self.max_beam_width
         shape = (self.num_rows, 2, self.num_kv_heads, self.max_seqlen, self.head_size)
-        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(self.num_layers)]
-        self.device = self.layers[0].device
+        self.device = check_device(device)
+        self.layers = [torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(self.num_layers)]
         self._lengths: dict[int, int] = {}  # of the rows in use
 
     # -- the life of a sequence ---------------------------------------------------------------------------------

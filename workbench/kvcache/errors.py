@@ -45,8 +45,11 @@ class OutOfBlocksError(WorkbenchError):
         super().__init__(f"{wanted}; available: {free} free + {evictable} evictable. Nothing has changed. {remedy}")
 
 
+_MOST = 2**31 - 1  # what tables of 32-bit integers can name
+
+
 def check_count(argument: str, value: object, least: int, remedy: str) -> int:
-    """A whole number of at least ``least``; ArgumentError otherwise (True and 2.0 are no counts)."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
-        raise ArgumentError(argument, repr(value), f"a whole number of at least {least}", remedy)
+    """A whole number of at least ``least``, of 32 bits; ArgumentError otherwise (True and 2.0 are no counts)."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= _MOST:
+        raise ArgumentError(argument, repr(value), f"a whole number of at least {least}, of 32 bits", remedy)
     return value.__index__()

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
+from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache.block_manager import BlockManager
-from workbench.kvcache.checks import check_cache_dtype, check_layer, check_tokens
+from workbench.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
 from workbench.kvcache.errors import check_count
 from workbench.kvcache.layouts import LAYOUTS, PagedGeometry
 from workbench.kvcache.memory_use import MemoryUse
@@ -73,6 +74,7 @@ class PagedKVCache:
         ArgumentError: a size, layer or tensor that does not fit.
     """
 
+    @names_wrong_kinds
     def __init__(
         self,
         *,
@@ -107,8 +109,8 @@ class PagedKVCache:
             sliding_window=sliding_window,
         )
         self.block_size = self.manager.block_size
-        self.layers = [self._new_pair(self.manager.num_blocks, device) for _ in range(self.num_layers)]
-        self.device = self.layers[0][0].device
+        self.device = check_device(device)
+        self.layers = [self._new_pair(self.manager.num_blocks, self.device) for _ in range(self.num_layers)]
         num_host, pinned = self.manager.num_host_blocks, self.device.type == "cuda"
         self._host_layers = [self._new_pair(num_host, "cpu", pinned=pinned) for _ in range(self.num_layers)]
         sides = [self._new_scales(name, given) for name, given in (("k_scale", k_scale), ("v_scale", v_scale))]
@@ -267,6 +269,8 @@ class PagedKVCache:
             scales = list(given)
         else:
             scales = [given] * self.num_layers
+        if any(isinstance(scale, torch.Tensor) and scale.is_meta for scale in scales):
+            raise ArgumentError(name, "a tensor on meta", "scales that have values", "Pass those of your checkpoint.")
         if len(scales) != self.num_layers:
             raise ArgumentError(
                 name, f"{len(scales)} scales", f"{self.num_layers}, one per layer", "Or pass one for all."
