@@ -1,11 +1,5 @@
 // Blocks of one launch against each other on global memory, each with its fault.
-#ifdef FAULT
-#define ORDER(x)
-#define VALUE(right, wrong) (wrong)
-#else
-#define ORDER(x) x
-#define VALUE(right, wrong) (right)
-#endif
+#include "cuda_fault.cuh"
 
 extern "C" __global__ void own_elements(int* out, const int* in) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,11 +1,5 @@
 // Global memory between the warps of one block and between blocks: who comes after whom, each kernel with its fault.
-#ifdef FAULT
-#define ORDER(x)
-#define VALUE(right, wrong) (wrong)
-#else
-#define ORDER(x) x
-#define VALUE(right, wrong) (right)
-#endif
+#include "cuda_fault.cuh"
 
 // ---- warps of one block ----
 

@@ -1,11 +1,5 @@
 // Global memory between the lanes of one warp, and stores of what is there already; each kernel with its fault.
-#ifdef FAULT
-#define ORDER(x)
-#define VALUE(right, wrong) (wrong)
-#else
-#define ORDER(x) x
-#define VALUE(right, wrong) (right)
-#endif
+#include "cuda_fault.cuh"
 
 extern "C" __global__ void neighbours(int* out, const int* in) {
   int t = threadIdx.x;

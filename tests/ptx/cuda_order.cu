@@ -1,12 +1,6 @@
 // Who comes after whom: kernels that order their threads by other means than one barrier for all, each with its fault.
 // FAULT takes out what orders them.
-#ifdef FAULT
-#define ORDER(x)
-#define VALUE(right, wrong) (wrong)
-#else
-#define ORDER(x) x
-#define VALUE(right, wrong) (right)
-#endif
+#include "cuda_fault.cuh"
 
 extern "C" __global__ void same_bytes(int* out, const int* in) {
   __shared__ int tile[32];

@@ -6,10 +6,12 @@ import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
 from workbench import ptx
+from workbench.toolchain import compile_cuda_module
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = {
@@ -18,6 +20,15 @@ REGISTERS = {
     "b64": "d", "f32x2": "d", "s64": "d", "u64": "d", "f64": "d", "e4m3x2": "h", "e5m2x2": "h",
 }  # fmt: skip
 BITS = {"p": 32, "h": 16, "r": 32, "d": 64}
+
+
+def right_and_faulty(source: Path) -> dict[bool, str]:
+    """The PTX of a CUDA file: with FAULT (True), and without."""
+
+    def text(macros: dict[str, int]) -> str:
+        return next(iter(compile_cuda_module(source, arch="sm_80", macros=macros).kernels.values())).ptx
+
+    return {fault: text({"FAULT": 1} if fault else {}) for fault in (False, True)}
 
 
 def module(name: str, parameters: str, body: str) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ptx_support import right_and_faulty
 
 from workbench import ptx
 from workbench.errors import ArgumentError
-from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).parent / "cuda_blocks.cu"
 LINES = SOURCE.read_text().splitlines()
@@ -19,10 +19,7 @@ DATA = np.arange(1, 257, dtype=np.int32)
 
 @pytest.fixture(scope="module")
 def programs() -> dict[bool, ptx.Program]:
-    def text(macros: dict[str, int]) -> str:
-        return next(iter(compile_cuda_module(SOURCE, arch="sm_80", macros=macros).kernels.values())).ptx
-
-    return {fault: ptx.Program.from_text(text({"FAULT": 1} if fault else {})) for fault in (False, True)}
+    return {fault: ptx.Program.from_text(text) for fault, text in right_and_faulty(SOURCE).items()}
 
 
 def line_of_side(kernel: str) -> int:

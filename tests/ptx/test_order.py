@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ptx_support import right_and_faulty
 
 from workbench import ptx
-from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).parent / "cuda_order.cu"
 LINES = SOURCE.read_text().splitlines()
@@ -42,12 +42,7 @@ def expected(kernel: str) -> np.ndarray | None:
 
 @pytest.fixture(scope="module")
 def texts() -> dict[bool, str]:
-    return {
-        fault: next(
-            iter(compile_cuda_module(SOURCE, arch="sm_80", macros={"FAULT": 1} if fault else {}).kernels.values())
-        ).ptx
-        for fault in (False, True)
-    }
+    return right_and_faulty(SOURCE)
 
 
 def run(text: str, kernel: str) -> tuple[ptx.LaunchReport, np.ndarray]:
