@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,11 @@ DEVICES_FILE = Path(__file__).resolve().parent / "recorded" / "devices.json"
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """The limits of one GPU. SM stands for multiprocessor; rates are per clock, those named ``_lanes`` per SM too."""
+    """The limits of one GPU. SM stands for multiprocessor; rates are per clock, those named ``_lanes`` per SM too.
+
+    ``l1_bytes`` are those of an SM's L1 cache and shared memory together. ``matches`` are names that the driver has for
+    the GPU, without the maker's and the family's ("NVIDIA", "GeForce", "Tesla").
+    """
 
     key: str
     name: str
@@ -35,6 +40,7 @@ class DeviceModel:
     l2_bytes: float
     l2_bytes_per_clock: float
     l2_bytes_per_clock_sm: float
+    l1_bytes: float
     l1_bytes_per_clock: float
     issue_slots: float
     fp32_lanes: float
@@ -62,7 +68,10 @@ class DeviceModel:
 def device_models() -> Mapping[str, DeviceModel]:
     """The shipped device models by name."""
     record = json.loads(DEVICES_FILE.read_text())
-    return {key: _model(key, entry, record["sources"]) for key, entry in record["devices"].items()}
+    shared = record["architectures"]
+    return {
+        key: _model(key, shared[entry["arch"]] | entry, record["sources"]) for key, entry in record["devices"].items()
+    }
 
 
 def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
@@ -78,9 +87,14 @@ def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
 
 
 def model_of_gpu(gpu_name: str) -> DeviceModel | None:
-    """The model of the GPU that the driver calls ``gpu_name``, or None where there is none for it."""
+    """The model of the GPU that the driver calls ``gpu_name``, or None where there is none for it.
+
+    The whole name counts: an "RTX 3090 Ti", an "A10G" or a slice of a GPU is another device. What stands behind it in
+    brackets does not.
+    """
+    plain = re.sub(r"\s*\(.*\)$|\b(NVIDIA|GeForce|Tesla)\s+", "", gpu_name, flags=re.IGNORECASE).strip().casefold()
     for model in device_models().values():
-        if any(text in gpu_name for text in model.matches):
+        if plain in (name.casefold() for name in (model.name.removeprefix("GeForce "), *model.matches)):
             return model
     return None
 

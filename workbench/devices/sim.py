@@ -43,12 +43,14 @@ class Simulator:
         seconds_limit: float | None = None,
         record_block: int | Sequence[int] | None = None,
         cooperative: bool = False,
+        sample: Sequence[Sequence[int]] | None = None,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
         ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
         barriers; both cost time. ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in
-        ``report.recording``. ``cooperative`` lets blocks wait for each other (``grid.sync()``). Raises ArgumentError
+        ``report.recording``. ``cooperative`` lets blocks wait for each other (``grid.sync()``). ``sample`` are the (x,
+        y, z) of the blocks to run, if not all (:mod:`workbench.ptx.sample` chooses them). Raises ArgumentError
         for a launch that the kernel cannot take, KernelFault where it makes an illegal access, KernelTimeout past
         ``instruction_limit`` (warp instructions) or ``seconds_limit``, and UnsupportedInstructionError, before anything
         runs, for PTX beyond the machine.
@@ -74,6 +76,7 @@ class Simulator:
             repeats=kernel.language == "triton",
             names=[parameter.name for parameter in kernel.parameters],
             cooperative=cooperative,
+            sample=sample,
         )
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:

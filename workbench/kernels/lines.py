@@ -92,7 +92,7 @@ def lines_of(report: LaunchReport, *, inlined: bool = False) -> tuple[TracedLine
 def _line(source: str, number: int, facts: list[LineFacts], report: LaunchReport) -> TracedLine:
     instructions = total(facts, "executions")
     in_global = [fact for fact in facts if fact.space == "global" and fact.requests]
-    in_shared = [fact for fact in facts if fact.wavefronts]
+    in_shared = [fact for fact in facts if fact.wavefronts and fact.space != "constant"]
     mix: dict[str, int] = {}
     for fact in facts:
         mix[fact.group] = mix.get(fact.group, 0) + fact.executions

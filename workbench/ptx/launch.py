@@ -38,6 +38,7 @@ _COUNTS = (
     "distinct_bytes",
     "ideal_sectors",
 )
+_SPACES = ("global", "shared", "local", "constant")
 _SECTORS, _WAVEFRONTS = _COUNTS.index("sectors"), _COUNTS.index("wavefronts")
 
 Shape = int | Sequence[int]
@@ -54,15 +55,30 @@ def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, 
     return full
 
 
-def _place_of_block(value: Shape, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
     place = (value,) if isinstance(value, int | np.integer) else tuple(value)
     place += (0,) * (3 - len(place))
     if len(place) != 3 or not all(
         isinstance(n, int | np.integer) and 0 <= n < size for n, size in zip(place, grid, strict=True)
     ):
         allowed = f"up to 3 coordinates (x, y, z) below {grid}"
-        raise ArgumentError("record_block", repr(value), allowed, "Name one block of the grid, counted from 0.")
-    return tuple(int(n) for n in place)
+        raise ArgumentError(name, repr(value), allowed, "Name a block of the grid, counted from 0.")
+    return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
+
+
+def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: bool) -> list[int]:
+    if cooperative:
+        remedy = "Run all of them: they wait for each other."
+        raise ArgumentError("sample", "blocks of a cooperative launch", "None there", remedy)
+    found = sorted({_index_of_block("sample", place, grid) for place in sample})
+    if not found:
+        raise ArgumentError("sample", "no block", "one or more", "Pass None to run all of them.")
+    return found
+
+
+def _distances(again: bytes) -> tuple[int, ...]:
+    counts = np.frombuffer(again, np.uint64)
+    return tuple(SECTOR_BYTES * int(count) for count in np.trim_zeros(counts, "b"))
 
 
 def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[Buffer]:
@@ -116,6 +132,7 @@ class Kernel:
         repeats: bool = False,
         cooperative: bool = False,
         follow_addresses: bool = True,
+        sample: Sequence[Shape] | None = None,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -133,6 +150,7 @@ class Kernel:
         on where there is none. ``repeats`` says that threads may repeat what others do and keep nothing of it, as
         Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in turns
         on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100 together.
+        ``sample`` are the (x, y, z) of the blocks to run, if not all: counts are then those of these blocks only.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -148,7 +166,7 @@ class Kernel:
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first, names, repeats, cooperative,
+            seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample,
         )  # fmt: skip
 
     def launch_packed(
@@ -178,7 +196,7 @@ class Kernel:
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first, names, repeats, cooperative,
+        seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample=None,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
@@ -188,13 +206,14 @@ class Kernel:
             barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
             rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
-        recorded = None if record_block is None else _place_of_block(record_block, grid)
+        recorded = None if record_block is None else _index_of_block("record_block", record_block, grid)
+        chosen = [] if sample is None else _sampled(sample, grid, cooperative)
         result = core.launch(
             self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
             threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
-            -1 if recorded is None else (recorded[2] * grid[1] + recorded[1]) * grid[0] + recorded[0],
+            -1 if recorded is None else recorded,
             recording.MAX_REQUESTS, last_warp_first, _WORKSPACE if cooperative else 0,
-            self._unused(block) if checks and repeats else [],
+            self._unused(block) if checks and repeats else [], chosen,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -205,6 +224,7 @@ class Kernel:
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
             printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
+            blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
         )  # fmt: skip
         buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
@@ -214,12 +234,13 @@ class Kernel:
         if statistics:
             report.lines = self._lines(result["counts"])
             report.buffers = tuple(
-                BufferFacts(buffer.name, buffer.size, *(SECTOR_BYTES * count for count in sectors))
-                for buffer, sectors in zip(buffers, result["sectors"], strict=True)
+                BufferFacts(buffer.name, buffer.size, *(SECTOR_BYTES * count for count in sectors), _distances(again))
+                for buffer, sectors, again in zip(buffers, result["sectors"], result["again"], strict=True)
             )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
-            report.recording = recording.unpack(self, recorded, warps, result, buffers)
+            place = recorded % grid[0], recorded // grid[0] % grid[1], recorded // grid[0] // grid[1]
+            report.recording = recording.unpack(self, place, warps, result, buffers)
         return report
 
     def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
@@ -296,7 +317,7 @@ class Kernel:
             kernel_source, kernel_line = self.source_of(int(pc), in_kernel_file=True)
             name = instruction.opcode.name
             atomic = name.startswith("atom.")
-            space = instruction.opcode.group if instruction.opcode.group in ("global", "shared", "local") else ""
+            space = instruction.opcode.group if instruction.opcode.group in _SPACES else ""
             if space == "global" and not counts[pc, _SECTORS] and counts[pc, _WAVEFRONTS]:
                 space = "shared"  # a generic address that always pointed there
             lines.append(

@@ -22,7 +22,8 @@ class LineFacts:
     ``ideal_sectors`` how many would do if those bytes lay together, each counted per request. In shared memory
     ``wavefronts`` are the passes through the 32 banks and ``ideal_wavefronts`` those without bank conflicts: one per 32
     lanes of 4 bytes or less, 16 of 8 or 8 of 16 with an active lane, and half as many for a load of 8 or 16 bytes in
-    which every lane asks for the same address as lane ^ 1, or lane ^ 2 (source: core/access.hpp). ``barrier_waits`` is
+    which every lane asks for the same address as lane ^ 1, or lane ^ 2 (source: core/access.hpp). In constant memory
+    ``wavefronts`` are the different addresses of a request, which its cache answers one by one. ``barrier_waits`` is
     the waiting that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and
     blocks. ``source`` and ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line
     of the kernel's own file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
@@ -84,6 +85,10 @@ class BufferFacts:
     ``moved`` counts each request's sectors: what the L1 caches are asked for. ``by_blocks`` counts a sector once per
     block that touches it: what L2 is asked for if each block's L1 keeps all it read. ``unique`` counts it once: what
     must cross DRAM. An atomic reads and writes. ``name`` is the argument's ("argument 0"), ``size`` in bytes.
+    Constant memory has a path of its own and is not in these.
+
+    ``read_again`` are the bytes that a block reads again, by what one of its warps reads in between: element 0 nothing,
+    element k from 2 ** (k - 1) to 2 ** k - 1 sectors. (Warps are taken to advance alike.)
     """
 
     name: str
@@ -94,6 +99,7 @@ class BufferFacts:
     written_moved: int
     written_by_blocks: int
     written_unique: int
+    read_again: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def read_reuse_in_blocks(self) -> float:
@@ -173,6 +179,7 @@ class LaunchReport:
     ``record_block=``. ``buffer_bytes`` are the bytes of all buffers the launch can reach, ``shadow_bytes`` those that
     checks kept about them: at most 3 for one, in whole 32-byte sectors. (What checks know of a block's shared memory
     comes on top: 4 bytes for one, and up to 64 where it is accessed in smaller pieces than 16 bytes.)
+    ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
     """
 
     kernel: str
@@ -188,6 +195,7 @@ class LaunchReport:
     buffers: tuple[BufferFacts, ...] = field(default=(), repr=False)
     buffer_bytes: int = 0
     shadow_bytes: int = 0
+    blocks_run: int = 0
     has_statistics: bool = False
     has_checks: bool = False
     printed: str = field(default="", repr=False)
@@ -279,7 +287,7 @@ class LaunchReport:
         return _sum(self.lines, "barrier_waits")
 
     def _shared(self) -> list[LineFacts]:
-        return [line for line in self.lines if line.wavefronts]
+        return [line for line in self.lines if line.wavefronts and line.space != "constant"]
 
     @property
     def shared_requests(self) -> int:

@@ -70,8 +70,8 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
     return found
 
 
-def _disassembly(file: Path, lines: str = "-g") -> str:
-    return tools.run_program([tools.find_program("nvdisasm"), lines, "-c", file])
+def _disassembly(file: Path, *options: str) -> str:
+    return tools.run_program([tools.find_program("nvdisasm"), *(options or ("-g",)), "-c", file])
 
 
 def _local_traffic(sass: str) -> int:
@@ -96,7 +96,12 @@ def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
     return _cached_disassembly(kernel, "sass by PTX line", "-gp")
 
 
-def _cached_disassembly(kernel: CompiledKernel, what: str, lines: str) -> str:
+def disassemble_with_schedule(kernel: CompiledKernel) -> str:
+    """Likewise by PTX line, with the encoding of each instruction, which holds its schedule."""
+    return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
+
+
+def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str:
     if kernel.assembly is None:
         raise no_machine_code(kernel.label)
     key = disk_cache.content_key([what, kernel.key, kernel.name])
@@ -104,7 +109,7 @@ def _cached_disassembly(kernel: CompiledKernel, what: str, lines: str) -> str:
     if cached is not None:
         return cached["sass"].decode()
     with _as_file(kernel.cubin, ".cubin") as file:
-        text = _disassembly(file, lines)
+        text = _disassembly(file, *options)
     sass = _section(text, kernel.name)
     disk_cache.store(key, {"sass": sass.encode()})
     return sass

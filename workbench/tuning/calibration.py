@@ -1,7 +1,8 @@
 """How wrong a device model is, learnt from sweeps that were measured on that GPU.
 
-The prediction is launch + first access + the largest part, and each published figure scales one part. A calibration has
-one factor for each of six groups of figures, above 1 where the GPU takes longer than published; with them
+The prediction is launch + first access + the overlapped parts, and each published figure scales one part. A
+calibration has one factor for each of six groups of figures, above 1 where the GPU takes longer than published; with
+them
 
     log seconds(measured) = log seconds(predicted, factors) + error
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from workbench.device_models import DeviceModel, model_of_gpu
 from workbench.errors import ArgumentError
-from workbench.tuning.predict import predict_counts
+from workbench.tuning.predict import OVERLAP, predict_counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 from workbench.tuning.trial import canonical
@@ -31,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "memory": ("dram",),
     "caches": ("l2", "l2 to sm", "l1"),
     "shared": ("shared",),
-    "instructions": ("issue", "tensor", "fp32", "fp16", "fp64", "integer", "conversion", "special"),
+    "instructions": ("issue", "tensor", "fp32", "fp32 heavy", "fp16", "fp64", "integer", "conversion", "special"),
 }
 """The parts of a prediction whose times one factor scales."""
 
@@ -107,7 +108,10 @@ class Parts:
     def seconds(self, log_factors: np.ndarray) -> np.ndarray:
         """Predicted seconds of each row, for the logarithms of the factors in the order of `GROUPS`."""
         parts = self._parts * np.exp(log_factors)[self._of]
-        each = parts[:, self._added].sum(axis=1) + parts[:, ~self._added].max(axis=1)
+        overlapping = parts[:, ~self._added]
+        largest = overlapping.max(axis=1, keepdims=True)
+        overlapped = largest[:, 0] * ((overlapping / largest) ** OVERLAP).sum(axis=1) ** (1 / OVERLAP)
+        each = parts[:, self._added].sum(axis=1) + overlapped
         return np.bincount(self._rows, weights=each, minlength=self.count)
 
 

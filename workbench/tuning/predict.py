@@ -1,23 +1,27 @@
 """A predicted time from what the simulator counted and what is published about a GPU.
 
-Each resource gives the time that the launch needs of it at its full rate; the launch takes at least the largest:
+Each resource gives the time that the launch needs of it at its full rate. They overlap, but not perfectly:
 
-    seconds = launch overhead + first access + max(parts)
+    seconds = launch overhead + first access + (sum of parts ** OVERLAP) ** (1 / OVERLAP)
 
-* device-wide parts: ``dram`` (each distinct sector once, and repeated sectors as far as the working set exceeds the
-  L2 cache) and ``l2`` (every requested sector);
-* parts of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``shared``
-  (wavefronts, so conflicts count), and the ``fp32``, ``fp16``, ``fp64``, ``integer``, ``conversion``, ``special`` and
-  ``tensor`` pipes;
-* ``latency``: the dependent chain of one warp (:mod:`workbench.tuning.chain`), as often as there are waves of resident
-  blocks. This is Little's law: too few bytes in flight, because occupancy is low or loads depend on each other, and
-  the latency rather than the bandwidth sets the pace. For a case smaller than the GPU it is what tells configurations
-  apart.
+which is at least the largest part (what bounds it), and more where others come near.
 
-What it leaves out, so that a reader can judge it: hits in L1 (every requested sector is charged to L2), uneven work
-between blocks, the difference between PTX and the machine code that ptxas makes of it (apart from registers, shared
-memory and spills), clocks below boost, DRAM efficiency below 100 %. It ranks configurations and names their
-bottleneck; it is no measurement, and is labelled ``predicted`` with the device model wherever it is printed.
+* Device-wide: ``dram`` and ``l2``. Of what a block reads again, L1 answers what lies no further back than it holds, by
+  the distances that the machine records, shared between the resident blocks; L2 is asked for the rest and for every
+  write. DRAM brings each sector once, and again what blocks share and one wave of them does not leave in L2.
+* Of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
+  ``shared`` (wavefronts, so conflicts count), and the pipes ``fp32``, ``fp32 heavy`` (which of the FP32 units only half
+  can: integer products, and an operand in constant memory), ``fp16``, ``fp64``, ``integer``, ``conversion``,
+  ``special`` and ``tensor``. Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where
+  there is none, those of the PTX.
+* ``latency``: the time of one warp, as often as there are waves of resident blocks: the clocks that the assembler's
+  schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
+  each other, the latency rather than a rate sets the pace.
+
+What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
+the published ones, DRAM efficiency below 100 %, what else runs on the GPU. It ranks configurations and names their
+bottleneck; it is no measurement, and is labelled ``predicted`` with the device model wherever it is printed. How near
+it comes to measured times: ``workbench bench predict``.
 """
 
 from __future__ import annotations
@@ -26,25 +30,46 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from workbench.device_models import DeviceModel, device_model
-from workbench.toolchain.occupancy import occupancy
+from workbench.errors import MissingToolError
+from workbench.toolchain import sass, sass_flow
+from workbench.toolchain.occupancy import Occupancy, occupancy
 from workbench.tuning.chain import dependent_chain
+from workbench.tuning.machine_counts import machine_counts
 
-VERSION = 1
+VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""
+
+OVERLAP = 3.0
+"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone. Fitted."""
+
+_HEAVY_LANES = 64
+"""FP32 lanes of a multiprocessor that multiply integers (programming guide) or take an operand from constant memory.
+The second is observed, on multiprocessors with 128 FP32 lanes; where there are 64, it changes nothing."""
+
+_SPECIAL_CLOCKS = 20
+"""Clocks until a special function or a conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
 _SECTOR = 32
 _WARP = 32
 _MMA_SHAPE = re.compile(r"\bmma\.\S*?\.m(\d+)n(\d+)k(\d+)")
-# Classes of `LaunchReport.mix` that have a pipe of their own, with the figure that gives its lanes.
-_PIPES = {
-    "fp32": "fp32_lanes",
-    "fp16": "fp16_lanes",
-    "fp64": "fp64_lanes",
-    "integer": "integer_lanes",
-    "conversion": "conversion_lanes",
-    "special": "special_lanes",
+# Classes of `LaunchReport.mix` and pipes of `machine_counts`, with the figure that gives the lanes of each part.
+_PTX_PIPES = {
+    "fp32": ("fp32", "fp32_lanes"),
+    "fp16": ("fp16", "fp16_lanes"),
+    "fp64": ("fp64", "fp64_lanes"),
+    "integer": ("integer", "integer_lanes"),
+    "conversion": ("conversion", "conversion_lanes"),
+    "special": ("special", "special_lanes"),
+}
+_MACHINE_PIPES = {
+    "fp32": ("fma", "fp32_lanes"),
+    "fp16": ("fp16", "fp16_lanes"),
+    "fp64": ("fp64", "fp64_lanes"),
+    "integer": ("alu", "integer_lanes"),
+    "special": ("special", "special_lanes"),  # conversions too: they share the unit
 }
 
 
@@ -83,10 +108,15 @@ def counts_of(report, kernels: Sequence) -> dict:
 
 
 def launch_counts(report, kernel, *, block_threads: int | None = None, grid_blocks: int | None = None) -> dict:
-    """`counts_of` for one launch; its extent may be given where the report was taken with another one."""
+    """`counts_of` for one launch; its extent may be given where the report was taken with another one.
+
+    What a sample of the blocks was run for is scaled to all of them.
+    """
     threads = block_threads if block_threads is not None else math.prod(_tuple(report.block))
     blocks = grid_blocks if grid_blocks is not None else math.prod(_tuple(report.grid))
-    warps = blocks * -(-threads // _WARP)
+    run = getattr(report, "blocks_run", 0) or blocks
+    scale = blocks / run if run < blocks and grid_blocks is None else 1
+    warps = (run if scale > 1 else blocks) * -(-threads // _WARP)
     tensor_flops = 0
     for line in report.lines:
         shape = _MMA_SHAPE.search(line.text)
@@ -98,26 +128,61 @@ def launch_counts(report, kernel, *, block_threads: int | None = None, grid_bloc
         "global_store_requests",
         "global_store_sectors",
         "global_bytes_requested",
-        "unique_bytes_read",
-        "unique_bytes_written",
         "shared_requests",
         "shared_wavefronts",
         "shared_ideal_wavefronts",
         "shared_conflicts",
     )
-    return {
+    machine = machine_counts_of(report, kernel, warps)
+    counts = {
         "grid_blocks": blocks,
         "block_threads": threads,
         "registers": kernel.registers,
         "shared_bytes": kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
         "spill_bytes": kernel.spill_bytes,
-        "warp_instructions": int(report.instructions),
-        "thread_instructions": int(report.thread_instructions),
-        "mix": {name: int(count) for name, count in report.mix.items() if count},
-        **{name: int(getattr(report, name)) for name in names},
-        "tensor_flops": tensor_flops,
+        "warp_instructions": round(scale * report.instructions),
+        "thread_instructions": round(scale * report.thread_instructions),
+        "mix": {name: round(scale * count) for name, count in report.mix.items() if count},
+        **{name: round(scale * getattr(report, name)) for name in names},
+        **_bytes(report, scale),
+        "tensor_flops": round(scale * tensor_flops),
         "chain": dependent_chain(report.lines, warps).to_dict(),
     }
+    if machine is not None:
+        for name in ("instructions", "local_bytes"):
+            machine[name] = round(scale * machine[name])
+        machine["pipes"] = {name: round(scale * count) for name, count in machine["pipes"].items()}
+        counts["machine"] = machine
+    return counts
+
+
+def _bytes(report, scale: float) -> dict:
+    """What blocks read and write of global memory: distinct in the launch, distinct in each block, and read again."""
+    buffers = getattr(report, "buffers", ())
+    unique = {"unique_bytes_read": report.unique_bytes_read, "unique_bytes_written": report.unique_bytes_written}
+    if scale > 1:  # blocks that did not run read other bytes, but no more than there are
+        unique["unique_bytes_read"] = sum(min(scale * one.read_unique, _up(one.size, _SECTOR)) for one in buffers)
+        unique["unique_bytes_written"] = sum(min(scale * one.written_unique, _up(one.size, _SECTOR)) for one in buffers)
+    found = {name: round(value) for name, value in unique.items()}
+    if buffers:
+        again = [round(scale * sum(each)) for each in zip_longest(*(one.read_again for one in buffers), fillvalue=0)]
+        found["block_bytes_read"] = round(scale * sum(one.read_by_blocks for one in buffers))
+        found["read_again"] = again
+    return found
+
+
+def machine_counts_of(report, kernel, warps: float) -> dict | None:
+    """`machine_counts` of a launch of ``warps`` warps; None where the kernel has no machine code that can be read."""
+    if getattr(kernel, "assembly", None) is None:
+        return None
+    try:
+        blocks = sass_flow.blocks_of(sass.disassemble_with_schedule(kernel))
+    except MissingToolError:
+        return None
+    executions: dict[int, float] = {}
+    for line in report.lines:
+        executions[line.ptx_line] = max(executions.get(line.ptx_line, 0), line.executions)
+    return machine_counts(blocks, executions, warps)
 
 
 def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:
@@ -138,33 +203,43 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     resident = occupancy(model.arch, threads, counts["registers"], counts["shared_bytes"])
     if resident.blocks_per_sm == 0:
         return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0)
-    clock = model.clock_hz
+    clock, machine = model.clock_hz, counts.get("machine")
     # The busiest multiprocessor's share of everything that blocks do evenly.
     share = -(-blocks // int(model.multiprocessors)) / blocks
-    sectors = counts["global_load_sectors"] + counts["global_store_sectors"]
-    # Spills are known per thread from the compiler only, not how often they run: charged once.
-    spilled = counts["spill_bytes"] * threads * blocks
+    memory = _traffic(counts, model, resident)
     parts = {
-        "dram": _dram_bytes(counts, model) / model.dram_bytes_per_second,
-        "l2": sectors * _SECTOR / (model.l2_bytes_per_clock * clock),
-        "l2 to sm": sectors * _SECTOR * share / (model.l2_bytes_per_clock_sm * clock),
-        "l1": (sectors * _SECTOR + spilled) * share / (model.l1_bytes_per_clock * clock),
-        "issue": counts["warp_instructions"] * share / (model.issue_slots * clock),
+        "dram": memory.dram / model.dram_bytes_per_second,
+        "l2": memory.l2 / (model.l2_bytes_per_clock * clock),
+        "l2 to sm": memory.l2 * share / (model.l2_bytes_per_clock_sm * clock),
+        "l1": memory.l1 * share / (model.l1_bytes_per_clock * clock),
+        "issue": (machine["instructions"] if machine else counts["warp_instructions"])
+        * share
+        / model.issue_slots
+        / clock,
         "shared": counts["shared_wavefronts"] * 128 * share / (model.shared_bytes_per_clock * clock),
         "tensor": counts["tensor_flops"] * share / (model.tensor_flops_per_clock * clock),
+        "conversion": 0.0,
     }
-    for name, lanes in _PIPES.items():
-        parts[name] = counts["mix"].get(name, 0) * _WARP * share / (getattr(model, lanes) * clock)
+    found, pipes = (machine["pipes"], _MACHINE_PIPES) if machine else (counts["mix"], _PTX_PIPES)
+    for name, (kind, lanes) in pipes.items():
+        parts[name] = found.get(kind, 0) * _WARP * share / (getattr(model, lanes) * clock)
+    parts["fp32 heavy"] = found.get("heavy", 0) * _WARP * share / (_HEAVY_LANES * clock)
     waves = -(-blocks // (int(model.multiprocessors) * resident.blocks_per_sm))
-    parts["latency"] = waves * _chain_clocks(counts, model) / clock
+    parts["latency"] = waves * _warp_clocks(counts, model, memory) / clock
     bound_by = max(parts, key=parts.__getitem__)
     first_access = model.dram_latency_clocks / clock
-    seconds = model.launch_seconds + first_access + parts[bound_by]
+    seconds = model.launch_seconds + first_access + overlapped(list(parts.values()))
     parts["launch"] = model.launch_seconds
     parts["first access"] = first_access
     if parts["launch"] > parts[bound_by]:
         bound_by = f"launch, then {bound_by}"
     return Prediction(seconds, bound_by, parts, model.name, float(waves), resident.fraction)
+
+
+def overlapped(parts: Sequence[float]) -> float:
+    """The time of parts (seconds) that overlap as far as they do: at least the largest, at most their sum."""
+    largest = max(parts)
+    return largest * sum((part / largest) ** OVERLAP for part in parts) ** (1 / OVERLAP) if largest else 0.0
 
 
 def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
@@ -174,30 +249,70 @@ def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
     return replace(longest, seconds=sum(prediction.seconds for prediction in predictions) - hidden)
 
 
-def _dram_bytes(counts: Mapping, model: DeviceModel) -> float:
-    unique = counts["unique_bytes_read"] + counts["unique_bytes_written"]
-    requested = (counts["global_load_sectors"] + counts["global_store_sectors"]) * _SECTOR
-    # A repeated access finds its sector in L2 with the probability that the working set is still there.
-    missing = max(0.0, 1 - model.l2_bytes / unique) if unique else 0.0
-    return unique + max(0.0, requested - unique) * missing
+@dataclass(frozen=True)
+class _Traffic:
+    """Bytes that L1, L2 and DRAM are asked for, and the share of the loads' bytes that L1 and L2 answer."""
+
+    l1: float
+    l2: float
+    dram: float
+    from_l1: float
+    from_l2: float
 
 
-def _chain_clocks(counts: Mapping, model: DeviceModel) -> float:
-    chain = counts["chain"]
-    requested = (counts["global_load_sectors"] + counts["global_store_sectors"]) * _SECTOR
-    first = min(1.0, (counts["unique_bytes_read"] + counts["unique_bytes_written"]) / requested) if requested else 1.0
-    load = first * model.dram_latency_clocks + (1 - first) * model.l2_latency_clocks
-    # A conflicted access holds the warp for its additional wavefronts.
-    conflicts = (
-        counts["shared_wavefronts"] / counts["shared_ideal_wavefronts"] if counts["shared_ideal_wavefronts"] else 1.0
+def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traffic:
+    read, written = (counts[f"global_{kind}_sectors"] * _SECTOR for kind in ("load", "store"))
+    unique_read, unique_written = counts["unique_bytes_read"], counts["unique_bytes_written"]
+    missed = min(read, counts.get("block_bytes_read", read))
+    if missed < read:
+        # What warps read until they read it again, if each block's warps read different sectors as far as it does.
+        room = max(model.l1_bytes - resident.blocks_per_sm * counts["shared_bytes"], 0)
+        between = resident.warps_per_sm * _SECTOR * missed / read
+        missed += sum(size for at, size in enumerate(counts["read_again"]) if at and 0.75 * 2**at * between > room)
+    # What several blocks read is in L2 still if the blocks that run at the same time leave it there.
+    running = min(counts["grid_blocks"], resident.blocks_per_sm * model.multiprocessors)
+    at_once = min(unique_read + unique_written, running / counts["grid_blocks"] * (missed + unique_written))
+    dropped = max(0.0, 1 - model.l2_bytes / at_once) if at_once else 0.0
+    dram_read = unique_read + max(0.0, missed - unique_read) * dropped
+    # A write that covers its sector is brought together in L2.
+    dram = dram_read + unique_written
+    # Where the compiler's spills are not counted as they run, they are charged once.
+    spilled = counts["spill_bytes"] * counts["block_threads"] * counts["grid_blocks"]
+    local = counts["machine"]["local_bytes"] if "machine" in counts else spilled
+    # A request looks up its lines one by one: at least one wavefront each, four sectors in one.
+    requests = (counts["global_load_requests"] + counts["global_store_requests"]) * 4 * _SECTOR
+    l1 = max(read + written, requests) + local
+    if not read:
+        return _Traffic(l1, missed + written, dram, 0.0, 0.0)
+    return _Traffic(l1, missed + written, dram, 1 - missed / read, max(0.0, missed - dram_read) / read)
+
+
+def _warp_clocks(counts: Mapping, model: DeviceModel, memory: _Traffic) -> float:
+    """Clocks of one warp alone."""
+    from_dram = 1 - memory.from_l1 - memory.from_l2
+    load = (
+        from_dram * model.dram_latency_clocks
+        + memory.from_l2 * model.l2_latency_clocks
+        + memory.from_l1 * model.shared_latency_clocks
     )
-    shared = model.shared_latency_clocks + max(0.0, conflicts - 1)
+    # A conflicted access holds the warp for its additional wavefronts.
+    ideal = counts["shared_ideal_wavefronts"]
+    shared = model.shared_latency_clocks + max(0.0, counts["shared_wavefronts"] / ideal - 1 if ideal else 0.0)
+    if "machine" in counts:
+        machine = counts["machine"]
+        waits = {"global": load, "shared": shared, "special": _SPECIAL_CLOCKS}
+        return machine["clocks"] + sum(machine["waits"][kind] * clocks for kind, clocks in waits.items())
+    chain = counts["chain"]
     return (
         chain["global_loads"] * load
         + chain["shared_accesses"] * shared
         + chain["arithmetic"] * model.arithmetic_latency_clocks
         + chain["barriers"] * model.shared_latency_clocks
     )
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
 
 
 def _tuple(extent) -> tuple[int, ...]:

@@ -134,6 +134,11 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   else check_global(warp, in, request.address, mask, bytes, is_write, is_read);
 }
 
+void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const Request& request) {
+  observe_constant(warp, in, request.address, mask, bytes);
+  if (warp.block->shadow) check_global(warp, in, request.address, mask, bytes, false, true);
+}
+
 void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, Request& request) {
   Block& block = *warp.block;
   const s32 pc = block.pc_of(in);
@@ -179,6 +184,9 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
     if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
+  } else if constexpr (S == Space::constant) {
+    resolve_global(in, mask, warp, bytes, false, request);
+    if (block.observed) see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
@@ -223,6 +231,7 @@ template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, b
 template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::param>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::constant>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 
 template void resolve_addresses<Space::global>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);

@@ -4,7 +4,7 @@
 
 namespace workbench::ptx {
 
-enum class Space : u8 { global, shared, local, generic, param };
+enum class Space : u8 { global, shared, local, generic, param, constant };
 
 // Where each lane of a request points. Lanes outside `mask` point where the first active lane does, so that loads
 // may read all 32.
@@ -35,6 +35,9 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
 // ---- statistics (see observe.cpp) ----
 
 void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
+// Lanes that ask for the same address share a pass of the constant cache; different addresses take one each
+// (CUDA C++ Programming Guide, Constant Memory).
+void observe_constant(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
 void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read);
 // The shared side of a cp.async, whose request was counted on its global side.
 void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);

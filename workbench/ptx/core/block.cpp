@@ -148,7 +148,7 @@ void BlockRunner::begin() {
   block.async_arrivals.clear();
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
-    warp.exited = 0, warp.tick = 0, warp.waited = 0;
+    warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
     warp.copies.clear(), warp.calls.clear();
     if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
@@ -388,8 +388,10 @@ void run_worker(Launch& launch, WorkerResult& result) {
   if (launch.workspace) return run_together(launch, result);
   BlockRunner runner(launch, result);
   for (;;) {
-    const s64 index = launch.next_block.fetch_add(1);
-    if (index >= launch.blocks() || index > launch.lowest_fault.load()) break;
+    const s64 turn = launch.next_block.fetch_add(1);
+    if (turn >= launch.blocks_run()) break;
+    const s64 index = launch.sample.empty() ? turn : launch.sample[static_cast<std::size_t>(turn)];
+    if (index > launch.lowest_fault.load()) break;
     try {
       runner.start(index);
       while (runner.turn()) {}

@@ -22,7 +22,7 @@ using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask
 enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll };
 
 enum class Class : u8 {
-  integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, control, sync, other, kCount
+  integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, constant, control, sync, other, kCount
 };
 extern const char* const kClassNames[];
 
@@ -204,6 +204,7 @@ struct Launch {
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
+  std::vector<s64> sample;    // the blocks to run, ascending; empty: all
   u64 workspace = 0;          // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 
@@ -213,6 +214,7 @@ struct Launch {
   std::atomic<u64> instructions_so_far{0};
 
   s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
+  s64 blocks_run() const { return sample.empty() ? blocks() : static_cast<s64>(sample.size()); }
   u32 threads_per_block() const { return block[0] * block[1] * block[2]; }
 };
 

@@ -70,8 +70,9 @@ void load_param(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-constexpr const char* kSpaceNames[] = {"global", "shared", "local", "generic", "param"};
-constexpr Class kSpaceClasses[] = {Class::global, Class::shared, Class::local, Class::global, Class::other};
+constexpr const char* kSpaceNames[] = {"global", "shared", "local", "generic", "param", "constant"};
+constexpr Class kSpaceClasses[] = {Class::global,  Class::shared, Class::local,
+                                   Class::global, Class::other,  Class::constant};
 
 template <class M>
 std::string memory_name() {
@@ -89,7 +90,7 @@ void add_pair(Table& table, bool with_store) {
 
 template <Space S>
 void add_space(Table& table) {
-  constexpr bool writable = S != Space::param;
+  constexpr bool writable = S != Space::param && S != Space::constant;
   add_pair<S, u8, u16>(table, writable), add_pair<S, u8, u32>(table, writable), add_pair<S, u8, u64>(table, writable);
   add_pair<S, s8, u16>(table, false), add_pair<S, s8, u32>(table, false), add_pair<S, s8, u64>(table, false);
   add_pair<S, u16, u16>(table, writable), add_pair<S, u16, u32>(table, writable), add_pair<S, u16, u64>(table, writable);
@@ -108,7 +109,7 @@ void add_param(Table& table) {
 
 void add_memory(Table& table) {
   add_space<Space::global>(table), add_space<Space::shared>(table), add_space<Space::local>(table);
-  add_space<Space::generic>(table), add_space<Space::param>(table);
+  add_space<Space::generic>(table), add_space<Space::param>(table), add_space<Space::constant>(table);
   add_param<u8, u16>(table), add_param<u8, u32>(table), add_param<u8, u64>(table);
   add_param<s8, u16>(table), add_param<s8, u32>(table), add_param<s8, u64>(table);
   add_param<u16, u16>(table), add_param<u16, u32>(table), add_param<u16, u64>(table);

@@ -162,7 +162,7 @@ using Shape = std::tuple<u32, u32, u32>;
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
                         s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
-                        const std::vector<std::pair<u32, std::vector<u32>>>& unused) {
+                        const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -183,7 +183,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
   launch.workspace = workspace;
-  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks())));
+  launch.sample = sample;
+  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
@@ -221,12 +222,13 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     for (const WorkerResult& result : results)
       if (result.traffic) traffic.push_back(result.traffic.get());
     const std::vector<Sectors> read = Traffic::total(traffic, false), written = Traffic::total(traffic, true);
-    nb::list sectors;
+    nb::list sectors, again;
     for (std::size_t i = 0; i < read.size(); ++i) {
       sectors.append(nb::make_tuple(read[i].moved, read[i].by_blocks, read[i].distinct, written[i].moved,
                                     written[i].by_blocks, written[i].distinct));
+      again.append(raw_bytes(read[i].again));
     }
-    out["sectors"] = sectors;
+    out["sectors"] = sectors, out["again"] = again;
   }
   if (launch.recorder) {
     out["requests"] = raw_bytes(recorder.requests()), out["spans"] = raw_bytes(recorder.spans());

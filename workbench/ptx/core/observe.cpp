@@ -6,7 +6,8 @@
 namespace workbench::ptx {
 namespace {
 
-void touch_sectors(const Block& block, s32 pc, const Pieces& pieces, bool is_write, bool is_read) {
+void touch_sectors(Warp& warp, s32 pc, const Pieces& pieces, bool is_write, bool is_read) {
+  const Block& block = *warp.block;
   const std::vector<Buffer>& buffers = block.launch->buffers;
   const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(pc)];
   const u64 index = static_cast<u64>(block.index);
@@ -16,7 +17,7 @@ void touch_sectors(const Block& block, s32 pc, const Pieces& pieces, bool is_wri
     if (!buffer) continue;
     const u64 sector = pieces.sector[i] - (buffer->address >> 5);
     const std::size_t which = static_cast<std::size_t>(buffer - buffers.data());
-    if (is_read) block.traffic->read(which, sector, index);
+    if (is_read) block.traffic->read(which, sector, index, warp.sectors++);
     if (is_write) block.traffic->write(which, sector, index);
   }
 }
@@ -154,7 +155,21 @@ void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32
   counts.ideal_sectors += (pieces.distinct_bytes + 31) / 32;
   counts.bytes += u64{bytes} * static_cast<u64>(count_lanes(mask));
   counts.distinct_bytes += pieces.distinct_bytes;
-  touch_sectors(block, pc, pieces, is_write, is_read);
+  touch_sectors(warp, pc, pieces, is_write, is_read);
+}
+
+void observe_constant(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+  const Block& block = *warp.block;
+  if (!mask || !block.counts) return;
+  u64 kept[kLanes];
+  u32 different = 0;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    if (std::find(kept, kept + different, addresses[lane]) == kept + different) kept[different++] = addresses[lane];
+  }
+  Counts& counts = block.counts[block.pc_of(in)];
+  counts.requests += 1;
+  counts.wavefronts += different, counts.ideal += 1;
+  counts.bytes += u64{bytes} * static_cast<u64>(count_lanes(mask));
 }
 
 void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read) {

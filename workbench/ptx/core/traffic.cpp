@@ -13,10 +13,14 @@ Traffic::Traffic(const std::vector<Buffer>& buffers) : reads_(buffers.size()), w
   }
 }
 
-void Traffic::allocate(Map& map) {
+void Traffic::allocate(Map& map, bool with_positions) {
   // calloc: pages that the kernel does not touch cost nothing.
-  map.stamps.reset(static_cast<u32*>(std::calloc(map.size, sizeof(u32))));
-  if (!map.stamps) throw std::bad_alloc();
+  const auto zeros = [&map](Values& values) {
+    values.reset(static_cast<u32*>(std::calloc(map.size, sizeof(u32))));
+    if (!values) throw std::bad_alloc();
+  };
+  if (with_positions) zeros(map.positions);
+  zeros(map.stamps);
 }
 
 std::vector<Sectors> Traffic::total(const std::vector<const Traffic*>& workers, bool written) {
@@ -30,6 +34,7 @@ std::vector<Sectors> Traffic::total(const std::vector<const Traffic*>& workers, 
       if (!map.stamps) continue;
       maps.push_back(&map);
       all[i].moved += map.seen.moved, all[i].by_blocks += map.seen.by_blocks, all[i].distinct += map.seen.distinct;
+      for (std::size_t k = 0; k < kDistances; ++k) all[i].again[k] += map.seen.again[k];
     }
     if (maps.size() < 2) continue;
     all[i].distinct = 0;

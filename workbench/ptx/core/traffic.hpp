@@ -11,35 +11,56 @@ namespace workbench::ptx {
 
 struct Buffer;
 
+constexpr std::size_t kDistances = 33;
+
 // In 32-byte sectors.
 struct Sectors {
   u64 moved = 0;      // by requests: what L1 is asked for
   u64 by_blocks = 0;  // distinct in each block, summed over blocks: what a perfect L1 would ask L2 for
   u64 distinct = 0;   // distinct in the launch: what must come from, or go to, DRAM
+  // Reads that ask again for what the block has read, by the sectors d that a warp reads in between: element k counts
+  // 2^(k-1) <= d < 2^k. Warps are taken to advance alike: where another warp read it last, d is how much further one of
+  // the two has come.
+  std::vector<u64> again = std::vector<u64>(kDistances);
 };
 
 class Traffic {
  public:
   explicit Traffic(const std::vector<Buffer>& buffers);
 
-  void read(std::size_t buffer, u64 sector, u64 block) { touch(reads_[buffer], sector, static_cast<u32>(block + 1)); }
-  void write(std::size_t buffer, u64 sector, u64 block) { touch(writes_[buffer], sector, static_cast<u32>(block + 1)); }
+  // `position`: sectors that the warp has read before.
+  void read(std::size_t buffer, u64 sector, u64 block, u32 position) {
+    Map& map = reads_[buffer];
+    const u32 stamp = static_cast<u32>(block + 1);
+    if (!map.stamps) allocate(map, true);
+    u32& then = map.positions[sector];
+    if (map.stamps[sector] == stamp) map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
+    then = position;
+    touch(map, sector, stamp);
+  }
+  void write(std::size_t buffer, u64 sector, u64 block) {
+    Map& map = writes_[buffer];
+    if (!map.stamps) allocate(map, false);
+    touch(map, sector, static_cast<u32>(block + 1));
+  }
 
   // Adds up what several workers saw; `distinct` counts a sector once.
   static std::vector<Sectors> total(const std::vector<const Traffic*>& workers, bool written);
 
  private:
   struct Free {
-    void operator()(u32* stamps) const { std::free(stamps); }
+    void operator()(u32* values) const { std::free(values); }
   };
+  using Values = std::unique_ptr<u32[], Free>;
   struct Map {
-    u64 size = 0;                         // sectors
-    std::unique_ptr<u32[], Free> stamps;  // by sector: the last block that touched it, plus one; made when needed
+    u64 size = 0;      // sectors
+    Values stamps;     // by sector: the last block that touched it, plus one; made when needed
+    Values positions;  // by sector: the position at which it was read last
     Sectors seen;
   };
 
+  static std::size_t bucket(u32 distance) { return distance ? 32u - static_cast<u32>(__builtin_clz(distance)) : 0u; }
   static void touch(Map& map, u64 sector, u32 stamp) {
-    if (!map.stamps) allocate(map);
     map.seen.moved += 1;
     u32& last = map.stamps[sector];
     if (last == stamp) return;
@@ -47,7 +68,7 @@ class Traffic {
     map.seen.distinct += last == 0;
     last = stamp;
   }
-  static void allocate(Map& map);
+  static void allocate(Map& map, bool with_positions);
 
   std::vector<Map> reads_, writes_;
 };

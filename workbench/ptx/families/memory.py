@@ -25,7 +25,7 @@ def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: i
         base = Constant(8, address.parameter.offset)
     slots[slot] = base
     if base.width == 4:
-        if space in ("global", "generic"):
+        if space in ("global", "generic", "constant"):
             raise Refused("a 32-bit register as a global address")
         return NARROW_BASE
     return WIDE_BASE
@@ -50,8 +50,9 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         elif part in _STRONG:
             strong |= STRONG | (RELEASE if part in _RELEASING else 0)
     sign = "s" if is_load and type_name[0] == "s" and size < 8 else "u"
-    # Constant memory is global memory that only the host writes.
-    table_space = "global" if space == "const" else space
+    if space == "const" and not is_load:
+        raise Refused("a store to constant memory")
+    table_space = "constant" if space == "const" else space
     hinted = "L2::cache_hint" in parts
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:

@@ -1,0 +1,216 @@
+"""Predicted times beside measured ones, for complete search spaces that others have published.
+
+A folder of measurements holds Kernel Tuner caches or T4 results (``NAME/GPU.json.gz``), a folder of sources the kernel
+and its launch (:mod:`workbench.bench.spaces`). Of each space the best ten configurations are taken and, stratified by
+their time, others; every one is compiled for the GPU's architecture, a sample of its blocks is run, and its time is
+predicted for the GPU's device model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from workbench.bench.spaces import SHIPPED, Space, load_space
+from workbench.device_models import DeviceModel, device_model, model_of_gpu
+from workbench.errors import CompileError, StoreError, UnknownKeyError
+from workbench.toolchain.occupancy import occupancy
+from workbench.tuning.predict import predict_counts
+from workbench.tuning.ranking import kendall, spearman
+from workbench.tuning.sweep import SUFFIXES, Sweep, load
+from workbench.tuning.trial import Trial
+
+BEST = 10
+"""So many of the best configurations are always among the rows."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How well one way to order configurations orders them: rank correlations with the measured times, and how many
+    times the best of the space the first choice takes, and the best of the first ten choices (means over ties)."""
+
+    spearman: float
+    kendall: float
+    first: float
+    best_of_ten: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One space on one GPU: ``rows`` configurations of ``valid``, ``rankings`` by prediction and by the baselines.
+
+    ``ratio`` is predicted / measured: median, 10th and 90th percentile. ``bounds`` counts what the predictions say is
+    the bound. ``failed`` configurations were measured, but are refused here by the compiler or the machine.
+    """
+
+    space: str
+    gpu: str
+    model: str
+    source: str
+    rows: int
+    valid: int
+    failed: int
+    rankings: Mapping[str, Ranking]
+    ratio: tuple[float, float, float]
+    bounds: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.space} on {self.gpu} ({self.source}): {self.rows} of {self.valid} configurations"
+            + (f", {self.failed} more refused here" if self.failed else ""),
+            f"  {'':22}{'Spearman':>10}{'Kendall':>10}{'first':>10}{'best of 10':>12}",
+        ]
+        for name, found in self.rankings.items():
+            ranks = "".join(f"{value:>10.3f}" for value in (found.spearman, found.kendall))
+            lines.append(f"  {name:22}{ranks}{found.first:>9.2f}x{found.best_of_ten:>11.2f}x")
+        middle, low, high = self.ratio
+        bounds = ", ".join(f"{name} {count}" for name, count in self.bounds.items())
+        lines.append(f"  predicted / measured: median {middle:.2f}, p10 {low:.2f}, p90 {high:.2f}; bound by {bounds}")
+        return "\n".join(lines)
+
+
+def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
+    """The best ten and one at random from each of ``limit`` - 10 equal parts of the others by time; all if fewer."""
+    ordered = sorted((t for t in trials if t.measured_seconds is not None), key=lambda t: t.measured_seconds)
+    if len(ordered) <= limit:
+        return ordered
+    rng = np.random.default_rng(seed)
+    edges = np.linspace(BEST, len(ordered), max(limit - BEST, 0) + 1).astype(int)
+    drawn = [ordered[rng.integers(low, high)] for low, high in pairwise(edges)]
+    return [*ordered[:BEST], *drawn]
+
+
+def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
+    """(name of the space, sweep) of every file of measured times in a folder and its folders, in the order of names.
+
+    The space is called as the folder that the file lies in. Raises StoreError where there is none.
+    """
+    found = False
+    for path in sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES)):
+        try:
+            sweep = load(path)
+        except StoreError:
+            continue  # what describes a space, and other JSON
+        if sweep.basis == "measured":
+            found = True
+            yield path.parent.name, sweep
+    if not found:
+        raise StoreError(
+            f"{folder}: no file of measured times. It holds Kernel Tuner caches or T4 results, NAME/GPU.json."
+        )
+
+
+def judge(
+    sweep: Sweep, space: Space, model: DeviceModel, limit: int, seed: int = 0, said: Callable[[str], None] | None = None
+) -> Judged:
+    """Predict a sample of a measured sweep's configurations and compare. ``said`` is told how far it has come."""
+    trials = sampled(sweep.trials, limit, seed)
+
+    def counted(trial: Trial) -> dict | None:
+        try:
+            return space.counts(trial.config, model.arch)
+        except CompileError:
+            return None
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        counts = []
+        for at, one in enumerate(pool.map(counted, trials)):
+            counts.append(one)
+            if said and (at + 1) % 20 == 0:
+                said(f"{space.name} on {sweep.machine}: {at + 1} of {len(trials)}")
+    predictions = [None if one is None else predict_counts(one, model) for one in counts]
+    kept = [at for at, one in enumerate(predictions) if one is not None and np.isfinite(one.seconds)]
+    predicted = np.array([predictions[at].seconds for at in kept])
+    measured = np.array([trials[at].measured_seconds for at in kept])
+    best = min(t.measured_seconds for t in sweep.trials if t.measured_seconds is not None)
+    orders = {"prediction": predicted} | baselines([counts[at] for at in kept], model)
+    repeated = [trials[at].samples for at in kept]
+    if all(repeated):
+        orders["its own single runs"] = np.array([np.mean(samples) for samples in repeated])
+    rankings = {name: ranking(order, measured, best) for name, order in orders.items()}
+    rankings["random"] = _random(measured, best)
+    ratio = predicted / measured
+    bounds: dict[str, int] = {}
+    for at in kept:
+        bounds[predictions[at].bound_by] = bounds.get(predictions[at].bound_by, 0) + 1
+    return Judged(
+        space=space.name,
+        gpu=sweep.machine,
+        model=model.key,
+        source="our kernel" if space.path.parent == SHIPPED else "its published source",
+        rows=len(kept),
+        valid=sum(t.measured_seconds is not None for t in sweep.trials),
+        failed=len(trials) - len(kept),
+        rankings=rankings,
+        ratio=tuple(float(np.quantile(ratio, q)) for q in (0.5, 0.1, 0.9)),
+        bounds=dict(sorted(bounds.items(), key=lambda item: -item[1])),
+    )
+
+
+def baselines(counts: Sequence[Mapping], model: DeviceModel) -> dict[str, np.ndarray]:
+    """What one might rank by without a model, small first: instructions of the PTX, and (negative) occupancy."""
+    full = [
+        occupancy(model.arch, one["block_threads"], one["registers"], one["shared_bytes"]).fraction for one in counts
+    ]
+    return {
+        "fewest instructions": np.array([one["warp_instructions"] for one in counts], float),
+        "highest occupancy": -np.array(full),
+    }
+
+
+def ranking(order: np.ndarray, measured: np.ndarray, best: float) -> Ranking:
+    """How well ``order`` (small first) orders ``measured``; ``best`` is the best time of the whole space."""
+    first = measured[order <= order.min() + 1e-9 * abs(order.min())].mean()
+    # Ties at the tenth place are broken at random: the mean of many ways to do it.
+    rng = np.random.default_rng(0)
+    tens = [measured[np.lexsort((rng.random(len(order)), order))[:10]].min() for _ in range(20)]
+    return Ranking(
+        spearman(order, measured), kendall(order, measured), float(first / best), float(np.mean(tens) / best)
+    )
+
+
+def _random(measured: np.ndarray, best: float) -> Ranking:
+    rng = np.random.default_rng(0)
+    tens = [rng.choice(measured, min(10, len(measured)), replace=False).min() for _ in range(1000)]
+    return Ranking(0.0, 0.0, float(measured.mean() / best), float(np.mean(tens) / best))
+
+
+def judge_all(
+    measured: str | Path,
+    sources: str | Path | None = None,
+    *,
+    model: str | None = None,
+    limit: int = 120,
+    seed: int = 0,
+    said: Callable[[str], None] | None = None,
+) -> tuple[list[Judged], list[str]]:
+    """Every space in ``measured`` of which the kernel is there, in ``sources`` or among ours; and notes on the others.
+
+    Args:
+        measured: a folder of Kernel Tuner caches and T4 results.
+        sources: a folder of kernels and their launches; those of ours come after it.
+        model: the device model, where the files do not name a GPU that has one.
+        limit: configurations of each space and GPU.
+        seed: of the sample.
+        said: is told how far it has come.
+    """
+    folders = [*([Path(sources)] if sources is not None else []), SHIPPED]
+    judged, notes = [], []
+    for name, sweep in sweeps_in(Path(measured)):
+        found = device_model(model) if model is not None else model_of_gpu(sweep.machine)
+        if found is None:
+            notes.append(f"{name} on {sweep.machine}: no published figures for this GPU; name a model.")
+            continue
+        try:
+            space = load_space(name, folders)
+        except UnknownKeyError:
+            notes.append(f"{name} on {sweep.machine}: no {name}.toml in {', '.join(map(str, folders))}.")
+            continue
+        judged.append(judge(sweep, space, found, limit, seed, said))
+    return judged, notes
