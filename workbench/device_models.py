@@ -49,6 +49,7 @@ class DeviceModel:
     integer_lanes: float
     conversion_lanes: float
     special_lanes: float
+    memory_lanes: float
     tensor_flops_per_clock: float
     shared_bytes_per_clock: float
     dram_latency_clocks: float

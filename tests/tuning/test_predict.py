@@ -30,6 +30,7 @@ COUNTS = {
     "global_store_sectors": 0,
     "unique_bytes_read": 0,
     "unique_bytes_written": 0,
+    "shared_requests": 0,
     "shared_wavefronts": 0,
     "shared_ideal_wavefronts": 0,
     "tensor_flops": 0,

@@ -55,10 +55,12 @@ class Instruction:
 @dataclass
 class Block:
     """Instructions that run one after the other. ``back_to`` is the earlier block to which its last branch may lead
-    (None: none); ``clocks`` the issue clocks of one warp, ``waited`` the latencies that it waits for, by kind."""
+    (None: none); ``calls_rarely`` says that it calls a subroutine of the compiler for rare operands; ``clocks`` are the
+    issue clocks of one warp, ``waited`` the latencies that it waits for, by kind."""
 
     instructions: list[Instruction] = field(default_factory=list)
     back_to: int | None = None
+    calls_rarely: bool = False
     clocks: float = 0.0
     waited: dict[str, float] = field(default_factory=dict)
 
@@ -93,6 +95,7 @@ def blocks_of(text: str) -> list[Block]:
             label = ""
             if base in _ENDS:
                 target = _TARGET.search(operands)
+                blocks[-1].calls_rarely = base == "CALL" and "$__internal" in operands
                 if base == "BRA" and target:
                     targets[len(blocks) - 1] = target[1]
                 blocks.append(Block())

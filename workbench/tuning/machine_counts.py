@@ -1,8 +1,9 @@
 """How often the machine code of a kernel ran, from how often its PTX did: instructions by pipe, and the time of a warp.
 
-The PTX machine counts executions of each line of the PTX, and the assembler says which line each instruction is of. A
-block of machine code ran as often as what the assembler can neither move out of it nor run for nothing: the branch at
-its end, else a store or a barrier in it; where a loop's body was copied (unrolling), divided by the copies.
+The PTX machine counts executions of each line of the PTX, and the assembler says which line each instruction is of.
+What it can neither drop, nor move, nor run for nothing (accesses to memory, barriers, branches) ran as often as its
+line, all copies of it together: where it copied code, as it does with loops, that is one equation for several basic
+blocks. Least squares over all of them say how often each block ran.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.toolchain.sass_counts import ALU
-from workbench.toolchain.sass_flow import WAITS, Block
+from workbench.toolchain.sass_flow import WAITS, Block, Instruction
 
 _FMA = frozenset({"FFMA", "FADD", "FMUL", "FFMA32I", "FMUL32I", "FADD32I", "FSWZADD"})
 _HEAVY = frozenset({"IMAD", "IMUL", "IDP", "IDP4A"})
@@ -22,10 +23,9 @@ _DOUBLE = frozenset({"DADD", "DFMA", "DMUL", "DSETP"})
 _SPECIAL = frozenset({"MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV", "FCHK"})
 _TENSOR = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "BMMA"})
 _MEMORY = ("LD", "ST", "ATOM", "RED", "SHFL")
-_ENDS = ("BRA", "EXIT")
-_FIXED = ("ST", "BAR", "ATOM", "RED")
-_COPIED = ("LDG", "LDS", "STG", "STS", "HMMA", "FFMA")
-"""Of which the assembler makes one for each in the PTX."""
+_FIXED = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "BAR", "HMMA", "IMMA", "DMMA")
+_BRANCHES = {"BRA": "bra", "EXIT": "ret"}
+_ROUNDS = 200
 
 
 def pipe_of(base: str) -> str:
@@ -45,12 +45,16 @@ def pipe_of(base: str) -> str:
     return "memory" if base.startswith(_MEMORY) else ""
 
 
-def machine_counts(blocks: Sequence[Block], executions: Mapping[int, float], warps: float) -> dict:
+Lines = Mapping[int, tuple[str, float]]
+"""By line of the PTX its instruction, such as "fma", and the warp instructions that were executed of it."""
+
+
+def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> dict:
     """Of a launch: warp instructions, those of each pipe, and the mean time of its warps.
 
     Args:
         blocks: the kernel's machine code.
-        executions: warp instructions by line of the PTX.
+        lines: those that were executed.
         warps: that ran.
 
     Returns:
@@ -61,7 +65,7 @@ def machine_counts(blocks: Sequence[Block], executions: Mapping[int, float], war
     pipes: Counter[str] = Counter()
     total = clocks = local = 0.0
     waits = dict.fromkeys(WAITS, 0.0)
-    for block, times in zip(blocks, block_executions(blocks, executions), strict=True):
+    for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
         total += times * len(block.instructions)
         clocks += times * block.clocks
         for kind in waits:
@@ -83,25 +87,46 @@ def machine_counts(blocks: Sequence[Block], executions: Mapping[int, float], war
     }
 
 
-def block_executions(blocks: Sequence[Block], executions: Mapping[int, float]) -> list[float]:
+def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     """How often each block ran, in warp instructions."""
-    found, before = [], 0.0
-    for block in blocks:
-        if block.instructions[-1].base == "CALL":
-            found.append(0.0)  # to a subroutine of the compiler for rare operands
-            continue
-        times = _executions(block, executions)
-        before = before if times is None else times
-        found.append(before)
+    equations: dict[tuple[int, str], np.ndarray] = {}
+    for at, block in enumerate(blocks):
+        for one in block.instructions:
+            if _is_fixed(one, lines):
+                equations.setdefault((one.line, one.base), np.zeros(len(blocks)))[at] += 1
+    found = np.zeros(len(blocks))
+    if equations:
+        copies = np.array(list(equations.values()))
+        times = np.array([lines.get(line, ("", 0))[1] for line, _ in equations], float)
+        found = _least_squares(copies, times)
+        known = copies.any(axis=0)
+    else:
+        known = np.zeros(len(blocks), bool)
+    before = 0.0
+    for at, block in enumerate(blocks):
+        if block.calls_rarely:
+            found[at] = 0.0
+        elif known[at]:
+            before = found[at]
+        else:
+            executed = [lines[one.line][1] for one in block.instructions if one.line in lines]
+            found[at] = before = float(np.median(executed)) if executed else before
+    return found.tolist()
+
+
+def _is_fixed(one: Instruction, lines: Lines) -> bool:
+    if one.base in _BRANCHES:
+        return lines.get(one.line, ("", 0))[0] == _BRANCHES[one.base]
+    return one.base.startswith(_FIXED) and not one.predicated and one.line > 0
+
+
+def _least_squares(copies: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """What, not negative, solves copies [equations, blocks] x = times best, each equation relative to its size."""
+    weights = 1 / np.maximum(times, 1)
+    a, b = copies * weights[:, None], times * weights
+    square, right = a.T @ a, a.T @ b
+    found = np.zeros(copies.shape[1])
+    for _ in range(_ROUNDS):  # coordinate descent
+        for at in np.flatnonzero(square.diagonal()):
+            found[at] = max(0.0, found[at] + (right[at] - square[at] @ found) / square[at, at])
     return found
-
-
-def _executions(block: Block, executions: Mapping[int, float]) -> float | None:
-    known = [one for one in block.instructions if one.line in executions]
-    if not known:
-        return None
-    fixed = [one for one in known if one.base in _ENDS or (one.base.startswith(_FIXED) and not one.predicated)]
-    if not fixed:
-        return float(np.median([executions[one.line] for one in known]))
-    copies = Counter((one.line, one.name) for one in known if one.base.startswith(_COPIED))
-    return executions[fixed[-1].line] / (float(np.median(list(copies.values()))) if copies else 1.0)

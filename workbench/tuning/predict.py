@@ -10,10 +10,11 @@ which is at least the largest part (what bounds it), and more where others come 
   the distances that the machine records, shared between the resident blocks; L2 is asked for the rest and for every
   write. DRAM brings each sector once, and again what blocks share and one wave of them does not leave in L2.
 * Of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
-  ``shared`` (wavefronts, so conflicts count), and the pipes ``fp32``, ``fp32 heavy`` (which of the FP32 units only half
-  can: integer products, and an operand in constant memory), ``fp16``, ``fp64``, ``integer``, ``conversion``,
-  ``special`` and ``tensor``. Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where
-  there is none, those of the PTX.
+  ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp32 heavy``, ``fp16``,
+  ``fp64``, ``integer``, ``conversion``, ``special`` and ``tensor``. Heavy is what only 64 of 128 FP32 lanes can: integer
+  products, by the programming guide, and products with an operand in constant memory, by what convolutions measured on
+  an RTX 3090 show. Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where there is
+  none, those of the PTX.
 * ``latency``: the time of one warp, as often as there are waves of resident blocks: the clocks that the assembler's
   schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
   each other, the latency rather than a rate sets the pace.
@@ -42,15 +43,13 @@ from workbench.tuning.machine_counts import machine_counts
 VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""
 
-OVERLAP = 3.0
-"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone. Fitted."""
+OVERLAP = 4.0
+"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone. Fitted on the
+published convolutions of an RTX 3090."""
 
-_HEAVY_LANES = 64
-"""FP32 lanes of a multiprocessor that multiply integers (programming guide) or take an operand from constant memory.
-The second is observed, on multiprocessors with 128 FP32 lanes; where there are 64, it changes nothing."""
-
-_SPECIAL_CLOCKS = 20
-"""Clocks until a special function or a conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
+_SCHEDULED, _SPECIAL = 4, 20
+"""Clocks of the latency of 32-bit arithmetic for which the assembler schedules, and until a special function or a
+conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
 _SECTOR = 32
 _WARP = 32
@@ -140,6 +139,7 @@ def launch_counts(report, kernel, *, block_threads: int | None = None, grid_bloc
         "registers": kernel.registers,
         "shared_bytes": kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
         "spill_bytes": kernel.spill_bytes,
+        "stack_bytes": getattr(kernel, "stack_bytes", 0),
         "warp_instructions": round(scale * report.instructions),
         "thread_instructions": round(scale * report.thread_instructions),
         "mix": {name: round(scale * count) for name, count in report.mix.items() if count},
@@ -179,10 +179,11 @@ def machine_counts_of(report, kernel, warps: float) -> dict | None:
         blocks = sass_flow.blocks_of(sass.disassemble_with_schedule(kernel))
     except MissingToolError:
         return None
-    executions: dict[int, float] = {}
+    lines: dict[int, tuple[str, float]] = {}
     for line in report.lines:
-        executions[line.ptx_line] = max(executions.get(line.ptx_line, 0), line.executions)
-    return machine_counts(blocks, executions, warps)
+        opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
+        lines[line.ptx_line] = opcode, max(lines.get(line.ptx_line, ("", 0))[1], line.executions)
+    return machine_counts(blocks, lines, warps)
 
 
 def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:
@@ -207,6 +208,10 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     # The busiest multiprocessor's share of everything that blocks do evenly.
     share = -(-blocks // int(model.multiprocessors)) / blocks
     memory = _traffic(counts, model, resident)
+    # Shared memory is reached through the load/store units, which take the lanes of an access in turns.
+    accesses = machine["pipes"].get("memory", 0) if machine else counts["shared_requests"]
+    accesses *= _WARP / model.memory_lanes
+    wavefronts = counts["shared_wavefronts"] * 128 / model.shared_bytes_per_clock
     parts = {
         "dram": memory.dram / model.dram_bytes_per_second,
         "l2": memory.l2 / (model.l2_bytes_per_clock * clock),
@@ -216,14 +221,15 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
         * share
         / model.issue_slots
         / clock,
-        "shared": counts["shared_wavefronts"] * 128 * share / (model.shared_bytes_per_clock * clock),
+        "shared": max(wavefronts, accesses) * share / clock,
         "tensor": counts["tensor_flops"] * share / (model.tensor_flops_per_clock * clock),
         "conversion": 0.0,
     }
     found, pipes = (machine["pipes"], _MACHINE_PIPES) if machine else (counts["mix"], _PTX_PIPES)
     for name, (kind, lanes) in pipes.items():
         parts[name] = found.get(kind, 0) * _WARP * share / (getattr(model, lanes) * clock)
-    parts["fp32 heavy"] = found.get("heavy", 0) * _WARP * share / (_HEAVY_LANES * clock)
+    # A fact of multiprocessors with 128 FP32 lanes; where there are 64, these are all of them.
+    parts["fp32 heavy"] = found.get("heavy", 0) * _WARP * share / (model.integer_lanes * clock)
     waves = -(-blocks // (int(model.multiprocessors) * resident.blocks_per_sm))
     parts["latency"] = waves * _warp_clocks(counts, model, memory) / clock
     bound_by = max(parts, key=parts.__getitem__)
@@ -263,10 +269,10 @@ class _Traffic:
 def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traffic:
     read, written = (counts[f"global_{kind}_sectors"] * _SECTOR for kind in ("load", "store"))
     unique_read, unique_written = counts["unique_bytes_read"], counts["unique_bytes_written"]
+    room = max(model.l1_bytes - resident.blocks_per_sm * counts["shared_bytes"], 0)
     missed = min(read, counts.get("block_bytes_read", read))
     if missed < read:
         # What warps read until they read it again, if each block's warps read different sectors as far as it does.
-        room = max(model.l1_bytes - resident.blocks_per_sm * counts["shared_bytes"], 0)
         between = resident.warps_per_sm * _SECTOR * missed / read
         missed += sum(size for at, size in enumerate(counts["read_again"]) if at and 0.75 * 2**at * between > room)
     # What several blocks read is in L2 still if the blocks that run at the same time leave it there.
@@ -276,15 +282,20 @@ def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traff
     dram_read = unique_read + max(0.0, missed - unique_read) * dropped
     # A write that covers its sector is brought together in L2.
     dram = dram_read + unique_written
-    # Where the compiler's spills are not counted as they run, they are charged once.
+    # Where the compiler's spills are not counted as they run, they are charged once. They go as far as what the stacks
+    # of all resident threads take.
     spilled = counts["spill_bytes"] * counts["block_threads"] * counts["grid_blocks"]
     local = counts["machine"]["local_bytes"] if "machine" in counts else spilled
+    stacks = resident.warps_per_sm * _WARP * counts.get("stack_bytes", counts["spill_bytes"] // 2)
+    beyond_l1 = local * max(0.0, 1 - room / stacks) if stacks else 0.0
+    beyond_l2 = beyond_l1 * max(0.0, 1 - model.l2_bytes / (stacks * model.multiprocessors)) if stacks else 0.0
     # A request looks up its lines one by one: at least one wavefront each, four sectors in one.
     requests = (counts["global_load_requests"] + counts["global_store_requests"]) * 4 * _SECTOR
     l1 = max(read + written, requests) + local
+    l2 = missed + written + beyond_l1
     if not read:
-        return _Traffic(l1, missed + written, dram, 0.0, 0.0)
-    return _Traffic(l1, missed + written, dram, 1 - missed / read, max(0.0, missed - dram_read) / read)
+        return _Traffic(l1, l2, dram + beyond_l2, 0.0, 0.0)
+    return _Traffic(l1, l2, dram + beyond_l2, 1 - missed / read, max(0.0, missed - dram_read) / read)
 
 
 def _warp_clocks(counts: Mapping, model: DeviceModel, memory: _Traffic) -> float:
@@ -297,11 +308,12 @@ def _warp_clocks(counts: Mapping, model: DeviceModel, memory: _Traffic) -> float
     )
     # A conflicted access holds the warp for its additional wavefronts.
     ideal = counts["shared_ideal_wavefronts"]
-    shared = model.shared_latency_clocks + max(0.0, counts["shared_wavefronts"] / ideal - 1 if ideal else 0.0)
+    slower = model.arithmetic_latency_clocks / _SCHEDULED
+    shared = model.shared_latency_clocks + slower * max(0.0, counts["shared_wavefronts"] / ideal - 1 if ideal else 0.0)
     if "machine" in counts:
         machine = counts["machine"]
-        waits = {"global": load, "shared": shared, "special": _SPECIAL_CLOCKS}
-        return machine["clocks"] + sum(machine["waits"][kind] * clocks for kind, clocks in waits.items())
+        waits = {"global": load, "shared": shared, "special": slower * _SPECIAL}
+        return slower * machine["clocks"] + sum(machine["waits"][kind] * clocks for kind, clocks in waits.items())
     chain = counts["chain"]
     return (
         chain["global_loads"] * load
