@@ -11,7 +11,7 @@ which is at least the largest part (what bounds it), and more where others come 
   write. DRAM brings each sector once, and again what blocks share and one wave of them does not leave in L2.
 * Of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp32 heavy``, ``fp16``,
-  ``fp64``, ``integer``, ``conversion``, ``special`` and ``tensor``. Heavy is what only 64 of 128 FP32 lanes can: integer
+  ``fp64``, ``integer``, ``conversion``, ``special``, ``tensor``. Heavy is what only 64 of 128 FP32 lanes can: integer
   products, by the programming guide, and products with an operand in constant memory, by what convolutions measured on
   an RTX 3090 show. Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where there is
   none, those of the PTX.

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from workbench.bench.attention.cells import Cell
@@ -33,7 +34,7 @@ from workbench.tuning.predict import Prediction, launch_counts, predict_counts
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
 
-_NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes")
+_NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes", "stack_bytes")
 """What `launch_counts` holds that is the same however much there is to do."""
 
 
@@ -123,24 +124,25 @@ def extrapolated(short: Mapping, long: Mapping, share: float, copies: int) -> di
     """One kernel's counts on the line through those of two runs: at ``share`` of the way from the first to the second,
     and beyond; for ``copies`` of what the runs computed."""
 
-    def line(low: float, high: float) -> float:
+    def line(low: Any, high: Any) -> Any:
+        if isinstance(low, Mapping):
+            return {name: line(low.get(name, 0), high.get(name, 0)) for name in {**low, **high}}
+        if isinstance(low, list):
+            return [line(*pair) for pair in zip_longest(low, high, fillvalue=0)]
         return copies * max(0.0, low + (high - low) * share)
 
-    found: dict[str, Any] = {}
-    for name, value in short.items():
-        if name in _NOT_COUNTS:
-            found[name] = value
-        elif name == "mix":
-            kinds = {**value, **long[name]}
-            found[name] = {kind: line(value.get(kind, 0), long[name].get(kind, 0)) for kind in kinds}
-        elif name != "chain":
-            found[name] = line(value, long[name])
-    # A chain is an average over warps: what grows along the line is its sum.
     warps = [-(-counts["block_threads"] // 32) * counts["grid_blocks"] for counts in (short, long)]
-    chains = [counts["chain"] for counts in (short, long)]
     total = line(*warps)
-    found["chain"] = Chain(
-        *(line(chains[0][name] * warps[0], chains[1][name] * warps[1]) / total for name in chains[0])
-    ).to_dict()
+
+    def mean(low: Any, high: Any) -> Any:
+        """Of what is an average over warps: what grows along the line is its sum."""
+        if isinstance(low, Mapping):
+            return {name: mean(low[name], high[name]) for name in low}
+        return line(low * warps[0], high * warps[1]) / total
+
+    found = {name: value if name in _NOT_COUNTS else line(value, long[name]) for name, value in short.items()}
+    found["chain"] = Chain(**mean(short["chain"], long["chain"])).to_dict()
+    if "machine" in found:
+        found["machine"] |= {name: mean(short["machine"][name], long["machine"][name]) for name in ("clocks", "waits")}
     found["grid_blocks"] = max(1, round(found["grid_blocks"]))
     return found
