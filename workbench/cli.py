@@ -386,12 +386,26 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
 
 @bench.command("predict")
 @click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@click.option("--measured", metavar="FOLDER", help="Published search spaces: Kernel Tuner caches or T4 results.")
+@click.option("--sources", metavar="FOLDER", help="Their kernels and launches (default: ours of the same design).")
+@click.option("--model", help="The device model, where a file names no GPU that has one.")
+@click.option("--limit", default=60, show_default=True, type=click.IntRange(min=20), help="Configurations of a space.")
+@click.option("--seed", default=0, show_default=True, help="Of the sample of configurations.")
 @_json_option
-def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
-    """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures."""
-    from workbench.bench.predict import run
+def bench_predict(sweeps, measured, sources, model, limit, seed, as_json) -> None:
+    """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures.
 
-    result = run(list(sweeps) or None)
+    With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
+    """
+    if measured is None:
+        from workbench.bench.predict import run
+
+        result = run(list(sweeps) or None)
+    else:
+        from workbench.bench.measured import judge_all
+
+        said = None if as_json else lambda line: click.echo(line, err=True)
+        result = judge_all(measured, sources, model=model, limit=limit, seed=seed, said=said)
     click.echo(result.to_json() if as_json else str(result))
 
 

@@ -8,10 +8,11 @@ predicted for the GPU's device model.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -73,6 +74,28 @@ class Judged:
         bounds = ", ".join(f"{name} {count}" for name, count in self.bounds.items())
         lines.append(f"  predicted / measured: median {middle:.2f}, p10 {low:.2f}, p90 {high:.2f}; bound by {bounds}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All spaces that could be judged, and notes on the others."""
+
+    spaces: tuple[Judged, ...]
+    notes: tuple[str, ...]
+    limit: int
+    seed: int
+
+    def to_json(self) -> str:
+        """All figures, for a record."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        head = (
+            f"Predicted against measured times: the best {BEST} configurations and others, stratified by time (at most "
+            f"{self.limit}, seed {self.seed}).\nfirst, best of 10: times of the first choice and of the best of ten, "
+            "as multiples of the best of the whole space."
+        )
+        return "\n\n".join([head, *map(str, self.spaces), *self.notes])
 
 
 def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
@@ -186,11 +209,11 @@ def judge_all(
     sources: str | Path | None = None,
     *,
     model: str | None = None,
-    limit: int = 120,
+    limit: int = 60,
     seed: int = 0,
     said: Callable[[str], None] | None = None,
-) -> tuple[list[Judged], list[str]]:
-    """Every space in ``measured`` of which the kernel is there, in ``sources`` or among ours; and notes on the others.
+) -> Judgement:
+    """Compare predictions for every space in ``measured`` of which there is the kernel, in ``sources`` or among ours.
 
     Args:
         measured: a folder of Kernel Tuner caches and T4 results.
@@ -213,4 +236,4 @@ def judge_all(
             notes.append(f"{name} on {sweep.machine}: no {name}.toml in {', '.join(map(str, folders))}.")
             continue
         judged.append(judge(sweep, space, found, limit, seed, said))
-    return judged, notes
+    return Judgement(tuple(judged), tuple(notes), limit, seed)

@@ -117,6 +117,56 @@ def _trial(row: Mapping, names: list[str], objective: str, seconds: str, common:
     return Trial(config=config, outcome="ok", samples=samples, **{seconds: value / 1e3}, **common)
 
 
+def is_t4(text: str) -> bool:
+    """Whether a file's text is that of T4 results."""
+    return '"schema_version"' in text and '"configuration"' in text
+
+
+def from_t4(text: str, name: str) -> Sweep:
+    """The sweep in T4 results. They name no GPU and no kernel: ``name``, that of the file, stands for both.
+
+    Raises ValueError for a file that is damaged.
+    """
+    record = json.loads(text)
+    rows, gpu = record["results"], name.removesuffix("_T4").replace("_", " ")
+    parameters: dict[str, dict] = {}
+    for row in rows:
+        for parameter, value in row["configuration"].items():
+            parameters.setdefault(parameter, {})[value] = None
+    stamps = sorted(row["timestamp"] for row in rows if row.get("timestamp"))
+    common = {"op": name, "variant": name, "language": "", "device": gpu, "arch": "", "predicted_for": None}
+    return Sweep(
+        **common,
+        case={},
+        case_name=name,
+        case_label=name,
+        machine=gpu,
+        basis="measured",
+        source_hash="",
+        versions={},
+        default_config=None,
+        recorded=stamps[-1][:10] if stamps else "",
+        origin="T4",
+        parameters={parameter: tuple(values) for parameter, values in parameters.items()},
+        trials=tuple(_trial_of_t4(row, {**common, "case": name, "reused": True}) for row in rows),
+    )
+
+
+_SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
+
+
+def _trial_of_t4(row: Mapping, common: Mapping) -> Trial:
+    config = dict(row["configuration"])
+    times = {one["name"]: one for one in row["measurements"] if one["name"] in ("time", "predicted_time")}
+    if row["invalidity"] != "correct":
+        outcomes = {theirs: ours for ours, theirs in reversed(_INVALIDITY.items())}
+        return Trial(config=config, outcome=outcomes[row["invalidity"]], message=row["invalidity"], **common)
+    if "time" not in times:
+        raise ValueError("its results hold no measured time")
+    seconds = times["time"]["value"] * _SECONDS[times["time"].get("unit") or "ms"]
+    return Trial(config=config, outcome="ok", measured_seconds=seconds, **common)
+
+
 def to_t4_results(sweep: Sweep) -> dict:
     """A sweep as T4 results; every time in it is in milliseconds."""
     return {

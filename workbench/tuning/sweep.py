@@ -154,7 +154,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def load(name: str | Path) -> Sweep:
-    """A sweep from a file (one of ours, or a Kernel Tuner cache), or one that comes with the package, by its name.
+    """A sweep from a file (ours, a Kernel Tuner cache, T4 results), or one that comes with the package, by its name.
 
     Raises UnknownNameError where there is neither; StoreError for a file that holds no sweep.
     """
@@ -171,10 +171,13 @@ def load(name: str | Path) -> Sweep:
 
         if kernel_tuner_files.is_cache(text):
             return replace(kernel_tuner_files.from_cache(text), path=path)
+        if kernel_tuner_files.is_t4(text):
+            name = path.name.removesuffix(".gz").removesuffix(".json")
+            return replace(kernel_tuner_files.from_t4(text, name), path=path)
         return _read(json.loads(text), path)
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
         raise StoreError(
-            f"sweep {path}: not a recorded sweep and no Kernel Tuner cache ({type(error).__name__}: {error}). "
+            f"sweep {path}: no recorded sweep, Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
             "Record one with `workbench tune --save FILE`."
         ) from error
 

@@ -1,0 +1,140 @@
+"""Predictions judged on measured search spaces: Kernel Tuner caches, T4 results, and the kernels' launches."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from workbench.bench.measured import judge_all, ranking, sampled
+from workbench.bench.spaces import SHIPPED, load_space
+from workbench.cli import main
+from workbench.errors import StoreError, UnknownKeyError
+from workbench.tuning.trial import Trial
+
+SOURCE = """
+extern "C" __global__ void f(float *out, const float *x, int n) {
+    float sum = 0;
+    for (int i = 0; i < STEPS; ++i) sum += x[(blockIdx.x * BLOCK + threadIdx.x + i * 4096) % n];
+    out[blockIdx.x * BLOCK + threadIdx.x] = sum * scale[0];
+}
+"""
+LAUNCH = """
+source = "steps.cu"
+kernel = "f"
+grid = "cdiv(4194304, BLOCK)"
+block = "BLOCK"
+arguments = [{dtype = "float32", size = 4194304}, {dtype = "float32", size = 4194304, fill = "normal"}, 4194304]
+constants = {scale = {dtype = "float32", size = 1, fill = "uniform"}}
+"""
+TIMES = {(4, 128): 0.07, (64, 128): 0.4, (256, 128): 1.6}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "steps"
+    place.mkdir()
+    (place / "steps.cu").write_text("__constant__ float scale[4];" + SOURCE)
+    (place / "steps.toml").write_text(LAUNCH)
+    rows = {
+        f"{steps},{block}": {"STEPS": steps, "BLOCK": block, "time": time, "times": [time, time]}
+        for (steps, block), time in TIMES.items()
+    }
+    rows["8,2048"] = {"STEPS": 8, "BLOCK": 2048, "time": "CompilationFailedConfig"}
+    header = {"device_name": "NVIDIA GeForce RTX 3090", "kernel_name": "f", "problem_size": [4194304]}
+    header |= {"tune_params_keys": ["STEPS", "BLOCK"], "objective": "time"}
+    header |= {"tune_params": {"STEPS": [4, 8, 64, 256], "BLOCK": [128, 2048]}}
+    (place / "gpu.json").write_text(json.dumps({**header, "cache": rows}))
+    return tmp_path
+
+
+def test_a_space_is_predicted_and_compared(folder):
+    done = CliRunner().invoke(main, ["bench", "predict", "--measured", str(folder), "--sources", str(folder), "--json"])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.output)["spaces"]
+    assert (found["space"], found["model"], found["rows"], found["failed"]) == ("steps", "rtx-3090", 3, 0)
+    assert found["rankings"]["prediction"]["spearman"] == pytest.approx(1)
+    assert found["rankings"]["prediction"]["first"] == pytest.approx(1)
+    assert set(found["rankings"]) >= {"fewest instructions", "highest occupancy", "random", "its own single runs"}
+
+
+def test_t4_results_are_read_and_a_model_may_be_named(folder):
+    results = [
+        {
+            "timestamp": "2024-05-06T07:08:09+00:00",
+            "configuration": {"STEPS": steps, "BLOCK": block},
+            "objectives": ["time"],
+            "invalidity": "correct",
+            "measurements": [{"name": "time", "value": time, "unit": "ms"}],
+        }
+        for (steps, block), time in TIMES.items()
+    ]
+    results.append({**results[0], "configuration": {"STEPS": 8, "BLOCK": 128}, "invalidity": "runtime"})
+    (folder / "steps" / "gpu.json").write_text(
+        json.dumps({"schema_version": "1.0.0", "metadata": {}, "results": results})
+    )
+    assert "name a model" in str(judge_all(folder, folder))
+    (found,) = judge_all(folder, folder, model="a100-sxm-80gb").spaces
+    assert (found.rows, found.gpu) == (3, "gpu")
+    assert found.rankings["prediction"].spearman == pytest.approx(1)
+
+
+def test_the_sample_holds_the_best_and_every_part_of_the_others():
+    trials = [
+        Trial("o", "v", "cuda", "c", {"A": at}, "d", "sm_86", "ok", measured_seconds=1.0 + at) for at in range(1000)
+    ]
+    rows = [trial.config["A"] for trial in sampled(trials, 30, seed=1)]
+    assert rows[:10] == list(range(10))
+    assert len(rows) == 30 == len(set(rows))
+    assert np.histogram(rows[10:], np.linspace(10, 1000, 21))[0].tolist() == [1] * 20
+    assert rows != [trial.config["A"] for trial in sampled(trials, 30, seed=2)]
+
+
+def test_a_ranking_knows_the_regret_and_means_over_ties():
+    measured = np.array([1.0, 2.0, 4.0, 8.0])
+    assert ranking(measured, measured, 1.0).first == 1
+    assert ranking(-measured, measured, 1.0).spearman == pytest.approx(-1)
+    assert ranking(np.array([1.0, 1.0, 2.0, 3.0]), measured, 1.0).first == 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        (None, UnknownKeyError, "steps.toml|'steps'"),
+        ("kernel = ", StoreError, "not a TOML file"),
+        ('source = "steps.cu"', StoreError, "lacks kernel, grid"),
+        (LAUNCH + "threads = 4\n", StoreError, "has threads"),
+    ],
+)
+def test_a_launch_that_is_not_described_is_told(folder, text, error, told):
+    path = folder / "steps" / "steps.toml"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(error, match=told):
+        load_space("steps", [folder])
+
+
+def test_a_folder_without_measurements_is_told(tmp_path):
+    with pytest.raises(StoreError, match="no file of measured times"):
+        judge_all(tmp_path)
+
+
+def test_our_convolution_is_described_and_right():
+    import torch
+
+    from workbench import devices
+    from workbench.ptx.sample import blocks_of
+
+    space = load_space("convolution", [SHIPPED])
+    config = {"block_size_x": 16, "block_size_y": 4, "tile_size_x": 2, "tile_size_y": 3, "filter_height": 15}
+    config |= {"filter_width": 15, "read_only": 1, "use_padding": 1}
+    kernel, sim = space.compile(config, "sm_80"), devices.get("sim")
+    image, out = torch.randn(4110, 4110), torch.zeros(4096, 4096)
+    weights = torch.randn(15, 15)
+    sim.write_variable(kernel, "weights", weights.numpy().tobytes())
+    (x, y, _), *_ = blocks_of((128, 342), 4, seed=3)
+    sim.launch(kernel, (128, 342), (16, 4), [out, image], sample=[(x, y)])
+    part = image[12 * y : 12 * y + 26, 32 * x : 32 * x + 46]
+    expected = torch.nn.functional.conv2d(part[None, None].double(), weights[None, None].double())[0, 0]
+    torch.testing.assert_close(out[12 * y : 12 * y + 12, 32 * x : 32 * x + 32].double(), expected, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,94 @@
+"""Machine code as basic blocks with their schedule, and how often each ran by what ran of the PTX."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.toolchain import compile_cuda
+from workbench.toolchain.sass_flow import WAITS, blocks_of
+from workbench.tuning.machine_counts import block_executions, machine_counts, pipe_of
+
+
+def instruction(text: str, line: int, stall: int = 1, sets: int = 7, waits: int = 0) -> str:
+    control = (stall | sets << 5 | 7 << 8 | waits << 11) << 41
+    return (
+        f'\t//## File ".nv_debug_ptx_txt", line {line}\n        /*0010*/  {text} ;  /* 0x0000000000000000 */\n'
+        f"                   /* {control:#018x} */"
+    )
+
+
+LOOP = "\n".join(
+    [
+        ".text.f:",
+        instruction("MOV R1, c[0x0][0x28]", 1, 2),
+        ".L_x_1:",
+        instruction("LDG.E R2, [R4.64]", 2, 4, sets=0),
+        instruction("FFMA R3, R2, c[0x3][0x0], R3", 3, 5, waits=1),
+        instruction("@P0 BRA `(.L_x_1)", 4, 6),
+        instruction("STG.E [R6.64], R3", 5, 1),
+        instruction("EXIT", 6, 5),
+        ".L_x_2:",
+        instruction("BRA `(.L_x_2)", 0),
+        "$__internal_0_$__cuda_sm3x_div_rn_noftz_f32_slowpath:",
+        instruction("MUFU.RCP R0, R1", 3),
+    ]
+)
+
+
+def test_blocks_have_the_assemblers_schedule():
+    start, loop, end = blocks_of(LOOP)
+    assert [len(block.instructions) for block in (start, loop, end)] == [1, 3, 2]
+    assert loop.back_to == 1
+    assert loop.clocks == 4 + 5 + 6
+    assert loop.waited["global"] * WAITS["global"] == WAITS["global"] - 4, "the load's latency, less its own stall"
+    assert loop.instructions[1].constant
+    assert loop.instructions[2].predicated
+
+
+def test_what_cannot_be_moved_says_how_often_a_block_ran():
+    lines = {1: ("mov", 8), 2: ("ld", 80), 3: ("fma", 80), 4: ("bra", 80), 5: ("st", 8), 6: ("ret", 8)}
+    blocks = blocks_of(LOOP)
+    assert block_executions(blocks, lines) == pytest.approx([8, 80, 8])
+    counts = machine_counts(blocks, lines, 8)
+    assert counts["instructions"] == 8 + 3 * 80 + 2 * 8
+    assert counts["pipes"] == {"alu": 8, "memory": 88, "fma": 80, "heavy": 80}
+    assert counts["waits"]["global"] == pytest.approx(10 * (WAITS["global"] - 4) / WAITS["global"])
+
+
+def test_a_loop_that_was_turned_round_is_taken_apart():
+    """Three rows of four before the loop, four in it: each line's executions belong to both copies."""
+    rows = [instruction("LDS R2, [R4]", line, sets=0) for line in (2, 3, 4, 5)]
+    text = "\n".join([".text.f:", *rows[:3], ".L_x_1:", *rows, instruction("@P0 BRA `(.L_x_1)", 9)])
+    lines = {2: ("ld", 128), 3: ("ld", 128), 4: ("ld", 128), 5: ("ld", 96), 9: ("setp", 1)}
+    assert block_executions(blocks_of(text), lines) == pytest.approx([32, 96], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("base", "pipe"), [("FFMA", "fma"), ("IMAD", "fma"), ("LOP3", "alu"), ("F2I", "special"), ("LDS", "memory")]
+)
+def test_pipes(base, pipe):
+    assert pipe_of(base) == pipe
+
+
+DIVISION = """
+extern "C" __global__ void f(float *x, const float *y, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += y[i] / x[i];
+    x[threadIdx.x] = sum;
+}
+"""
+
+
+def test_machine_code_counts_what_a_division_takes():
+    import numpy as np
+
+    from workbench import devices
+    from workbench.tuning.predict import launch_counts
+
+    kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)
+    x, y = np.ones(64, np.float32), np.ones(64, np.float32)
+    report = devices.get("sim").launch(kernel, 2, 64, [x, y, 40], statistics=True)
+    counts = launch_counts(report, kernel)
+    warps, divisions = 4, 40
+    assert counts["machine"]["pipes"]["special"] == warps * divisions * 2, "MUFU.RCP and FCHK; the rare path is none"
+    assert counts["machine"]["pipes"]["memory"] == pytest.approx(warps * (2 * divisions + 1), rel=0.01)
