@@ -120,6 +120,7 @@ def test_a_folder_without_measurements_is_told(tmp_path):
         judge_all(tmp_path)
 
 
+@pytest.mark.long
 def test_our_convolution_is_described_and_right():
     import torch
 

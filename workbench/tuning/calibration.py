@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench.device_models import DeviceModel, model_of_gpu
 from workbench.errors import ArgumentError
-from workbench.tuning.predict import OVERLAP, predict_counts
+from workbench.tuning.predict import overlapped, predict_counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 from workbench.tuning.trial import canonical
@@ -104,6 +104,7 @@ class Parts:
         self._groups = list(GROUPS)
         self._of = np.array([self._groups.index(group) for group, _ in names])
         self._added = np.array([part in ("launch", "first access") for _, part in names])
+        self._latency = np.array([part == "latency" for _, part in names])
         self._parts = np.array([[parts[part] for _, part in names] for parts in launches])
         # The launches after the first are queued while it runs: their overhead is hidden.
         self._parts[~np.array(first), [part for _, part in names].index("launch")] = 0.0
@@ -112,10 +113,8 @@ class Parts:
     def seconds(self, log_factors: np.ndarray) -> np.ndarray:
         """Predicted seconds of each row, for the logarithms of the factors in the order of `GROUPS`."""
         parts = self._parts * np.exp(log_factors)[self._of]
-        overlapping = parts[:, ~self._added]
-        largest = overlapping.max(axis=1, keepdims=True)
-        overlapped = largest[:, 0] * ((overlapping / largest) ** OVERLAP).sum(axis=1) ** (1 / OVERLAP)
-        each = parts[:, self._added].sum(axis=1) + overlapped
+        together = overlapped(parts[:, ~(self._added | self._latency)], parts[:, self._latency][:, 0])
+        each = parts[:, self._added].sum(axis=1) + together
         return np.bincount(self._rows, weights=each, minlength=self.count)
 
 

@@ -2,9 +2,11 @@
 
 Each resource gives the time that the launch needs of it at its full rate. They overlap, but not perfectly:
 
-    seconds = launch overhead + first access + (sum of parts ** OVERLAP) ** (1 / OVERLAP)
+    seconds = launch overhead + first access + sqrt(rates ** 2 + latency ** 2)
+    rates = (sum of the other parts ** OVERLAP) ** (1 / OVERLAP)
 
-which is at least the largest part (what bounds it), and more where others come near.
+which is at least the largest part (what bounds it), and more where others come near: the many warps that keep the
+resources busy hide each other's latency, few do not.
 
 * Device-wide: ``dram`` and ``l2``. Of what a block reads again, L1 answers what lies no further back than it holds, by
   the distances that the machine records, shared between the resident blocks; L2 is asked for the rest and for every
@@ -32,6 +34,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+
+import numpy as np
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import MissingToolError
@@ -234,7 +238,9 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     parts["latency"] = waves * _warp_clocks(counts, model, memory) / clock
     bound_by = max(parts, key=parts.__getitem__)
     first_access = model.dram_latency_clocks / clock
-    seconds = model.launch_seconds + first_access + overlapped(list(parts.values()))
+    rates = np.array([[seconds for name, seconds in parts.items() if name != "latency"]])
+    together = float(overlapped(rates, np.array([parts["latency"]]))[0])
+    seconds = model.launch_seconds + first_access + together
     parts["launch"] = model.launch_seconds
     parts["first access"] = first_access
     if parts["launch"] > parts[bound_by]:
@@ -242,10 +248,15 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     return Prediction(seconds, bound_by, parts, model.name, float(waves), resident.fraction)
 
 
-def overlapped(parts: Sequence[float]) -> float:
-    """The time of parts (seconds) that overlap as far as they do: at least the largest, at most their sum."""
-    largest = max(parts)
-    return largest * sum((part / largest) ** OVERLAP for part in parts) ** (1 / OVERLAP) if largest else 0.0
+def overlapped(rates: np.ndarray, latency: np.ndarray) -> np.ndarray:
+    """The time of what goes on at the same time: at least its largest part, at most the sum.
+
+    Args:
+        rates: ``[n, parts]`` seconds of each resource at its rate.
+        latency: ``[n]`` seconds of the warps one after the other.
+    """
+    largest = rates.max(axis=1, keepdims=True, initial=1e-30)
+    return np.hypot(largest[:, 0] * ((rates / largest) ** OVERLAP).sum(axis=1) ** (1 / OVERLAP), latency)
 
 
 def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
