@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import toy
 
+from workbench.device_models import model_of_gpu
 from workbench.errors import UnknownNameError
 from workbench.tuning import device_model, device_models, predict
 from workbench.tuning.chain import dependent_chain
@@ -133,14 +134,86 @@ def test_every_figure_of_every_device_has_a_source():
         for name in figures:
             assert getattr(model, name) > 0
             assert model.sources[name], (model.key, name)
-    published = {"a100-sxm-80gb": 19.5e12, "rtx-4090": 82.6e12, "l4": 30.3e12}
+    published = {"a100-sxm-80gb": 19.5e12, "rtx-4090": 82.6e12, "l4": 30.3e12, "l40s": 91.6e12, "a10": 31.2e12}
+    published |= {"rtx-3090": 35.6e12, "rtx-a4000": 19.2e12, "rtx-a6000": 38.7e12, "rtx-3060": 12.7e12, "t4": 8.1e12}
+    published |= {"rtx-2080-ti": 13.4e12, "titan-rtx": 16.3e12}
     for key, flops in published.items():
         model = device_models()[key]
         assert 2 * model.fp32_lanes * model.multiprocessors * model.clock_hz == pytest.approx(flops, rel=0.02)
-    for key, flops in {"a100-sxm-80gb": 312e12, "h100-sxm": 989e12, "l4": 121e12, "rtx-4090": 165e12}.items():
+    tensor = {"a100-sxm-80gb": 312e12, "h100-sxm": 989e12, "h100-pcie": 756e12, "l4": 121e12, "rtx-4090": 165e12}
+    tensor |= {
+        "rtx-3090": 71e12,
+        "rtx-a6000": 154.8e12,
+        "a10": 125e12,
+        "titan-rtx": 130.5e12,
+        "t4": 65e12,
+        "b200": 2.25e15,
+    }
+    for key, flops in tensor.items():
         model = device_models()[key]
         rate = model.tensor_flops_per_clock * model.multiprocessors * model.clock_hz
         assert rate == pytest.approx(flops, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None),
+        ("Tesla T4", "t4"),
+        ("NVIDIA A10G", None),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA H200", "h200"),
+    ],
+)
+def test_a_gpu_is_known_by_its_whole_name(name, key):
+    found = model_of_gpu(name)
+    assert (found and found.key) == key
+
+
+def test_l1_answers_what_is_near_enough():
+    """A block of one warp reads its bytes 16 times: again after 1 KiB, or after 1 GiB of other reads."""
+    size, blocks = 1 << 20, COUNTS["grid_blocks"]
+    read = {"global_load_sectors": 16 * blocks * size // 32, "unique_bytes_read": blocks * size}
+    read |= {"block_bytes_read": blocks * size, "block_threads": 32}
+    near = predict_counts(counts(**read, read_again=[0] * 5 + [15 * blocks * size]), A100)
+    far = predict_counts(counts(**read, read_again=[0] * 25 + [15 * blocks * size]), A100)
+    assert far.parts["l2"] == pytest.approx(16 * near.parts["l2"])
+    assert far.parts["l1"] == near.parts["l1"]
+
+
+def machine(**changes) -> dict:
+    found = {"instructions": 1000, "local_bytes": 0, "pipes": {}, "clocks": 0, "waits": {}}
+    return {**found, "waits": dict.fromkeys(("global", "shared", "special"), 0), **changes}
+
+
+def test_machine_code_stands_before_ptx():
+    rtx = device_model("rtx-3090")
+    of_ptx = counts(mix={"special": 10**9})
+    assert predict_counts({**of_ptx, "machine": machine()}, rtx).seconds < predict_counts(of_ptx, rtx).seconds
+    plain, heavy = (counts(machine=machine(pipes={"fma": 10**9, "heavy": n})) for n in (0, 10**9))
+    assert predict_counts(plain, rtx).parts["fp32"] == predict_counts(heavy, rtx).parts["fp32"]
+    assert predict_counts(heavy, rtx).parts["fp32 heavy"] == pytest.approx(2 * predict_counts(plain, rtx).parts["fp32"])
+
+
+def test_an_access_takes_the_load_store_units_where_they_are_half_a_warp():
+    many = counts(machine=machine(pipes={"memory": 10**9}), shared_wavefronts=10**9, shared_ideal_wavefronts=10**9)
+    clocks = {}
+    for model in (A100, device_model("rtx-3090")):
+        share = -(-COUNTS["grid_blocks"] // model.multiprocessors)
+        clocks[model.key] = predict_counts(many, model).parts["shared"] * model.clock_hz / share
+    assert clocks["rtx-3090"] == pytest.approx(2 * clocks[A100.key])
+
+
+def test_spills_go_as_far_as_the_stacks_of_all_threads():
+    spilled = machine(local_bytes=1 << 34)
+    small = predict_counts(counts(machine=spilled, stack_bytes=8), A100)
+    large = predict_counts(counts(machine=spilled, stack_bytes=8 << 10), A100)
+    assert small.parts["l2"] == 0 < small.parts["l1"]
+    assert large.parts["dram"] > 0.5 * (1 << 34) / A100.dram_bytes_per_second
 
 
 def lines(*texts: str, executions: int = 8) -> list:

@@ -127,6 +127,9 @@ def _least_squares(copies: np.ndarray, times: np.ndarray) -> np.ndarray:
     square, right = a.T @ a, a.T @ b
     found = np.zeros(copies.shape[1])
     for _ in range(_ROUNDS):  # coordinate descent
+        before = found.copy()
         for at in np.flatnonzero(square.diagonal()):
             found[at] = max(0.0, found[at] + (right[at] - square[at] @ found) / square[at, at])
+        if np.allclose(found, before, rtol=1e-9):
+            break
     return found
