@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "memory": ("dram",),
     "caches": ("l2", "l2 to sm", "l1"),
     "shared": ("shared",),
-    "instructions": ("issue", "tensor", "fp32", "fp32 heavy", "fp16", "fp64", "integer", "conversion", "special"),
+    "instructions": ("issue", "tensor", "fp32", "fp16", "fp64", "integer", "conversion", "special"),
 }
 """The parts of a prediction whose times one factor scales."""
 

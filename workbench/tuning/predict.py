@@ -12,11 +12,11 @@ resources busy hide each other's latency, few do not.
   the distances that the machine records, shared between the resident blocks; L2 is asked for the rest and for every
   write. DRAM brings each sector once, and again what blocks share and one wave of them does not leave in L2.
 * Of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
-  ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp32 heavy``, ``fp16``,
-  ``fp64``, ``integer``, ``conversion``, ``special``, ``tensor``. Heavy is what only 64 of 128 FP32 lanes can: integer
-  products, by the programming guide, and products with an operand in constant memory, by what convolutions measured on
-  an RTX 3090 show. Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where there is
-  none, those of the PTX.
+  ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
+  ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
+  programming guide, or take an operand from constant memory, by what convolutions measured on an RTX 3090 show.
+  Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where there is none, those of the
+  PTX.
 * ``latency``: the time of one warp, as often as there are waves of resident blocks: the clocks that the assembler's
   schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
   each other, the latency rather than a rate sets the pace.
@@ -107,6 +107,7 @@ def counts_of(report, kernels: Sequence) -> dict:
         pairs = zip(report.parts, kernels, strict=True)
         counts["parts"] = [launch_counts(part, kernel) for part, kernel in pairs]
         counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
+        counts.pop("machine", None)  # of the first kernel only
     return counts
 
 
@@ -209,6 +210,7 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     if resident.blocks_per_sm == 0:
         return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0)
     clock, machine = model.clock_hz, counts.get("machine")
+    issued = machine["instructions"] if machine else counts["warp_instructions"]
     # The busiest multiprocessor's share of everything that blocks do evenly.
     share = -(-blocks // int(model.multiprocessors)) / blocks
     memory = _traffic(counts, model, resident)
@@ -221,10 +223,7 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
         "l2": memory.l2 / (model.l2_bytes_per_clock * clock),
         "l2 to sm": memory.l2 * share / (model.l2_bytes_per_clock_sm * clock),
         "l1": memory.l1 * share / (model.l1_bytes_per_clock * clock),
-        "issue": (machine["instructions"] if machine else counts["warp_instructions"])
-        * share
-        / model.issue_slots
-        / clock,
+        "issue": issued * share / (model.issue_slots * clock),
         "shared": max(wavefronts, accesses) * share / clock,
         "tensor": counts["tensor_flops"] * share / (model.tensor_flops_per_clock * clock),
         "conversion": 0.0,
@@ -232,8 +231,9 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     found, pipes = (machine["pipes"], _MACHINE_PIPES) if machine else (counts["mix"], _PTX_PIPES)
     for name, (kind, lanes) in pipes.items():
         parts[name] = found.get(kind, 0) * _WARP * share / (getattr(model, lanes) * clock)
-    # A fact of multiprocessors with 128 FP32 lanes; where there are 64, these are all of them.
-    parts["fp32 heavy"] = found.get("heavy", 0) * _WARP * share / (model.integer_lanes * clock)
+    # Half of 128 FP32 lanes; where there are 64, these are all of them.
+    heavy = found.get("heavy", 0) * _WARP * share / (model.integer_lanes * clock)
+    parts["fp32"] = max(parts["fp32"], heavy)
     waves = -(-blocks // (int(model.multiprocessors) * resident.blocks_per_sm))
     parts["latency"] = waves * _warp_clocks(counts, model, memory) / clock
     bound_by = max(parts, key=parts.__getitem__)
