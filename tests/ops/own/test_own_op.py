@@ -377,7 +377,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", ["odd[/]", "two words", "1st", "é", 3])
 def test_a_name_that_torch_could_not_have(name):
-    with pytest.raises(ArgumentError, match="name: got .*letters, digits"):
+    with pytest.raises(ArgumentError, match=r"name: got .*letters, digits"):
         wb.op(lambda x: x, name=name)
     with pytest.raises(ArgumentError, match="name: got '<lambda>'"):
         wb.op(lambda x: x)
