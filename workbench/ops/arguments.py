@@ -130,7 +130,19 @@ def check_apart(
     tensors: Mapping[str, torch.Tensor | None], written: Container[str], remedy: str = "Pass another tensor."
 ) -> None:
     """Check that no byte that is written, in the tensors named so, belongs to another of the tensors too."""
-    spans = sorted(_Span.of(name, one) for name, one in tensors.items() if one is not None and one.numel())
+    given = {name: one for name, one in tensors.items() if one is not None and one.numel()}
+    reached = reached_writing = 0
+    for start, extent, writes in sorted(
+        [(one.data_ptr(), _extent(one), name in written) for name, one in given.items()]
+    ):
+        if start < (reached if writes else reached_writing):
+            break
+        reached = max(reached, start + extent)
+        if writes:
+            reached_writing = start + extent
+    else:
+        return  # the usual case, in a few microseconds
+    spans = sorted(_Span.of(name, one) for name, one in given.items())
     before: list[_Span] = []
     for span in spans:
         before = [one for one in before if one.end > span.start]
@@ -139,6 +151,14 @@ def check_apart(
                 name, read = (span.name, other.name) if span.name in written else (other.name, span.name)
                 raise ArgumentError(name, f"memory that {read} has too", "memory of its own: it is written", remedy)
         before.append(span)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if tensor.is_contiguous():
+        return tensor.nbytes
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (1 + steps) * tensor.element_size()
 
 
 class _Span(NamedTuple):
@@ -154,15 +174,11 @@ class _Span(NamedTuple):
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> Self:
         """Of one whose pages are not contiguous, everything from its first byte to its last is one page."""
-        start, size = tensor.data_ptr(), tensor.element_size()
-        if tensor.is_contiguous():
-            page = tensor.numel() * size
-            return cls(start, start + page, name, page, page, 1)
-        shape, strides = tensor.shape, tensor.stride()
-        whole = size * (1 + sum((one - 1) * stride for one, stride in zip(shape, strides, strict=True)))
-        page = tensor.numel() // shape[0] * size
-        if strides[0] * size >= page and tensor[0].is_contiguous():
-            return cls(start, start + whole, name, page, strides[0] * size, shape[0])
+        start, whole = tensor.data_ptr(), _extent(tensor)
+        if not tensor.is_contiguous():
+            page, apart = tensor[0].numel() * tensor.element_size(), tensor.stride(0) * tensor.element_size()
+            if apart >= page and tensor[0].is_contiguous():
+                return cls(start, start + whole, name, page, apart, len(tensor))
         return cls(start, start + whole, name, whole, whole, 1)
 
     def meets(self, other: Self) -> bool:
