@@ -47,7 +47,9 @@ class Judged:
     """One space on one GPU: ``rows`` configurations of ``valid``, ``rankings`` by prediction and by the baselines.
 
     ``ratio`` is predicted / measured: median, 10th and 90th percentile. ``bounds`` counts what the predictions say is
-    the bound. ``failed`` configurations were measured, but are refused here by the compiler or the machine.
+    the bound. ``failed`` configurations were measured, but are refused here by the compiler or do not fit. Some caches
+    keep single runs whose mean is not the time beside them: ordering by that mean ("its own single runs") shows how far
+    measurements agree among themselves, and is more than a prediction can reach.
     """
 
     space: str
