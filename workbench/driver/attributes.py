@@ -23,10 +23,15 @@ _LAST = 147  # the highest number that CUDA 13.0 knows
 _KIB = 1024
 
 # What devices.json leaves out. Bus widths in bits, from the datasheets named there; float64 lanes per float32 lane.
-_BUS_WIDTHS = {"a100-sxm-80gb": 5120, "h100-sxm": 5120, "h200": 6144, "l4": 192, "rtx-4090": 384}
-_SINGLE_TO_DOUBLE = {"sm_80": 2, "sm_89": 64, "sm_90": 2}
-# Host and device, one way, in bytes per second: PCI Express 5.0 for sm_90 and 4.0 before, 16 lanes, nominal.
-_HOST_BANDWIDTH = {"sm_80": 32e9, "sm_89": 32e9, "sm_90": 64e9}
+_BUS_WIDTHS = {
+    "a100-sxm-80gb": 5120, "a100-sxm-40gb": 5120, "a100-pcie-80gb": 5120, "a100-pcie-40gb": 5120, "h100-sxm": 5120,
+    "h100-pcie": 5120, "h200": 6144, "gh200": 6144, "b200": 8192, "l4": 192, "l40s": 384, "rtx-4090": 384, "a10": 384,
+    "rtx-a4000": 256, "rtx-a6000": 384, "rtx-3060": 192, "rtx-3090": 384, "rtx-2080-ti": 352, "titan-rtx": 384,
+    "t4": 256,
+}  # fmt: skip
+_SINGLE_TO_DOUBLE = {"sm_75": 32, "sm_80": 2, "sm_86": 64, "sm_89": 64, "sm_90": 2, "sm_100": 2}
+# Host and device, one way, in bytes per second, 16 lanes of PCI Express, nominal: 3.0 for sm_75, 5.0 from sm_90 on.
+_HOST_BANDWIDTH = {"sm_75": 16e9, "sm_80": 32e9, "sm_86": 32e9, "sm_89": 32e9, "sm_90": 64e9, "sm_100": 64e9}
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,12 @@ class DeviceFacts:
 def device_facts(key: str) -> DeviceFacts:
     """The facts of a shipped device model. Raises UnknownNameError listing the models for any other name."""
     # Read here and not through workbench.tuning, which imports torch.
-    models = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())["devices"]
+    record = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())
+    models = record["devices"]
     if key not in models:
         raise UnknownNameError("model", repr(key), ", ".join(models), "Name one of these.")
-    model = models[key]
-    arch = model["arch"]
+    arch = models[key]["arch"]
+    model = record["architectures"][arch] | models[key]
     return DeviceFacts(
         key,
         f"{model['name']} (simulated)",
