@@ -1,0 +1,82 @@
+// What random kernels share, for the GPU's compiler and for the CPU's: short names, and operations that C++ leaves
+// undefined for some operands, made whole.
+#pragma once
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#else
+#include "host.hpp"
+#endif
+
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef short i16;
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+typedef long long i64;
+typedef float f32;
+typedef double f64;
+typedef __half f16;
+
+struct Mixed {
+  u8 a;
+  i16 b;
+  f32 c;
+  u64 d;
+  i32 e[3];
+};
+
+template <class T> __device__ T whole_divide(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a / b; }
+template <class T> __device__ T whole_modulo(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a % b; }
+// The bits of a float, all NaNs alike.
+__device__ inline u32 bits(f32 x) { return x != x ? 0x7fffffffu : __float_as_uint(x); }
+__device__ inline u64 bits(f64 x) { return x != x ? 0x7fffffffffffffffull : (u64)__double_as_longlong(x); }
+__device__ inline u32 bits(f16 x) { return __hisnan(x) ? 0x7fffu : __half_as_ushort(x); }
+__device__ inline u32 bits(i32 x) { return (u32)x; }
+__device__ inline u32 bits(u32 x) { return x; }
+__device__ inline u64 bits(i64 x) { return (u64)x; }
+__device__ inline u64 bits(u64 x) { return x; }
+__device__ inline f32 with_sign(f32 x, f32 y) { return y != y ? x : copysignf(x, y); }
+__device__ inline f64 with_sign(f64 x, f64 y) { return y != y ? x : copysign(x, y); }
+
+__device__ __noinline__ Mixed turned(Mixed m, u32 by) {
+  Mixed r = m;
+  r.e[by % 3] = m.e[(by + 1) % 3];
+  r.d = m.d ^ by;
+  r.a = (u8)(m.a + by);
+  r.b = (i16)(m.b - (i32)by);
+  return r;
+}
+// Adds by compare and swap: the sum does not depend on the order.
+__device__ inline void add_by_swaps(u32* cell, u32 value) {
+  u32 seen = *(volatile u32*)cell, expected;
+  do {
+    expected = seen;
+    seen = atomicCAS(cell, expected, expected + value);
+  } while (seen != expected);
+}
+
+#ifndef __CUDACC__
+typedef void Kernel(const u64* in, u64* out, u32* cells, Mixed given);
+
+namespace fibers {
+inline struct { Kernel* kernel; const u64* in; u64* out; u32* cells; Mixed given; } launched;
+}
+
+// Runs `kernel` block by block; 0, or the number of the block, counted from 1, whose threads wait for each other forever.
+extern "C" inline __attribute__((used)) int launch(Kernel* kernel, int blocks, int x, int y, const u64* in, u64* out, u32* cells,
+                                                   const Mixed* given) {
+  fibers::launched = {kernel, in, out, cells, *given};
+  fibers::body = [] {
+    auto& l = fibers::launched;
+    l.kernel(l.in, l.out, l.cells, l.given);
+  };
+  gridDim = {unsigned(blocks), 1, 1}, blockDim = {unsigned(x), unsigned(y), 1};
+  for (int block = 0; block < blocks; ++block) {
+    blockIdx = {unsigned(block), 0, 0};
+    if (!fibers::run_block()) return 1 + block;
+  }
+  return 0;
+}
+#endif
