@@ -56,6 +56,7 @@ def _table() -> dict[str, list[tuple[str, str]]]:
         ("__uhadd($0, $1)", "u32 u32"), ("__urhadd($0, $1)", "u32 u32"), ("__half2uint_rn($0)", "f16"),
         ("(u32)((const u8*)in)[$0 & 2047]", "u32"), ("(u32)((const u16*)in)[$0 & 1023]", "u32"),
         ("__ldg((const u32*)in + ($0 & 511))", "u32"), ("NAME_mix($0, $1)", "u32 f32"), ("(u32)$0", "bool"),
+        ("kTable[$0 & 7]", "u32"), ("deeper($0 & 3, $1)", "u32 u32"),
         ("(u32)turned(given, $0).e[$1 % 3]", "u32 u32"), ("(u32)(given.e[$0 % 3] & given.a)", "u32"),
         ("(u32)turned(given, $0).b", "u32"), ("table[$0 & 7]", "u32"), ("table[$0 & 7]", "u32"),
         *((f"__funnelshift_{way}($0, $1, $2)", "u32 u32 u32") for way in ("l", "r", "lc", "rc")),
@@ -71,6 +72,7 @@ def _table() -> dict[str, list[tuple[str, str]]]:
         ("__hadd($0, $1)", "i32 i32"), ("__rhadd($0, $1)", "i32 i32"),
         ("(i32)((const i8*)in)[$0 & 2047]", "u32"), ("(i32)((const i16*)in)[$0 & 1023]", "u32"),
         ("__half2int_rz($0)", "f16"), ("(i32)__half2short_rd($0)", "f16"), ("((const int*)in)[$0 & 511]", "u32"),
+        ("(i32)kSteps[$0 & 3]", "u32"),
     ]  # fmt: skip
     ops["u64"] += [
         ("__brevll($0)", "u64"), ("__umul64hi($0, $1)", "u64 u64"), ("((u64)$0 * $1)", "u32 u32"), ("bits($0)", "f64"),
@@ -109,6 +111,7 @@ def _table() -> dict[str, list[tuple[str, str]]]:
     ops["f64"] += [
         ("(f64)$0", "f32"), ("__longlong_as_double($0)", "i64"), ("__hiloint2double($0, $1)", "i32 i32"),
         ("((const f64*)in)[$0 & 255]", "u32"),
+        ("kScales[$0 & 3]", "u32"),
     ]  # fmt: skip
     ops["f16"] += [(f"__h{name}($0, $1)", "f16 f16") for name in ("add", "sub", "mul", "min", "max")]
     ops["f16"] += [

@@ -12,6 +12,7 @@
 
 #define __global__
 #define __device__
+#define __constant__ static
 #define __noinline__
 #define __shared__ static
 

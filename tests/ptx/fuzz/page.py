@@ -30,9 +30,9 @@ TAIL = """
 ## What is not found, and why
 
 * A race that these inputs, this grid or this path through the kernel do not show: the checks look at what is executed.
-* Races with atomics that the table does not show as found: atomics and volatile accesses of global memory leave no
-  trace for what follows, and a warp's lanes are not told apart in them. A plain load beside an atomic is a finding in
-  shared memory only.
+* Races with atomics that the table does not show as found: an atomic or volatile access orders the lanes of its warp
+  with what they did before, and in global memory leaves no trace for what follows. A plain load beside an atomic is a
+  finding in shared memory only.
 * Stores that leave the bytes as they are, and several stores of the same value: they are harmless.
 * Order that came about by chance: a flag that was read early enough orders what follows, in this run.
 * Of more than two concurrent readers of a byte of global memory two are kept; when the list of extra records is half

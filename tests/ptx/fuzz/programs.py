@@ -100,7 +100,7 @@ class Writer:
         if scope.mask:
             kinds += [(self.shuffle, 3), (self.vote, 3), (self.reduction, 1)]
             if scope.depth < 3:
-                kinds += [(self.masked_branch, 2), (self.together_loop, 1)]
+                kinds += [(self.masked_branch, 2), (self.together_loop, 1), (self.together_branch, 1)]
         if scope.whole:
             kinds += [
                 (self.exchange, 4),
@@ -172,7 +172,7 @@ class Writer:
 
     def switch(self, scope: Scope) -> Node:
         inner = scope.diverged(in_loop=False)
-        cases = self.draw.sample(range(8), self.draw.randint(2, 6))
+        cases = self.draw.sample(range(8), self.draw.choice((2, 3, 5, 8)))
         lines = [
             f"case {case}: {{\n${i + 1}\n}}" + self.draw.choice((" break;", " break;", ""))
             for i, case in enumerate(cases)
@@ -231,6 +231,12 @@ class Writer:
         inner = replace(scope, depth=scope.depth + 1, counters=(*scope.counters, i))
         text = f"for (u32 {i} = 0; {i} < {self.draw.randint(2, 3)}; ++{i}) {{\n$0\n}}"
         return Node(text, "stmt", (self.block(inner, self.draw.randint(1, 2)),))
+
+    def together_branch(self, scope: Scope) -> Node:
+        """A branch that all threads of a block take, or none."""
+        inner = replace(scope, depth=scope.depth + 1)
+        condition = self.draw.choice(("block != 1", "(u32)in[3] >> (block & 31) & 1", "given.a > 220"))
+        return Node(f"if ({condition}) {{\n$0\n}}", "stmt", (self.block(inner, self.draw.randint(1, 3)),))
 
     # ---- what the threads of a block do together ----
 

@@ -40,6 +40,15 @@ __device__ inline u64 bits(u64 x) { return x; }
 __device__ inline f32 with_sign(f32 x, f32 y) { return y != y ? x : copysignf(x, y); }
 __device__ inline f64 with_sign(f64 x, f64 y) { return y != y ? x : copysign(x, y); }
 
+__constant__ u32 kTable[8] = {3, 0x80000000u, 77, 0, 0xffffffffu, 1u << 20, 12345, 8};
+__device__ const f64 kScales[4] = {1.0, -2.5e-300, 3e10, 0.1};
+__device__ const i16 kSteps[4] = {-1, 300, -32768, 7};
+
+__device__ __noinline__ u32 deeper(u32 depth, u32 x) {
+  if (depth == 0) return x * 3 + 1;
+  const u32 below = deeper(depth - 1, x ^ depth);
+  return x & 1 ? below + x : below ^ deeper(depth / 2, below);
+}
 __device__ __noinline__ Mixed turned(Mixed m, u32 by) {
   Mixed r = m;
   r.e[by % 3] = m.e[(by + 1) % 3];
