@@ -176,7 +176,7 @@ def batch(seed: int, count: int) -> tuple[list[Kernel], dict]:
     """The kernels of a seed, and how they are compiled."""
     draw = random.Random(seed)
     options = {
-        "arch": draw.choice(("sm_80", "sm_80", "sm_89")),
+        "arch": draw.choice(("sm_80", "sm_86", "sm_89", "sm_90", "sm_100")),
         "flags": draw.choice(((), (), (), (), ("--device-debug",))),
     }
     return [programs.kernel(draw.getrandbits(40), f"k{i}") for i in range(count)], options

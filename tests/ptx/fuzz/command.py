@@ -94,15 +94,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None, help="fresh without it")
     parser.add_argument("--kind", choices=ROUNDS, action="append", help="these only")
-    parser.add_argument("--round", type=int, help="this round alone, of one --kind")
+    parser.add_argument("--round", type=int, help="this round alone, of the --kind that a fault names")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}: what of each class of races is found")
     chosen = parser.parse_args()
     if chosen.page:
         PAGE.write_text(markdown())
         return 0
     if chosen.round is not None:
+        if len(chosen.kind or ()) != 1:
+            parser.error("--round needs one --kind, as the fault names it")
         tally = Tally()
-        tally.faults += ROUNDS[(chosen.kind or list(ROUNDS))[0]](chosen.round, tally, SHRINKING)
+        tally.faults += ROUNDS[chosen.kind[0]](chosen.round, tally, SHRINKING)
         print("\n".join(tally.faults), tally, sep="\n")
         return bool(tally.faults)
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
