@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-from ptx_float_cases import CASES as FLOAT_CASES
-from ptx_float_cases import NAN, ORDERED, flush, forms, packed, saturated, to_integer
-from ptx_float_cases import compare as float_compare
-from ptx_integer_cases import CASES as INTEGER_CASES
-from ptx_integer_cases import TESTS, UNSIGNED, Case, lop3, prmt
-from ptx_rare_cases import ALL, compared, narrow
-from ptx_rare_cases import CASES as RARE_CASES
+from ptx_float_cases import NAN
+from ptx_integer_cases import Case
 from ptx_support import BITS, EDGES, REGISTERS, WIDTHS, module, round_float, signed
 from test_semantics import agrees
 
+from fuzz.forms import SET_UP, draw_case
 from workbench import ptx
 from workbench.errors import WorkbenchError
 
-KEPT = INTEGER_CASES + FLOAT_CASES + RARE_CASES
 POOL, THREADS, SLOT = 6, 64, 8  # registers of a width; threads; bytes of a value in memory
 MOVES = {"h": "b16", "r": "b32", "d": "b64"}
 _IMMEDIATE = {"u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64"}
@@ -45,135 +39,6 @@ _NO_IMMEDIATE = (
     "slct.f",
     "slct.ftz.f",
 )
-
-
-# ---- instructions beyond those that the tests keep: any form that the models can judge ----
-
-
-def _arithmetic(draw: random.Random) -> Case:
-    op = draw.choice(("add", "sub", "mul", "fma", "div"))
-    kind = draw.choice(("f32", "f32", "f64", "f16", "bf16") if op != "div" else ("f32", "f64"))
-    mode = draw.choice(("rn", "rz", "rm", "rp")) if kind in ("f32", "f64") else "rn"
-    ftz = kind in ("f32", "f16") and draw.random() < 0.5
-    end = ""
-    if kind in ("f32", "f16") and op != "div":
-        end = draw.choice(("", "", "sat"))
-    if kind in ("f16", "bf16") and op == "fma":
-        end = draw.choice(("", "sat", "relu") if kind == "f16" else ("", "relu"))
-    two = kind in ("f16", "bf16") and draw.random() < 0.5
-    said = "" if kind == "f16" and op != "fma" and draw.random() < 0.5 else f".{mode}"
-    text = f"{op}{said}{'.ftz' if ftz else ''}{'.' + end if end else ''}.{kind}{'x2' if two else ''}"
-    function = forms(op, kind, mode, ftz, end)
-    operands = [kind + "x2" * two] * (3 if op == "fma" else 2)
-    return _case(text, operands[0], operands, packed(function) if two else function)
-
-
-def _case(text: str, destination: str, sources: Sequence[str], function, suffix: str = "") -> Case:
-    marks = ", ".join(f"{{s{i}}}" for i in range(len(sources)))
-    return Case(f"{text} {{d0}}, {marks}{suffix};", destination, tuple(sources), function)
-
-
-def _lop3(draw: random.Random) -> Case:
-    table = draw.randrange(256)
-    return _case("lop3.b32", "b32", ["b32"] * 3, lop3(table), f", {table}")
-
-
-def _prmt(draw: random.Random) -> Case:
-    selector = draw.getrandbits(16)
-    function = lambda a, b: prmt(a, b, [selector >> 4 * i & 15 for i in range(4)])  # noqa: E731
-    return _case("prmt.b32", "b32", ["b32", "b32"], function, f", {selector:#x}")
-
-
-def _test(draw: random.Random) -> tuple[str, str, str, object]:
-    """(test, kind, .ftz, its function of two operands)"""
-    kind = draw.choice(("s16", "u16", "s32", "u32", "s64", "u64", "b32", "b64", "f32", "f64", "f16", "bf16"))
-    if kind in WIDTHS:
-        test = draw.choice((*ORDERED, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"))
-        ftz = kind == "f32" and draw.random() < 0.5
-        return test, kind, ".ftz" if ftz else "", float_compare(test, kind, ftz)
-    if kind[0] == "b":
-        test = draw.choice(("eq", "ne"))
-    else:
-        test = draw.choice((*TESTS, *UNSIGNED) if kind[0] == "u" else tuple(TESTS))
-    return test, kind, "", lambda a, b: compared(UNSIGNED.get(test, test), kind, a, b)
-
-
-def _setp(draw: random.Random) -> Case:
-    test, kind, ftz, function = _test(draw)
-    second = draw.random() < 0.4  # the destination is the second one, which holds the opposite
-    where = draw.choice(("{d0}", "{d0}|%p40")) if not second else "%p40|{d0}"
-    if draw.random() < 0.5:
-        return Case(
-            f"setp.{test}{ftz}.{kind} {where}, {{s0}}, {{s1}};", "pred", (kind, kind),
-            lambda a, b: int(bool(function(a, b)) != second),
-        )  # fmt: skip
-    name = draw.choice(("and", "or", "xor"))
-    combine = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}[name]
-    negated = draw.random() < 0.5
-    return Case(
-        f"setp.{test}.{name}{ftz}.{kind} {where}, {{s0}}, {{s1}}, {'!' if negated else ''}{{s2}};",
-        "pred", (kind, kind, "pred"),
-        lambda a, b, p: combine(int(bool(function(a, b)) != second), p ^ negated),
-    )  # fmt: skip
-
-
-def _set(draw: random.Random) -> Case:
-    test, kind, ftz, function = _test(draw)
-    while kind in ("f16", "bf16"):
-        test, kind, ftz, function = _test(draw)
-    to = draw.choice(("u32", "s32", "f32"))
-    if draw.random() < 0.5:
-        return _case(
-            f"set.{test}{ftz}.{to}.{kind}", f"b{to[1:]}", [kind, kind], lambda a, b: ALL[to] if function(a, b) else 0
-        )
-    name = draw.choice(("and", "or", "xor"))
-    combine = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}[name]
-    return _case(
-        f"set.{test}.{name}{ftz}.{to}.{kind}", f"b{to[1:]}", [kind, kind, "pred"],
-        lambda a, b, p: ALL[to] if combine(int(bool(function(a, b))), p) else 0,
-    )  # fmt: skip
-
-
-def _from_float(draw: random.Random) -> Case:
-    to, kind = draw.choice("su") + draw.choice(("8", "16", "32", "64")), draw.choice(("f32", "f64", "f16"))
-    mode, ftz = draw.choice(("rni", "rzi", "rmi", "rpi")), kind == "f32" and draw.random() < 0.5
-    sat = draw.choice(("", ".sat"))  # they saturate without it, too
-    text = f"cvt.{mode}{'.ftz' if ftz else ''}{sat}.{to}.{kind}"
-    return _case(text, f"b{max(int(to[1:]), 16)}", [kind], to_integer(to, kind, mode, ftz))
-
-
-def _from_integer(draw: random.Random) -> Case:
-    kind, from_ = draw.choice(("f32", "f64", "f16", "bf16")), draw.choice("su") + draw.choice(("8", "16", "32", "64"))
-    mode = draw.choice(("rn", "rz", "rm", "rp"))
-    end = ".sat" if kind != "bf16" and draw.random() < 0.3 else ""
-    return _case(
-        f"cvt.{mode}{end}.{kind}.{from_}", kind, [f"b{max(int(from_[1:]), 16)}"], narrow(kind, mode, from_, end[1:])
-    )
-
-
-def _between_floats(draw: random.Random) -> Case:
-    kind, from_ = draw.choice(
-        (("f32", "f64"), ("f16", "f64"), ("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("bf16", "f64"))
-    )
-    mode = draw.choice(("rn", "rz", "rm", "rp"))
-    ftz = "f32" in (kind, from_) and kind != "bf16" and draw.random() < 0.4
-    end = ".sat" if kind != "bf16" and draw.random() < 0.3 else ""
-    one = narrow(kind, mode, from_)
-
-    def function(bits: int) -> object:
-        result = one(flush(bits, "f32") if ftz and from_ == "f32" else bits)
-        if ftz and kind == "f32" and result is not NAN:
-            result = flush(result, "f32")
-        return saturated(result, kind) if end else result
-
-    return _case(f"cvt.{mode}{'.ftz' if ftz else ''}{end}.{kind}.{from_}", kind, [from_], function)
-
-
-MAKERS = (_arithmetic, _arithmetic, _lop3, _prmt, _setp, _set, _from_float, _from_integer, _between_floats)
-
-
-def draw_case(draw: random.Random) -> Case:
-    return draw.choice(KEPT) if draw.random() < 0.5 else draw.choice(MAKERS)(draw)
 
 
 # ---- values ----
@@ -247,7 +112,7 @@ class Text:
     def ptx(self) -> str:
         lines = [
             "mov.u32 %r60, %tid.x;", "ld.param.u64 %d60, [in];", "ld.param.u64 %d61, [out];",
-            f"mad.wide.u32 %d60, %r60, {SLOT}, %d60;", f"mad.wide.u32 %d61, %r60, {SLOT}, %d61;",
+            f"mad.wide.u32 %d60, %r60, {SLOT}, %d60;", f"mad.wide.u32 %d61, %r60, {SLOT}, %d61;", *SET_UP,
         ]  # fmt: skip
         for i, register in enumerate(self.values):
             at = f"[%d60+{SLOT * THREADS * i}]"
@@ -262,7 +127,7 @@ class Text:
                 lines += [f"selp.u32 %r59, 1, 0, {register};", f"st.global.b32 {at}, %r59;"]
             else:
                 lines.append(f"st.global.{MOVES[register[1]]} {at}, {register};")
-        return module("steps", ".param .u64 in, .param .u64 out", "\n".join(lines))
+        return module("steps", ".param .u64 in, .param .u64 out, .param .u64 scratch", "\n".join(lines))
 
 
 def draw_text(seed: int, count: int) -> Text:
@@ -325,7 +190,7 @@ def run(text: Text, **options) -> np.ndarray:
     """The results: [instructions, threads] words."""
     inputs = np.array(list(text.values.values()), np.uint64)
     out = np.zeros((len(text.steps), THREADS), np.uint64)
-    ptx.Program(text.ptx())["steps"].launch(1, THREADS, [inputs, out], **options)
+    ptx.Program(text.ptx())["steps"].launch(1, THREADS, [inputs, out, np.zeros(2 * THREADS, np.uint64)], **options)
     return out
 
 
