@@ -86,7 +86,7 @@ def _run_on_cpu(library: ctypes.CDLL, kernel: Kernel, seed: int) -> tuple[np.nda
     words, out, cells, given = _buffers(kernel, seed)
     places = [ctypes.c_void_p(array.ctypes.data) for array in (words, out, cells, given)]
     function = ctypes.cast(library[kernel.name], ctypes.c_void_p)
-    stuck = library.launch(function, kernel.blocks, *kernel.shape, *places)
+    stuck = library.launch(function, *kernel.grid, *kernel.shape, *places)
     if stuck:
         raise RuntimeError(f"the threads of block {stuck - 1} of {kernel.name} wait for each other:\n{kernel.source()}")
     return out, cells
@@ -95,7 +95,12 @@ def _run_on_cpu(library: ctypes.CDLL, kernel: Kernel, seed: int) -> tuple[np.nda
 def _run_on_machine(program: ptx.Program, kernel: Kernel, seed: int, **options) -> tuple[np.ndarray, np.ndarray, list]:
     words, out, cells, given = _buffers(kernel, seed)
     report = program[kernel.name].launch(
-        kernel.blocks, kernel.shape, [words, out, cells, given], instruction_limit=INSTRUCTIONS, **options
+        kernel.grid,
+        kernel.shape,
+        [words, out, cells, given],
+        shared_bytes=8 * kernel.threads,
+        instruction_limit=INSTRUCTIONS,
+        **options,
     )
     return out, cells, report.findings
 
@@ -145,7 +150,7 @@ def shrink(difference: Difference, seconds: float, clock, **options) -> Differen
     while clock() < end:
         candidates = []
         for smaller in cut(best.kernel):
-            text = smaller.source() + str(smaller.blocks)
+            text = smaller.source() + str(smaller.grid)
             if text not in tried:
                 tried.add(text)
                 candidates.append(smaller)

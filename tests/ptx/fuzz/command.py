@@ -54,8 +54,8 @@ def draw_kernels(seed: int, tally: Tally, shrinking: float) -> Iterator[str]:
     for difference in both.compare(kernels, **options):
         least = both.shrink(difference, shrinking, time.monotonic, **options)
         yield (
-            f"{least.what}\n{least.kernel.blocks} blocks of {least.kernel.shape} threads, inputs({least.kernel.seed}), "
-            f"{options}\n{least.kernel.source()}"
+            f"{least.what}\ngrid {least.kernel.grid}, blocks of {least.kernel.shape} threads, "
+            f"inputs({least.kernel.seed}), {options}\n{least.kernel.source()}"
         )
 
 

@@ -29,7 +29,7 @@ inline dim3 blockDim, gridDim;
 // ---- threads ----
 
 namespace fibers {
-constexpr int kMostThreads = 96;
+constexpr int kMostThreads = 160;
 
 struct Fiber {
   enum State { ready, at_barrier, at_warp, done } state;

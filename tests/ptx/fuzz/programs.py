@@ -11,6 +11,10 @@ from fuzz.expressions import LITERALS, OF_KERNEL, OPERATIONS, TYPES
 from fuzz.trees import SLOTS, Kernel, Node
 
 INPUTS, CELLS = 256, 16  # words of 64 bits and of 32 bits
+SHAPES = (
+    (32, 1, 1), (64, 1, 1), (64, 1, 1), (32, 2, 1), (16, 4, 1), (96, 1, 1), (48, 1, 1), (20, 2, 1), (33, 1, 1),
+    (4, 4, 4), (5, 3, 6), (160, 1, 1),
+)  # fmt: skip
 GIVEN = np.dtype([("a", "u1"), ("b", "i2"), ("c", "f4"), ("d", "u8"), ("e", "i4", 3)], align=True)
 _WEIGHTS = (8, 5, 3, 2, 5, 3, 2)
 # Every operation has cells of its own, so that the result does not depend on the order.
@@ -245,9 +249,11 @@ class Writer:
         if kind == "f16":
             name, kind = self.target(("u32",))
         tile, threads = self.fresh("tile"), self.threads
+        declared = f"__shared__ {kind} {tile}[{threads}];"
+        if kind == "u64" and self.draw.random() < 0.5:
+            tile, declared = "dynamic", ""
         text = (
-            f"{{ __shared__ {kind} {tile}[{threads}];\n__syncthreads();\n{tile}[t] = $0;\n__syncthreads();\n"
-            f"{name} = {tile}[$1 % {threads}]; }}"
+            f"{{ {declared}\n__syncthreads();\n{tile}[t] = $0;\n__syncthreads();\n{name} = {tile}[$1 % {threads}]; }}"
         )
         return Node(text, "stmt", (self.expression(kind, scope, 2), self.expression("u32", scope, 2)))
 
@@ -287,8 +293,8 @@ class Writer:
 def kernel(seed: int, name: str) -> Kernel:
     """The kernel of a seed."""
     draw = random.Random(seed)
-    shape = draw.choice(((32, 1), (64, 1), (64, 1), (32, 2), (16, 4), (96, 1), (48, 1), (20, 2), (33, 1)))
-    writer = Writer(draw, shape[0] * shape[1])
+    shape = draw.choice(SHAPES)
+    writer = Writer(draw, shape[0] * shape[1] * shape[2])
     counts = {"u32": 3, "i32": 2, "u64": 2, "i64": 1, "f32": 2, "f64": draw.randint(0, 1), "f16": draw.randint(0, 1)}
     variables = [Node("u32 table[8]; for (u32 i = 0; i < 8; ++i) table[i] = ((const u32*)in)[t + i];", "stmt")]
     start = {
@@ -309,8 +315,8 @@ def kernel(seed: int, name: str) -> Kernel:
         early = Node("if ($0) {\n$1\nreturn;\n}", "stmt", (writer.expression("bool", everywhere), _ending(writer)))
         body += [early, writer.block(everywhere.diverged(), draw.randint(1, 3))]
     return Kernel(
-        name, tuple(functions), tuple(variables), Node("", "block", tuple(body)), _ending(writer), draw.randint(1, 3),
-        shape, seed,
+        name, tuple(functions), tuple(variables), Node("", "block", tuple(body)), _ending(writer),
+        draw.choice(((1, 1), (2, 1), (3, 1), (2, 2))), shape, seed,
     )  # fmt: skip
 
 

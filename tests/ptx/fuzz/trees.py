@@ -44,18 +44,23 @@ class Kernel:
     variables: tuple[Node, ...]
     body: Node
     ending: Node
-    blocks: int
-    shape: tuple[int, int]
+    grid: tuple[int, int]
+    shape: tuple[int, int, int]
     seed: int
 
     @property
     def threads(self) -> int:
-        return self.shape[0] * self.shape[1]
+        return self.shape[0] * self.shape[1] * self.shape[2]
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1]
 
     def source(self) -> str:
         head = [
             f'extern "C" __global__ void {self.name}(const u64* in, u64* out, u32* cells, Mixed given) {{',
-            "const u32 t = threadIdx.y * blockDim.x + threadIdx.x, block = blockIdx.x;",
+            "const u32 t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;",
+            "const u32 block = blockIdx.y * gridDim.x + blockIdx.x;",
             f"const u32 everyone = t / 32 == {self.threads - 1} / 32 ? ~0u >> {-self.threads % 32} : ~0u;",
             f"u64* mine = out + (block * {self.threads} + t) * {SLOTS};",
         ]
@@ -76,7 +81,7 @@ def cut(kernel: Kernel) -> Iterator[Kernel]:
     if len(spare) < len(kernel.variables):
         yield replace(kernel, variables=spare)
     for blocks in range(1, kernel.blocks):
-        yield replace(kernel, blocks=blocks)
+        yield replace(kernel, grid=(blocks, 1))
     for place in ("body", "ending"):
         for node in _smaller(getattr(kernel, place)):
             yield replace(kernel, **{place: node})

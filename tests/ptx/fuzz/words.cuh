@@ -40,6 +40,12 @@ __device__ inline u64 bits(u64 x) { return x; }
 __device__ inline f32 with_sign(f32 x, f32 y) { return y != y ? x : copysignf(x, y); }
 __device__ inline f64 with_sign(f64 x, f64 y) { return y != y ? x : copysign(x, y); }
 
+#ifdef __CUDACC__
+extern __shared__ u64 dynamic[];  // of one word for each thread
+#else
+static u64 dynamic[fibers::kMostThreads];
+#endif
+
 __constant__ u32 kTable[8] = {3, 0x80000000u, 77, 0, 0xffffffffu, 1u << 20, 12345, 8};
 __device__ const f64 kScales[4] = {1.0, -2.5e-300, 3e10, 0.1};
 __device__ const i16 kSteps[4] = {-1, 300, -32768, 7};
@@ -74,16 +80,16 @@ inline struct { Kernel* kernel; const u64* in; u64* out; u32* cells; Mixed given
 }
 
 // Runs `kernel` block by block; 0, or the number of the block, counted from 1, whose threads wait for each other forever.
-extern "C" inline __attribute__((used)) int launch(Kernel* kernel, int blocks, int x, int y, const u64* in, u64* out, u32* cells,
-                                                   const Mixed* given) {
+extern "C" inline __attribute__((used)) int launch(Kernel* kernel, int width, int height, int x, int y, int z, const u64* in,
+                                                   u64* out, u32* cells, const Mixed* given) {
   fibers::launched = {kernel, in, out, cells, *given};
   fibers::body = [] {
     auto& l = fibers::launched;
     l.kernel(l.in, l.out, l.cells, l.given);
   };
-  gridDim = {unsigned(blocks), 1, 1}, blockDim = {unsigned(x), unsigned(y), 1};
-  for (int block = 0; block < blocks; ++block) {
-    blockIdx = {unsigned(block), 0, 0};
+  gridDim = {unsigned(width), unsigned(height), 1}, blockDim = {unsigned(x), unsigned(y), unsigned(z)};
+  for (int block = 0; block < width * height; ++block) {
+    blockIdx = {unsigned(block % width), unsigned(block / width), 0};
     if (!fibers::run_block()) return 1 + block;
   }
   return 0;
