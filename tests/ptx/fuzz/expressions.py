@@ -6,7 +6,7 @@ import re
 
 TYPES = ("u32", "i32", "u64", "i64", "f32", "f64", "f16")
 # What a device function does not see.
-OF_KERNEL = re.compile(r"\b(in|given|table|NAME_mix)\b")
+OF_KERNEL = re.compile(r"\b(in|given|table|small|pair|NAME_mix)\b")
 LITERALS = {
     "u32": ("0u", "1u", "2u", "31u", "0x7fffffffu", "0x80000000u", "0xffffffffu", "0x00ff00ffu"),
     "i32": ("0", "1", "(-1)", "7", "0x7fffffff", "(-0x7fffffff - 1)", "(-65536)"),
@@ -58,7 +58,8 @@ def _table() -> dict[str, list[tuple[str, str]]]:
         ("__ldg((const u32*)in + ($0 & 511))", "u32"), ("NAME_mix($0, $1)", "u32 f32"), ("(u32)$0", "bool"),
         ("kTable[$0 & 7]", "u32"), ("deeper($0 & 3, $1)", "u32 u32"),
         ("(u32)turned(given, $0).e[$1 % 3]", "u32 u32"), ("(u32)(given.e[$0 % 3] & given.a)", "u32"),
-        ("(u32)turned(given, $0).b", "u32"), ("table[$0 & 7]", "u32"), ("table[$0 & 7]", "u32"),
+        ("(u32)turned(given, $0).b", "u32"), ("table[$0 & 7]", "u32"), ("(u32)small[$0 & 15]", "u32"),
+        ("(u32)pair[$0 & 1].e[$1 % 3]", "u32 u32"), ("(u32)pair[$0 & 1].b", "u32"),
         *((f"__funnelshift_{way}($0, $1, $2)", "u32 u32 u32") for way in ("l", "r", "lc", "rc")),
         *((f"__v{name}($0, $1)", "u32 u32") for name in (
             "add2", "add4", "sub2", "sub4", "addss2", "addus4", "subss4", "subus2", "absdiffs2", "absdiffu4", "maxs2",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzz.programs import Scope, Writer
+from fuzz.statements import Scope, Writer
 from workbench import ptx
 from workbench.toolchain import compile_cuda_module
 

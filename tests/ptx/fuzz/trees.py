@@ -86,7 +86,7 @@ def cut(kernel: Kernel) -> Iterator[Kernel]:
         for node in _smaller(getattr(kernel, place)):
             yield replace(kernel, **{place: node})
     for i, function in enumerate(kernel.functions):
-        for node in _smaller(function):
+        for node in filter(lambda node: node.type == "stmt", _smaller(function)):
             yield replace(kernel, functions=(*kernel.functions[:i], node, *kernel.functions[i + 1 :]))
 
 
