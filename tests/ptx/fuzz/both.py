@@ -28,7 +28,7 @@ CPU_FLAGS = (
     "-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-frounding-math", "-fwrapv",
     "-fno-strict-aliasing", "-fno-gnu-unique",
 )  # fmt: skip
-INSTRUCTIONS = 3_000_000  # of warps; the largest kernels execute a hundred thousand
+INSTRUCTIONS = 50_000_000  # of warps; kernels execute some ten thousand, rarely millions
 
 
 @dataclass(frozen=True)

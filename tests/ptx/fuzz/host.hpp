@@ -183,6 +183,7 @@ REDUCTION(__reduce_max_sync, int, a > b ? a : b)
 #define ATOMIC(name, expression) \
   template <class T> T name(T* at, T value) { T old = *at; *at = expression; return old; }
 ATOMIC(atomicAdd, old + value)
+ATOMIC(atomicExch, value)
 ATOMIC(atomicSub, old - value)
 ATOMIC(atomicAnd, old & value)
 ATOMIC(atomicOr, old | value)

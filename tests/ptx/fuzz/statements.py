@@ -100,6 +100,7 @@ class Writer:
         if scope.whole:
             kinds += [(self.exchange, 4), (self.narrow_exchange, 1), (self.warp_exchange, 1)]
             kinds += [(self.global_exchange, 1), (self.shared_atomics, 1), (self.counted_barrier, 1)]
+            kinds += [(self.tickets, 1), (self.copied_exchange, 1)]
         makers, weights = zip(*kinds, strict=True)
         return self.draw.choices(makers, weights)[0](scope)
 
@@ -297,6 +298,29 @@ class Writer:
         return Node(
             text, "stmt", (self.expression("u32", scope), self.expression("u32", scope), self.expression("bool", scope))
         )
+
+    def tickets(self, scope: Scope) -> Node:
+        """Results of atomics, of which no thread knows its own, but all of them together are known."""
+        cell, name = self.fresh("cell"), self.target(("u32",))[0]
+        if self.draw.random() < 0.5:
+            use, last = f"const u32 n = atomicAdd(&{cell}, 1u); atomicAdd(cells + 9, n * n);", f"{name} += {cell};"
+        else:
+            use, last = f"atomicXor(cells + 8, atomicExch(&{cell}, $1));", f"if (t == 0) atomicXor(cells + 8, {cell});"
+        text = (
+            f"{{ __shared__ u32 {cell};\n__syncthreads();\nif (t == 0) {cell} = 0;\n__syncthreads();\n"
+            f"if ($0) {{ {use} }}\n__syncthreads();\n{last} }}"
+        )
+        return Node(text, "stmt", (self.expression("bool", scope), self.expression("u32", scope)))
+
+    def copied_exchange(self, scope: Scope) -> Node:
+        name, kind = self.target(("u32", "u64"))
+        tile, threads, mask = self.fresh("tile"), self.threads, {"u32": 511, "u64": 255}[kind]
+        text = (
+            f"{{ __shared__ {kind} {tile}[{threads}];\n__syncthreads();\n"
+            f"copy_async(&{tile}[t], (const {kind}*)in + ($0 & {mask}));\nawait_copies();\n"
+            f"__syncthreads();\n{name} = {tile}[$1 % {threads}]; }}"
+        )
+        return Node(text, "stmt", (self.expression("u32", scope, 2), self.expression("u32", scope, 2)))
 
     def counted_barrier(self, scope: Scope) -> Node:
         word, name = self.draw.choice(("count", "and", "or")), self.target(("u32",))[0]

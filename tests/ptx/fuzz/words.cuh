@@ -27,6 +27,21 @@ struct Mixed {
   i32 e[3];
 };
 
+// Copies that land when they are waited for.
+template <class T> __device__ void copy_async(T* shared, const T* global) {
+#ifdef __CUDACC__
+  const u32 to = (u32)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(sizeof(T)) : "memory");
+#else
+  *shared = *global;
+#endif
+}
+__device__ inline void await_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group; cp.async.wait_group 0;" ::: "memory");
+#endif
+}
+
 template <class T> __device__ T whole_divide(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a / b; }
 template <class T> __device__ T whole_modulo(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a % b; }
 // The bits of a float, all NaNs alike.
