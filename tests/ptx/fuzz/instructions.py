@@ -85,19 +85,23 @@ def immediate(kind: str, draw: random.Random) -> tuple[str, int]:
 @dataclass(frozen=True)
 class Step:
     """One instruction of a text. Operands are registers, or the bits of an immediate with its spelling; ``guard`` is
-    a predicate, with "!" where it is negated, or ""."""
+    a predicate, with "!" where it is negated, or ""; if it ``jumps``, a branch skips the instruction."""
 
     case: Case
     destination: str
     sources: tuple[str, ...]
     immediates: tuple[int | None, ...]
     guard: str
+    jumps: bool
 
-    def text(self) -> str:
+    def text(self, number: int = 0) -> str:
         names = {"d0": self.destination} | {f"s{i}": name for i, name in enumerate(self.sources)}
         text = self.case.instruction.format(**names)
         if not self.guard:
             return text
+        if self.jumps:
+            opposite = self.guard[1:] if self.guard.startswith("!") else "!" + self.guard
+            return f"@{opposite} bra OVER{number}; {text} OVER{number}:"
         return " ".join(f"@{self.guard} {part.strip()};" for part in text.split(";") if part.strip())
 
 
@@ -107,7 +111,7 @@ class Text:
 
     steps: tuple[Step, ...]
     values: dict[str, list[int]]
-    seed: int
+    threads: int
 
     def ptx(self) -> str:
         lines = [
@@ -122,7 +126,7 @@ class Text:
                 lines.append(f"ld.global.{MOVES[register[1]]} {register}, {at};")
         for i, step in enumerate(self.steps):
             at, register = f"[%d61+{SLOT * THREADS * i}]", step.destination
-            lines.append(step.text())
+            lines.append(step.text(i))
             if register[1] == "p":
                 lines += [f"selp.u32 %r59, 1, 0, {register};", f"st.global.b32 {at}, %r59;"]
             else:
@@ -165,8 +169,8 @@ def draw_text(seed: int, count: int) -> Text:
             guard = draw.choice(("", "!")) + f"%p{draw.randint(1, POOL)}"
         if several and guard.lstrip("!") == target:
             continue
-        steps.append(Step(case, target, tuple(sources), tuple(immediates), guard))
-    return Text(tuple(steps), values, seed)
+        steps.append(Step(case, target, tuple(sources), tuple(immediates), guard, draw.random() < 0.3))
+    return Text(tuple(steps), values, draw.choice((THREADS, THREADS, 40, 7)))
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ def run(text: Text, **options) -> np.ndarray:
     """The results: [instructions, threads] words."""
     inputs = np.array(list(text.values.values()), np.uint64)
     out = np.zeros((len(text.steps), THREADS), np.uint64)
-    ptx.Program(text.ptx())["steps"].launch(1, THREADS, [inputs, out, np.zeros(2 * THREADS, np.uint64)], **options)
+    ptx.Program(text.ptx())["steps"].launch(1, text.threads, [inputs, out, np.zeros(2 * THREADS, np.uint64)], **options)
     return out
 
 
@@ -202,7 +206,7 @@ def judge(text: Text, **options) -> Wrong | None:
         before = values[step.destination]
         guard = values[step.guard.lstrip("!")] if step.guard else None
         case = step.case
-        for thread, got in enumerate(row):
+        for thread, got in enumerate(row[: text.threads]):
             operands = tuple(
                 values[name][thread] if number is None else number
                 for name, number in zip(step.sources, step.immediates, strict=True)
