@@ -27,6 +27,7 @@ def kernel(seed: int, name: str) -> Kernel:
     variables = [
         Node("u32 table[8]; for (u32 i = 0; i < 8; ++i) table[i] = ((const u32*)in)[t + i];", "stmt"),
         Node("i8 small[16]; for (u32 i = 0; i < 16; ++i) small[i] = ((const i8*)in)[t * 5 + i];", "stmt"),
+        Node("u64 seen = 0;", "stmt"),
         Node("Mixed pair[2] = {given, turned(given, t)};", "stmt"),
     ]
     start = {
@@ -62,7 +63,7 @@ def _mix(writer: Writer) -> Node:
 
 
 def _ending(writer: Writer) -> Node:
-    names = [name for kind in TYPES for name in writer.variables.get(kind, ())]
+    names = ["seen", *(name for kind in TYPES for name in writer.variables.get(kind, ()))]
     return Node("", "block", tuple(Node(f"mine[{i}] = bits({name});", "stmt") for i, name in enumerate(names)))
 
 

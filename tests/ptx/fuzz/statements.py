@@ -83,7 +83,7 @@ class Writer:
         return Node("", "block", tuple(self.statement(scope) for _ in range(count)))
 
     def statement(self, scope: Scope) -> Node:
-        kinds = [(self.assign, 8)]
+        kinds = [(self.assign, 5), (self.observe, 5)]
         if scope.in_function:
             kinds += [(self.leave_function, 1)]
         else:
@@ -107,6 +107,14 @@ class Writer:
     def assign(self, scope: Scope) -> Node:
         name, kind = self.target()
         return Node(f"{name} = $0;", "stmt", (self.expression(kind, scope),))
+
+    def observe(self, scope: Scope) -> Node:
+        """What is not written over before the end."""
+        kind = self.kind()
+        seen = (
+            "b = b * 31u + (u32)bits($0);" if scope.in_function else "seen = seen * 0x9e3779b97f4a7c15ull + bits($0);"
+        )
+        return Node(seen, "stmt", (self.expression(kind, scope),))
 
     def table_store(self, scope: Scope) -> Node:
         """Into arrays of the thread's own, at an index that only the run knows."""
