@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
+from workbench.terminal import plain
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
@@ -113,12 +114,12 @@ def summary_table(run: TuningRun):
     best = _winning(run)
     tables = []
     for variant in run.variants:
-        table = Table(title=f"{run.op.name} / {variant.name}: times {run.time_label}", title_justify="left")
+        table = Table(title=plain(f"{run.op.name} / {variant.name}: times {run.time_label}"), title_justify="left")
         if several:
             table.add_column("case")
         for name in variant.space:
             # Long names are broken at their underscores, so that a row stays on one line.
-            table.add_column(name.replace("_", "_\n"), justify="right")
+            table.add_column(plain(name.replace("_", "_\n")), justify="right")
         for name, justify in _COLUMNS[1:]:
             table.add_column(name.format(time=f"{time}\n"), justify=justify, no_wrap=True)
         for trial in sorted_trials(run):
@@ -126,7 +127,7 @@ def summary_table(run: TuningRun):
                 continue
             tunables = [str(trial.config.get(name, "")) for name in variant.space]
             cells = [*((trial.case,) if several else ()), *tunables, *_cells(trial)[1:]]
-            table.add_row(*cells, style="bold green" if id(trial) in best else None if trial.ok else "dim")
+            table.add_row(*map(plain, cells), style="bold green" if id(trial) in best else None if trial.ok else "dim")
         tables.append(table)
     return Group(*tables)
 
