@@ -129,16 +129,14 @@ class Planter:
 
     def body(self, faulty: bool) -> str:
         order = self.kind.order
-        noise = [self.noise() for _ in range(3)]
-        # What follows draws nothing from here on that depends on `faulty`.
-        if order.endswith("before a flag"):
-            return self.flag(noise, faulty)
-        if "a fence and a flag" in order:
-            return self.last_block(noise, faulty)
-        if "copy" in self.kind.pair:
-            return self.copy(noise, faulty)
-        if order.endswith("loop's end"):
-            return self.loop(faulty)
+        noise = [self.noise(), self.noise()]
+        special = {
+            "copy": self.copy, "loop's end": self.loop, "before a flag": self.flag,
+            "a fence and a flag": self.last_block,
+        }  # fmt: skip
+        for words, write in special.items():
+            if self.kind.pair.startswith(words) or order.endswith(words):
+                return noise[0] + "\n" + write(faulty)
         first, second = self.pair()
         if self.kind.between == "blocks":
             place = "data" if faulty else f"data + {self.threads}"
@@ -163,7 +161,7 @@ class Planter:
         ]
         return "\n".join(["for (u32 i = 0; i < 3; ++i) {", *lines, "}"])
 
-    def flag(self, noise: list[str], faulty: bool) -> str:
+    def flag(self, faulty: bool) -> str:
         fence = "" if faulty else "__threadfence();"
         mine, theirs = ("block == 0", "block == 1") if self.kind.between == "blocks" else ("t == 0", "t == 32")
         one = "t == 0 && " if self.kind.between == "blocks" else ""
@@ -173,7 +171,7 @@ class Planter:
             f"if ({one}{theirs}) {{\nwhile (atomicAdd(out + 1000, 0u) == 0u) {{}}\n{fence}\nsum += {read};\n}}"
         )
 
-    def last_block(self, noise: list[str], faulty: bool) -> str:
+    def last_block(self, faulty: bool) -> str:
         barrier = "" if faulty else "__syncthreads();"
         read = "data[i].x" if self.type == "uint4" else "(u32)data[i]"
         return (
@@ -182,7 +180,7 @@ class Planter:
             f"if (last) {{ for (u32 i = t; i < gridDim.x * {self.threads}; i += {self.threads}) sum += {read}; }}"
         )
 
-    def copy(self, noise: list[str], faulty: bool) -> str:
+    def copy(self, faulty: bool) -> str:
         size = {"u32": 4, "u64": 8}[self.type]
         wait, barrier = (
             'asm volatile("cp.async.wait_all;" ::: "memory");',
