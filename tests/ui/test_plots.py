@@ -26,3 +26,11 @@ def test_grouped_bars_show_each_value():
     ax = grouped_bars(["1", "2"], {"cuda": [3, 4], "triton": [5, 6]}, ylabel="requests")
     assert [bar.get_height() for bar in ax.patches] == [3, 4, 5, 6]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["cuda", "triton"]
+
+
+def test_numbers_of_bars_have_no_exponent():
+    ax = grouped_bars(["1", "2", "4"], {"cuda": [254_123, 90_000, 0.0025]}, ylabel="requests")
+    assert [text.get_text() for text in ax.texts] == ["254,123", "90,000", "0.0025"]
+    ax.figure.canvas.draw()
+    assert all("e" not in label.get_text() for label in ax.get_yticklabels())
+    assert ax.yaxis.get_offset_text().get_text() == ""

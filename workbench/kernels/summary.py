@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels import tables
+from workbench import tables
 
 if TYPE_CHECKING:
     import pandas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels import tables
+from workbench import tables
 from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
 from workbench.kernels.summary import Summary, summarise
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SHOWN_SHARE = 0.01
 _HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
+_PLAIN = {"lanes": "32", "used": "100%"}
 _NOTE = (
     "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
     "request; sectors and wavefronts stand as counted/ideal."
@@ -206,25 +207,25 @@ class Trace(Ratios):
         except MissingToolError:
             return None
 
-    def _columns(self) -> tuple[str, ...]:
-        columns = ["line", "instr.", "lanes"]
+    def _columns(self) -> list[str]:
+        columns = ["instr.", "lanes"]
         if self.global_requests:
             columns += ["requests", "sectors", "used"]
         if self.shared_requests:
             columns.append("wavefronts")
         if self.barrier_waits:
             columns.append("waits")
-        return tuple(columns)
+        return columns
 
-    def _rows(self) -> Iterable[tuple[TracedLine, list[str]]]:
-        columns = self._columns()
+    def _table(self) -> tuple[list[str], list[tuple[TracedLine, list[str]]], str]:
+        """Columns, the lines that are shown with their texts, and in words the columns that are alike in all lines."""
+        columns, rows = self._columns(), []
         for line in self.lines:
             quiet = not line.global_requests and not line.shared_requests and not line.barrier_waits
             if line.share < _SHOWN_SHARE and quiet:
                 continue
             some = bool(line.global_requests)
             texts = {
-                "line": self._place(line),
                 "instr.": f"{line.share:.1%}",
                 "lanes": f"{line.active_lanes:.0f}",
                 "requests": f"{line.global_requests:,}" if some else "",
@@ -235,40 +236,58 @@ class Trace(Ratios):
                 else "",
                 "waits": f"{line.barrier_waits:,}" if line.barrier_waits else "",
             }
-            yield line, [texts[name] for name in columns]
+            rows.append((line, [texts[name] for name in columns]))
+        plain = tables.alike(columns, [texts for _, texts in rows], _PLAIN)
+        kept = [at for at, name in enumerate(columns) if name not in plain]
+        said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
+        return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
 
     def _place(self, line: TracedLine) -> str:
         """The line's number, with its file where there are several."""
         return str(line.line) if len({one.path for one in self.lines}) == 1 else f"{line.file}:{line.line}"
 
-    def _heads(self) -> list[str]:
-        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
-        return [*self.summary().brief, _NOTE, f"lines of {files}"]
-
     def __str__(self) -> str:
-        rows = list(self._rows())
-        columns = (*self._columns(), "source")
-        table = tables.text(
-            (), columns, [(*texts, line.text.strip()) for line, texts in rows], "r" * len(columns[1:]) + "l"
-        )
-        heads = [piece for head in (self.title, *self._heads()) for piece in tables.wrap(head)]
-        return "\n".join([*heads, *(tables.cut(row, tables.WIDTH) for row in table.splitlines())])
+        columns, rows, said = self._table()
+        numbers = tables.text((), columns, [texts for _, texts in rows], "r" * len(columns)).splitlines()
+        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
+        heads = [
+            self.title,
+            *self.summary().brief,
+            _NOTE,
+            f"lines of {files}" + (f"; in all of them {said}" if said else ""),
+        ]
+        places = [self._place(line) for line, _ in rows]
+        width = max(map(len, ("line", *places)))
+        out = [piece for head in heads for piece in tables.wrap(head)]
+        out += [f"{'line':>{width}}  source", " " * width + "  " + numbers[0]]
+        for place, (line, _), text in zip(places, rows, numbers[1:], strict=True):
+            out.append(tables.cut(f"{place:>{width}}  {line.text.strip()}", tables.WIDTH))
+            out.append(f"{'':{width}}  {text}")
+        return "\n".join(out)
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
 
     def _repr_html_(self) -> str:
-        made = self._machine_code()
-        columns = (*self._columns(), *(("machine code",) if made else ()), "source")
-        align = "r" * len(self._columns()) + ("n" if made else "") + "c"
-        body, styles = [], []
+        columns, rows, said = self._table()
         largest = max((line.share for line in self.lines), default=1.0)
-        for line, texts in self._rows():
-            static = [made.at(line.path, line.line).starting(*TELLING).brief] if made else []
-            body.append([*texts, *static, line.text.strip()])
+        body, styles = [], []
+        for line, texts in rows:
+            body.append([self._place(line), line.text.strip(), *texts])
             heat = _HEAT.format(0.8 * line.share / largest)
-            styles.append([heat if name == "instr." else "" for name in columns])
-        return tables.html(". ".join([self.title, *self.summary().brief]), columns, body, align, styles, _NOTE)
+            styles.append([heat if name == "instr." else "" for name in ("line", "source", *columns)])
+        caption, note = (
+            ". ".join([self.title, *self.summary().brief]),
+            _NOTE + (f" In all lines {said}." if said else ""),
+        )
+        table = tables.html(caption, ("line", "source", *columns), body, "rc" + "r" * len(columns), styles, note)
+        return table + self._machine_code_html([line for line, _ in rows])
+
+    def _machine_code_html(self, shown: Sequence[TracedLine]) -> str:
+        made = self._machine_code()
+        rows = [(line, made.at(line.path, line.line).starting(*TELLING).brief) for line in shown] if made else []
+        body = [(self._place(line), line.text.strip(), brief) for line, brief in rows if brief]
+        return tables.details("machine code by line", ("line", "source", "static instructions"), body, "rcl")
 
 
 class _Unfolded(Trace):
