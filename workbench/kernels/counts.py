@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.frames import data_frame
 from workbench import tables
+from workbench.frames import data_frame
 from workbench.kernels.lines import source_text
 from workbench.ptx import Program
 from workbench.toolchain.sass_counts import counts_by_ptx_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
-from workbench import tables
 
 if TYPE_CHECKING:
     import pandas

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
-from workbench import tables
 from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
 from workbench.kernels.summary import Summary, summarise
