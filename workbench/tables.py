@@ -58,7 +58,7 @@ def html(
         "c": "text-align:left;font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;min-width:15em",
     }
     head = "".join(
-        f'<th style="text-align:{"right" if side == "r" else "left"}">{markup.escape(name)}</th>'
+        f'<th style="text-align:{"right" if side == "r" else "left"}">{_breakable(name)}</th>'
         for name, side in zip(columns, align, strict=True)
     )
     body = []
@@ -72,6 +72,11 @@ def html(
     foot = f"<p>{markup.escape(note)}</p>" if note else ""
     above = f'<caption style="text-align:left">{markup.escape(caption)}</caption>' if caption else ""
     return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{foot}"
+
+
+def _breakable(name: str) -> str:
+    """A heading that may be broken in its middle, so that narrow numbers do not stand in a wide column."""
+    return markup.escape(name).replace("_", "_<wbr>").replace("/", "/<wbr>")
 
 
 def details(summary: str, columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:

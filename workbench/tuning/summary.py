@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench import tables
@@ -24,7 +25,8 @@ _STYLES = (
     ("#56B4E9", "P"),
     ("#000000", "X"),
 )
-_HTML_ROWS = 30
+_HTML_ROWS, _HTML_LEAST = 30, 8
+"""Rows of all tables of a page, and of one."""
 
 
 def row_of(trial: Trial) -> dict:
@@ -73,7 +75,7 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
 """What says nothing if all trials have it."""
-_LEFT = ("outcome", "bound by")
+_LEFT = ("case", "outcome", "bound by")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
@@ -102,14 +104,36 @@ def _error(trial: Trial) -> str:
     return f"{trial.max_error / trial.error_bound:.0%}"
 
 
-def _columns(trials: Sequence[Trial], time: str) -> tuple[list[str], list[list[str]], str]:
-    """Columns of facts, the texts of each trial, and in words the columns that say nothing."""
-    facts = [_facts(trial, time) for trial in trials]
+@dataclass(frozen=True)
+class _Grid:
+    """The trials of one variant: a row for each, its settings first and then its facts."""
+
+    trials: list[Trial]
+    settings: list[str]
+    facts: list[str]
+    rows: list[list[str]]
+    said: str
+    """The facts that say nothing, in words."""
+
+    @property
+    def heads(self) -> list[str]:
+        return [*self.settings, *self.facts]
+
+
+def _grid(run: TuningRun, variant: Variant, most: int | None = None) -> _Grid:
+    trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
+    facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
     plain = tables.alike(names, [list(one.values()) for one in facts], _PLAIN)
     kept = [name for name in names if name not in plain and any(one[name] for one in facts)]
     said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
-    return kept, [[one[name] for name in kept] for one in facts], f"all have {said}" if said else ""
+    case = ["case"] if len(run.cases) > 1 else []
+    rows = [
+        [*(trial.case for _ in case), *(str(trial.config.get(name, "")) for name in variant.space)]
+        + [one[name] for name in kept]
+        for trial, one in zip(trials, facts, strict=True)
+    ]
+    return _Grid(trials, [*case, *variant.space], kept, rows, f"all have {said}" if said else "")
 
 
 class _TerminalTable:
@@ -122,32 +146,24 @@ class _TerminalTable:
         from rich.table import Table
         from rich.text import Text
 
-        run, variant = self._run, self._variant
-        trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name]
-        yield Text(f"{run.op.name} / {variant.name}: times {run.time_label}", style="italic")
-        facts, texts, said = _columns(trials, _basis(run))
-        several = ["case"] if len(run.cases) > 1 else []
-        heads = [*several, *variant.space, *facts]
-        rows = [
-            [*(trial.case for _ in several), *(str(trial.config.get(name, "")) for name in variant.space), *text]
-            for trial, text in zip(trials, texts, strict=True)
-        ]
+        run, grid = self._run, _grid(self._run, self._variant)
+        yield Text(_title(run, self._variant), style="italic")
         # Long names are broken, so that a row stays on one line.
-        broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in heads]
-        widths = [max(map(len, [*head.split("\n"), *(row[at] for row in rows)])) for at, head in enumerate(broken)]
-        fit = len(heads)
-        while fit > len(heads) - len(facts) + 1 and sum(widths[:fit]) + 2 * fit > options.max_width:
+        broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in grid.heads]
+        widths = [max(map(len, [*head.split("\n"), *(row[at] for row in grid.rows)])) for at, head in enumerate(broken)]
+        fit = len(widths)
+        while fit > len(grid.settings) + 1 and sum(widths[:fit]) + 2 * fit > options.max_width:
             fit -= 1
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for name, head in zip(heads[:fit], broken[:fit], strict=True):
+        for name, head in zip(grid.heads[:fit], broken[:fit], strict=True):
             table.add_column(head, justify="left" if name in _LEFT else "right", no_wrap=True)
         best = _winning(run)
-        for trial, row in zip(trials, rows, strict=True):
+        for trial, row in zip(grid.trials, grid.rows, strict=True):
             style = "bold green" if id(trial) in best else "" if trial.ok else "dim"
             table.add_row(*(Text(cell) for cell in row[:fit]), style=style)
         yield table
-        left_out = f"no room for {', '.join(heads[fit:])}" if fit < len(heads) else ""
-        if notes := "; ".join(filter(None, (said, left_out))):
+        left_out = f"no room for {', '.join(grid.heads[fit:])}" if fit < len(widths) else ""
+        if notes := "; ".join(filter(None, (grid.said, left_out))):
             yield Text(f"({notes})")
 
 
@@ -160,8 +176,8 @@ def summary_table(run: TuningRun):
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
 
 
-def _basis(run: TuningRun) -> str:
-    return "measured" if run.model is None else "predicted"
+def _title(run: TuningRun, variant: Variant) -> str:
+    return f"{run.op.name} / {variant.name}: times {run.time_label}"
 
 
 def text_of(run: TuningRun) -> str:
@@ -202,21 +218,17 @@ def text_of(run: TuningRun) -> str:
 
 def html_of(run: TuningRun) -> str:
     """The leaders of each variant and what failed. Holds nothing that differs between two equal runs."""
-    trials = sorted_trials(run)
-    shown, best = trials[:_HTML_ROWS], _winning(run)
-    facts, texts, said = _columns(shown, _basis(run))
-    heads = ["configuration", *facts]
-    rows = [[trial.config_text, *text] for trial, text in zip(shown, texts, strict=True)]
-    for name, values in (("case", run.cases), ("variant", run.variants)):
-        if len(values) > 1:
-            heads.insert(0, name)
-            rows = [[getattr(trial, name), *row] for trial, row in zip(shown, rows, strict=True)]
-    align = "".join("l" if name in ("configuration", "case", "variant", *_LEFT) else "r" for name in heads)
-    styles = [["font-weight:bold" if id(trial) in best else ""] * len(heads) for trial in shown]
-    winner = _nothing(run) if run.best is None else f"winner: {run.best}"
-    caption = f"{run.op.name}: {winner}; times are {run.time_label}"
-    notes = [said, f"{len(trials) - _HTML_ROWS} more: .to_frame()" if len(trials) > _HTML_ROWS else ""]
-    return tables.html(caption, heads, rows, align, styles, "; ".join(filter(None, notes)))
+    best = _winning(run)
+    out = [f"<p>{html.escape(_nothing(run) if run.best is None else f'winner: {run.best}')}</p>"]
+    for variant in run.variants:
+        grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
+        more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
+        notes = [grid.said, f"{more} more: .to_frame()" if more else ""]
+        align = "".join("l" if name in _LEFT else "r" for name in grid.heads)
+        styles = [["font-weight:bold" if id(trial) in best else ""] * len(align) for trial in grid.trials]
+        note = "; ".join(filter(None, notes))
+        out.append(tables.html(_title(run, variant), grid.heads, grid.rows, align, styles, note))
+    return "".join(out)
 
 
 def frame_of(run: TuningRun):

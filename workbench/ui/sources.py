@@ -46,8 +46,8 @@ class SideBySide:
     def _repr_html_(self) -> str:
         pane = (
             '<td style="text-align:left;vertical-align:top;padding:0 0.6em;border-left:2px solid #999">'
-            '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;'
-            'background:transparent">{}</pre></td>'
+            '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;'
+            'margin:0;background:transparent">{}</pre></td>'
         ).format
         heads = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in self.variants)
         rows = "".join(
