@@ -30,6 +30,7 @@ class Parameter:
     pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
     ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
     the kernel fail. ``scratch`` marks a pointer that the compiler appended and that a launch fills with null.
+    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
     """
 
     name: str
@@ -38,6 +39,14 @@ class Parameter:
     align: int
     divisibility: int = 1
     scratch: bool = False
+    pointer: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
+        if self.pointer:
+            return "pointer"
+        return f"struct of {self.size} bytes" if self.type == "b8" else self.type
 
 
 def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
@@ -52,9 +61,9 @@ def _parse_parameter(text: str) -> Parameter:
     match = _PARAMETER.search(text.strip())
     if match is None:
         raise ValueError(f"not a PTX parameter: {text.strip()!r}")
-    align, kind, _, name, count = match.groups()
+    align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
-    return Parameter(name, kind, size * int(count or 1), int(align or size))
+    return Parameter(name, kind, size * int(count or 1), int(align or size), pointer=".ptr" in attributes)
 
 
 @dataclass(frozen=True, eq=False)
