@@ -251,7 +251,7 @@ def test_how_a_trace_reads(module):
     assert not re.search(r"^ *instr\..* lanes", text, re.MULTILINE), "what is alike everywhere is no column"
     assert re.fullmatch(r"<trace of vectors, grid 1, block 128: \d+ lines, \d+ warp instructions>", repr(found))
     page = found._repr_html_()
-    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.split("<details>")[0])
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.split("</table>")[0])
     assert heads == ["line", "source", "instr.", "requests", "sectors", "wavefronts"]
     assert "white-space:pre;" not in page, "code wraps, or the page has to scroll"
     assert re.search(r"text-align:right;white-space:nowrap[^>]*>16\.0/16\.0<", page), "numbers do not"

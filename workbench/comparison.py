@@ -104,6 +104,17 @@ class Comparison:
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
+    def roofline(self, ax=None):
+        """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
+        of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
+
+        Raises:
+            ArgumentError: no variant has both a time and counts.
+        """
+        from workbench.ui.roofline_plot import roofline
+
+        return roofline(self, ax)
+
     @property
     def title(self) -> str:
         """Op, case and where the figures come from."""

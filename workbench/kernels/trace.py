@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench import tables
+from workbench.device_models import DeviceModel, device_model, device_models
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
 from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
+from workbench.kernels.hints import Hint, hints_of
 from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
 from workbench.kernels.summary import Summary, summarise
 from workbench.kernels.traffic import Traffic, traffic
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from workbench.ptx.recording import Recording
     from workbench.toolchain import CompiledKernel, Occupancy
+    from workbench.tuning.predict import Prediction
 
 _SHOWN_SHARE = 0.01
 _HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
@@ -120,6 +124,27 @@ class Trace(Ratios):
         """Warp instructions for which warps waited at barriers."""
         return total(self.lines, "barrier_waits")
 
+    # -- what follows -------------------------------------------------------------------------------------------
+
+    def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
+        """The time that the counts predict on a GPU; default: one of the architecture that the kernel is compiled for.
+
+        Raises UnknownNameError for a device model that does not exist.
+        """
+        from workbench.tuning.predict import counts_of, predict_counts
+
+        return predict_counts(counts_of(self.report, self.kernels), self._model(model))
+
+    def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
+        """What to try next, with the evidence; ``model`` as for `prediction`."""
+        return hints_of(self, self._model(model))
+
+    def _model(self, model: str | DeviceModel | None) -> DeviceModel:
+        usual = device_model(model)
+        if model is not None or not self.kernels or usual.arch == self.kernel.arch:
+            return usual
+        return next((one for one in device_models().values() if one.arch == self.kernel.arch), usual)
+
     # -- parts of it --------------------------------------------------------------------------------------------
 
     @cached_property
@@ -187,7 +212,11 @@ class Trace(Ratios):
         facts = [
             {"fact": f.name, "value": f.value, "at_best": f.best, "meaning": f.meaning} for f in self.summary().facts
         ]
-        return document("trace", title=self.title, facts=facts, lines=self.lines)
+        hints = [
+            {"what": h.name, "line": h.line and h.line.line, "evidence": h.evidence, "to_try": h.remedy}
+            for h in self.hints()
+        ]
+        return document("trace", title=self.title, facts=facts, lines=self.lines, hints=hints)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per source line, as a pandas DataFrame."""
@@ -263,7 +292,8 @@ class Trace(Ratios):
         for place, (line, _), text in zip(places, rows, numbers[1:], strict=True):
             out.append(tables.cut(f"{place:>{width}}  {line.text.strip()}", tables.WIDTH))
             out.append(f"{'':{width}}  {text}")
-        return "\n".join(out)
+        hints = [textwrap.fill(str(hint), tables.WIDTH, subsequent_indent="  ") for hint in self.hints()]
+        return "\n".join([*out, *(["what to try next:"] if hints else []), *hints])
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
@@ -281,7 +311,11 @@ class Trace(Ratios):
             _NOTE + (f" In all lines {said}." if said else ""),
         )
         table = tables.html(caption, ("line", "source", *columns), body, "rc" + "r" * len(columns), styles, note)
-        return table + self._machine_code_html([line for line, _ in rows])
+        return table + self._hints_html() + self._machine_code_html([line for line, _ in rows])
+
+    def _hints_html(self) -> str:
+        hints = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]
+        return tables.html("What to try next", ("line", "what", "evidence", "to try"), hints, "rlll") if hints else ""
 
     def _machine_code_html(self, shown: Sequence[TracedLine]) -> str:
         made = self._machine_code()
