@@ -265,3 +265,20 @@ def test_the_package_loads_its_views_when_they_are_used():
         "import workbench.ui.request_stepper; assert callable(ui.bank_map) and callable(ui.warp_maps)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_stage_is_shown_with_its_lines_of_the_source():
+    trace = transpose("tiled")
+    view = ui.source_view(trace)
+    assert [name for name, _ in view.stages] == ["ptx", "sass"]
+    assert (view.stage, view.code) == ("", [])
+    view.stage = "ptx"
+    copy = line_of(trace, "// copy")
+    rows = [row for row in view.code if row[2] == copy]
+    assert any("ld.shared" in row[0] for row in rows)
+    assert all(row[1] == view.files[0] for row in rows)
+    assert sum(row[3] for row in rows if "ld.shared" in row[0]) == 128
+    view.stage = ""
+    assert view.code == []
+    with pytest.raises(UnknownNameError, match=r"stage.*'ttir'.*ptx, sass"):
+        view.stage = "ttir"

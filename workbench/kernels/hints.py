@@ -84,9 +84,10 @@ def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
     flight = _in_flight(trace, model)
     if flight is not None and flight[0] < _FEW * flight[1]:
         have, want, loads, blocks = flight
+        times = "once" if loads == 1 else f"{loads:.3g} times"
         evidence = (
             f"{have / 1e3:.2g} kB of loads on their way per multiprocessor where {want / 1e3:.2g} kB keep the memory "
-            f"of the {model.name} busy; {blocks:,} blocks, a warp waits {loads:.3g} times for loads"
+            f"of the {model.name} busy; {blocks:,} blocks, a warp waits {times} for loads"
         )
         remedy = "Have more loads under way before the first is used: unroll, wider vectors, cp.async, more warps."
         if blocks < model.multiprocessors:

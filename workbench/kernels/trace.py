@@ -16,6 +16,7 @@ from workbench.frames import data_frame
 from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.kernels.hints import Hint, hints_of
 from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
+from workbench.kernels.stages import Stage, stages_of
 from workbench.kernels.summary import Summary, summarise
 from workbench.kernels.traffic import Traffic, traffic
 from workbench.ptx.report import LaunchReport
@@ -163,6 +164,13 @@ class Trace(Ratios):
         if len(self.kernels) < 2:
             return traffic(self.title, zip(self.kernels, (self.report,), strict=False))
         return traffic(self.title, zip(self.kernels, self.report.parts, strict=True))
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The forms that the main kernel went through, each line with its line of the source: of Triton TTIR, TTGIR and
+        LLVM IR, then PTX with how often each instruction ran, and SASS where there is a disassembler."""
+        report = self.report.parts[0] if len(self.kernels) > 1 else self.report
+        return stages_of(self.kernel, report, inlined=self._unfolded) if self.kernels else ()
 
     @property
     def kernel(self) -> CompiledKernel:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from workbench.device_models import DeviceModel, device_models
 from workbench.errors import ArgumentError
 from workbench.ptx.report import SECTOR_BYTES
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import OKABE_ITO, figure
 
 if TYPE_CHECKING:
     from workbench.comparison import Comparison
@@ -54,10 +54,11 @@ def roofline(comparison: Comparison, ax=None):
         ax.plot([l2, dram], [rate, rate], ":", color=style["color"], linewidth=1)
         ax.plot(dram, rate, linestyle="", label=trial.variant, **style)
         ax.plot(l2, rate, linestyle="", fillstyle="none", **style)
-    ax.set(xscale="log", yscale="log")
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
     _ceilings(ax, model)
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_major_formatter("{x:g}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: figure(value))
     ax.set(
         xlabel="warp instructions per 32-byte sector (full: distinct ones, empty: all requested)",
         ylabel="10⁹ warp instructions / s",
@@ -87,7 +88,7 @@ def _ceilings(ax, model: DeviceModel) -> None:
             linewidth=1.2,
         )
         ax.annotate(
-            f"{name} {sectors * SECTOR_BYTES / 1e3:.1f} TB/s", (left, left * sectors), xytext=(4, 8),
+            f"{name} {sectors * SECTOR_BYTES / 1e3:.1f} TB/s", (left, left * sectors), xytext=(10, 0), va="top",
             textcoords="offset points", fontsize=8, color="#444444",
         )  # fmt: skip
     ax.plot([min(left, issue / memories["L2"]), right], [issue, issue], "-.", color="#444444", linewidth=1.2)
