@@ -92,7 +92,7 @@ function render({ model, el }) {
   const stages = element("div", "sv-choice sv-stages");
   stages.setAttribute("role", "radiogroup");
   stages.setAttribute("aria-label", "what the compiler made of it");
-  const code = element("div", "sv-list sv-made");
+  const code = element("div", "sv-made");
   const detail = element("div", "sv-detail");
   root.append(title, choice, meaning, list, stages, code, detail);
   el.append(root);
