@@ -104,6 +104,13 @@ def test_a_trace_accounts_for_every_instruction(traced):
     assert len(traced.to_frame()) == len(traced.lines)
 
 
+def test_a_page_does_not_break_numbers(comparison):
+    page = comparison._repr_html_()
+    numbers = re.findall(r"\d\.\de-\d+", page)
+    assert len(numbers) >= 2
+    assert page.count('<span style="white-space:nowrap">') == len(numbers)
+
+
 def test_a_trace_names_the_lines_of_the_kernel(traced):
     busiest = max(traced.lines, key=lambda line: line.global_sectors)
     words = ("key[j].load", "value[i].load", "key_cache +", "value_cache +")

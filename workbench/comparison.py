@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench import devices, ops
+from workbench import devices, ops, tables
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, placed
 from workbench.documents import document
@@ -145,7 +145,7 @@ class Comparison:
         head = "".join(f'<th style="text-align:left">{html.escape(trial.variant)}</th>' for trial in self.trials)
         body = "".join(
             f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f"{''.join(cell(html.escape(text)) for text in texts)}</tr>"
+            f"{''.join(cell(tables.whole(text)) for text in texts)}</tr>"
             for name, texts in self.facts().items()
         )
         title = f"<caption>{html.escape(self.title)}</caption>"

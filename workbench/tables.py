@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as markup
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -54,7 +55,7 @@ def html(
     """
     sides = {
         "l": "text-align:left",
-        "r": "text-align:right;white-space:nowrap",
+        "r": "text-align:right;white-space:nowrap;padding:0.4em 0.3em",
         "c": "text-align:left;font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;min-width:15em",
     }
     head = "".join(
@@ -72,6 +73,11 @@ def html(
     foot = f"<p>{markup.escape(note)}</p>" if note else ""
     above = f'<caption style="text-align:left">{markup.escape(caption)}</caption>' if caption else ""
     return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{foot}"
+
+
+def whole(text: str) -> str:
+    """``text`` as HTML whose numbers with an exponent are not broken at its sign."""
+    return re.sub(r"[\d.]+e-\d+", r'<span style="white-space:nowrap">\g<0></span>', markup.escape(text))
 
 
 def _breakable(name: str) -> str:

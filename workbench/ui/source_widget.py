@@ -26,7 +26,7 @@ _LONGEST_GAP = 12  # lines without instructions that the browser still shows
 _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
 _BAR = 8
-_WIDTH = 110  # columns of the text form
+_WIDTH = 80  # columns of the text form
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
 _KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the other side of it")}
 
@@ -111,7 +111,8 @@ class SourceView(anywidget.AnyWidget):
         body = "\n".join([*rows, *map(html.escape, self._detail_lines())])
         return (
             f"<p>{html.escape(self.trace.title)}<br>{head}</p>"
-            f'<pre style="font-size:12px;line-height:1.3;white-space:pre;overflow-x:auto">{body}</pre>'
+            '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere">'
+            f"{body}</pre>"
         )
 
     def _repr_mimebundle_(self, **kwargs):

@@ -28,7 +28,7 @@ function rowOf(row) {
   node.dataset.path = row.path;
   const bar = element("span", "sv-bar");
   bar.append(element("span", "sv-fill"));
-  node.style.setProperty("--sv-colour", colourOf(row.line));
+  node.style.setProperty("--sv-colour", colourOf(Object.keys(row.values).length ? row.line : 0));
   const number = element("span", "sv-number", row.line ? String(row.line) : "–");
   node.append(number, element("span", "sv-value"), bar, codeOf(row));
   return node;
