@@ -24,12 +24,25 @@ extern "C" __global__ void every(float *array, unsigned char small, short middle
 extern "C" __global__ void __launch_bounds__(128) bounded(float *x)
 { __shared__ float tile[1024]; tile[threadIdx.x] = *x; __syncthreads(); *x = tile[5]; }
 """
+PLAIN = """
+extern "C" __global__ void plain(float *first, float *second, unsigned char u8, int n, long long wide, float f,
+                                 double d)
+{ second[n] = first[u8] + wide + f + d; }
+"""
 GOOD = [np.zeros(4, np.float32), 255, -5, -(2**31), 2**40, 1.5, 2.5, True, bytes(16)]
 
 
 @pytest.fixture(scope="module")
 def every() -> CompiledKernel:
     return compile_cuda(SOURCE, "every")
+
+
+@pytest.fixture(scope="module")
+def plain() -> CompiledKernel:
+    """With a promise on its second address, as Triton makes them."""
+    kernel = compile_cuda(PLAIN, "plain")
+    promised = replace(kernel.parameters[1], divisibility=16)
+    return replace(kernel, key="plain", parameters=(kernel.parameters[0], promised, *kernel.parameters[2:]))
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +132,41 @@ def test_null_and_negative_values_are_packed(every: CompiledKernel):
     values = arguments.check_arguments(every, _replaced(0, None))
     assert arguments.pack(every, values, [None] * 9)[:8] == bytes(8)
     assert arguments.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, 1, -1, 255, 256, -129, 2**31, 2**32, -(2**31), 2**63, 2**64, True, None, "text"),
+        *(0.5, -0.0, 1e39, 65504.0, 65520.0, float("inf"), float("nan"), np.int32(7), np.float64(1.0)),
+        *(torch.zeros(4), torch.zeros(5)[1:], np.zeros(1)),
+    ],
+    ids=repr,
+)
+def test_one_pass_packs_what_a_second_look_would_and_nothing_else(plain: CompiledKernel, value: object):
+    for position in range(len(plain.parameters)):
+        given = [value if at == position else 0 for at in range(len(plain.parameters))]
+        packed = arguments.packed_at_once(plain, given, lambda tensor: 3)
+        try:
+            values = arguments.check_arguments(plain, given)
+        except ArgumentError:
+            assert packed is None
+            continue
+        if packed is not None:
+            places = [one.data_ptr() if isinstance(one, torch.Tensor) else None for one in values]
+            assert packed == (arguments.pack(plain, values, places), 3 if any(places) else None)
+        else:  # what is left to the second look is not what programs pass at every launch
+            assert type(value) not in (int, float, torch.Tensor) or value < 0
+
+
+def test_one_pass_leaves_tensors_of_two_devices_and_of_none_to_a_second_look(plain: CompiledKernel):
+    devices = iter((0, 1))
+    numbers = [0] * (len(plain.parameters) - 2)
+    pair = [torch.zeros(4), torch.zeros(4), *numbers]
+    assert arguments.packed_at_once(plain, pair, lambda tensor: next(devices)) is None
+    assert arguments.packed_at_once(plain, pair, lambda tensor: None) is None
+    assert arguments.packed_at_once(plain, pair, lambda tensor: 0)[1] == 0
+    assert arguments.packed_at_once(plain, pair[:-1], lambda tensor: 0) is None
 
 
 # ---- dimensions and shared memory ------------------------------------------------------------------------------------

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,7 @@ _STATIC_SHARED_LIMIT = 48 * 1024
 _FLOAT_FORMATS = {"f32": "<f", "f64": "<d", "f16": "<e"}
 _OTHER_FORMATS = frozenset((*_FLOAT_FORMATS, "b8"))
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_NUMBERS = frozenset((int, float))
 
 
 def is_array(value: object) -> bool:
@@ -115,48 +115,15 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
         raise ArgumentError(
             f"arguments of {kernel.label}", f"{len(args)} values", f"{expected}: {listing}", "Pass one for each."
         )
-    values = list[object](args)
-    for index, (value, (half, word, largest, divisibility)) in enumerate(zip(values, _kinds(kernel), strict=False)):
-        # Most arguments are of one of these kinds, and right as they are.
-        kind = type(value)
-        if kind is int:
-            fits = -half <= value < 2 * half and not value % divisibility  # type: ignore[operator]
-        elif kind is float:
-            fits = abs(value) < largest  # type: ignore[arg-type]
-        elif value is None:
-            fits = word
-        else:
-            fits = word and hasattr(value, "data_ptr") and not value.data_ptr() % divisibility
-        if not fits:
-            where = f"{kernel.label}(): argument {index} {parameters[index].name!r}"
-            values[index] = _checked(where, parameters[index], value)
-    return values + [None] * kernel.scratch_parameters
-
-
-_KINDS: weakref.WeakKeyDictionary[CompiledKernel, list[tuple[int, bool, float, int]]] = weakref.WeakKeyDictionary()
-
-
-def _kinds(kernel: CompiledKernel) -> list[tuple[int, bool, float, int]]:
-    """Of each parameter that a launch passes what needs no second look.
-
-    h for whole numbers from -h to 2h - 1 (0: none), whether it takes an address, a limit for floats, its divisibility.
-    """
-    found = _KINDS.get(kernel)
-    if found is None:
-        passed = kernel.parameters[: len(kernel.parameters) - kernel.scratch_parameters]
-        found = _KINDS[kernel] = [
-            (
-                0 if one.type in _OTHER_FORMATS else 1 << (8 * one.size - 1),
-                one.size == 8 and one.type not in _OTHER_FORMATS,
-                {"f32": 3e38, "f64": math.inf}.get(one.type, 0.0),
-                one.divisibility,
-            )
-            for one in passed
-        ]
-    return found
+    return [
+        _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
+        for index, (parameter, value) in enumerate(zip(parameters, args, strict=False))
+    ] + [None] * kernel.scratch_parameters
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:
+    if value is None and _takes_addresses(parameter):
+        return None
     if is_array(value):
         return _checked_array(where, parameter, value)
     if parameter.type == "b8":
@@ -193,7 +160,7 @@ def _checked_float(where: str, parameter: Parameter, value: Any) -> float:
 def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
     if parameter.type == "b8" and isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
         return _struct_bytes(where, parameter, value.reshape(())[()])
-    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS:
+    if not _takes_addresses(parameter):
         raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number, not an array.")
     # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps only its elements.
     if isinstance(value, np.ndarray) and (not value.flags.c_contiguous or value.dtype.hasobject):
@@ -238,28 +205,92 @@ def pack(kernel: CompiledKernel, values: Sequence[object], addresses: Sequence[i
 
     ``values`` come from ``check_arguments``; ``addresses`` holds the device address of each array, else None.
     """
-    found = _FORMATS.get(kernel)
-    if found is None:
-        found = _FORMATS[kernel] = _format(kernel.parameters)
-    form, masks = found
+    layout = _layout(kernel)
     fields = [
         (value if place is None else place.to_bytes(8, "little"))
         if mask is None
         else (int(value or 0) if place is None else place) & mask  # type: ignore[call-overload]
-        for value, place, mask in zip(values, addresses, masks, strict=True)
+        for value, place, mask in zip(values, addresses, layout.masks, strict=True)
     ]
-    return form.pack(*fields)
+    return layout.form.pack(*fields)
 
 
-_FORMATS: weakref.WeakKeyDictionary[CompiledKernel, tuple[struct.Struct, tuple[int | None, ...]]] = (
-    weakref.WeakKeyDictionary()
-)
+def packed_at_once(
+    kernel: CompiledKernel, args: Sequence[Any], index_of: Callable[[Any], int | None]
+) -> tuple[bytes, int | None] | None:
+    """The parameter buffer of a launch and the number of its tensors' device, None without tensors.
+
+    For arguments that are right as they are, as nearly all are, in one pass, since every launch waits for it. Returns
+    None for those that need a second look, by `check_arguments` and `pack`: NumPy's arrays and numbers, structs,
+    tensors of several devices, and wrong ones. ``index_of`` gives the number of a tensor's CUDA device, None elsewhere.
+    """
+    layout, device = _layout(kernel), None
+    if len(args) != layout.passed:
+        return None
+    fields = list[int | float]()
+    take = fields.append
+    for value, word in zip(args, layout.words, strict=True):
+        if value.__class__ in _NUMBERS:
+            take(value)
+        elif not word:
+            return None
+        elif value is None:
+            take(0)
+        else:
+            index = index_of(value) if hasattr(value, "data_ptr") else None
+            if index is None or (index != device and device is not None):
+                return None
+            device = index
+            take(value.data_ptr())
+    for at, multiple in layout.promised:
+        if fields[at] % multiple:
+            return None
+    try:
+        return layout.form.pack(*fields, *layout.scratch), device
+    except (struct.error, OverflowError):  # negative numbers among them
+        return None
+
+
+class _Layout(NamedTuple):
+    """How a kernel's parameters lie in the buffer of a launch."""
+
+    form: struct.Struct
+    masks: tuple[int | None, ...]
+    """Of each parameter the bits that a whole number keeps; None for floats and structs."""
+    passed: int
+    """Parameters that a launch passes; behind them those of ``scratch``."""
+    scratch: tuple[int, ...]
+    words: tuple[bool, ...]
+    """Of each that is passed whether it takes an address."""
+    promised: tuple[tuple[int, int], ...]
+    """(position, multiple) of those for which not every address or number will do."""
+
+
+_LAYOUTS: weakref.WeakKeyDictionary[CompiledKernel, _Layout] = weakref.WeakKeyDictionary()
 """Found again for every launch: a kernel's hash is that of a text, its parameters' is long to compute."""
 
 
-def _format(parameters: Sequence[Parameter]) -> tuple[struct.Struct, tuple[int | None, ...]]:
-    """How a buffer is packed, and for each number that is no float the bits that it keeps."""
-    form, size, masks = "<", 0, list[int | None]()
+def _layout(kernel: CompiledKernel) -> _Layout:
+    found = _LAYOUTS.get(kernel)
+    if found is None:
+        parameters, scratch = kernel.parameters, kernel.scratch_parameters
+        passed = parameters[: len(parameters) - scratch]
+        whole = (parameter.type not in _OTHER_FORMATS for parameter in parameters)
+        found = _LAYOUTS[kernel] = _Layout(
+            form=struct.Struct(_form(parameters)),
+            masks=tuple(
+                2 ** (8 * one.size) - 1 if number else None for one, number in zip(parameters, whole, strict=True)
+            ),
+            passed=len(passed),
+            scratch=(0,) * scratch,
+            words=tuple(map(_takes_addresses, passed)),
+            promised=tuple((at, one.divisibility) for at, one in enumerate(passed) if one.divisibility > 1),
+        )
+    return found
+
+
+def _form(parameters: Sequence[Parameter]) -> str:
+    form, size = "<", 0
     for parameter in parameters:
         padding = -size % parameter.align
         size += padding + parameter.size
@@ -270,6 +301,8 @@ def _format(parameters: Sequence[Parameter]) -> tuple[struct.Struct, tuple[int |
             form += _FLOAT_FORMATS[parameter.type][1]
         else:
             form += _UNSIGNED[parameter.size]
-        whole = parameter.type != "b8" and parameter.type not in _FLOAT_FORMATS
-        masks.append(2 ** (8 * parameter.size) - 1 if whole else None)
-    return struct.Struct(form), tuple(masks)
+    return form
+
+
+def _takes_addresses(parameter: Parameter) -> bool:
+    return parameter.size == 8 and parameter.type not in _OTHER_FORMATS

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,6 @@ _PYCUDA_REMEDY = (
     "Install it with: workbench setup pycuda (or pip install pycuda, which needs the CUDA toolkit to build)."
 )
 _SIM_REMEDY = 'device="sim" runs kernels without a GPU.'
-_NO_TENSORS = frozenset((int, float, bytes, type(None)))
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
@@ -78,6 +77,19 @@ class _Loaded:
     shared_limit: int
 
 
+class _Ready(NamedTuple):
+    """A launch whose shape the kernel and the device take; sizes as the driver wants them."""
+
+    function: Any
+    grid: arguments.Dimensions
+    block: arguments.Dimensions
+    shared_bytes: int
+
+
+_MOST_CHECKED = 4096
+"""Then all are checked again."""
+
+
 class Gpu:
     """Launches kernels on the CUDA device of their tensors. Safe to use from several threads."""
 
@@ -99,6 +111,8 @@ class Gpu:
         self._functions: dict[tuple[int, str], _Loaded] = {}
         self._modules: dict[tuple[int, str], Any] = {}
         self._capabilities: dict[int, tuple[int, int]] = {}
+        self._archs: dict[int, str] = {}
+        self._checked: dict[tuple, _Ready] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -155,13 +169,11 @@ class Gpu:
             requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
             name, request = next((name, request) for name, request in requests.items() if request is not None)
             raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
-        values = arguments.check_arguments(kernel, args)
-        index, addresses, arrays = self._places(kernel, values)
-        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
-        copies = self._copies(kernel, values, arrays, index, addresses) if arrays else ()
-        buffer = arguments.pack(kernel, values, addresses)
+        packed = arguments.packed_at_once(kernel, args, self._index_of)
+        buffer, found, copies = self._packed(kernel, args) if packed is None else (*packed, ())
+        index = self._torch.cuda.current_device() if found is None else found
         with self._lock, self._context(index):
-            function = self._function(kernel, index, shared_bytes, len(buffer))
+            function, grid, block, shared_bytes = self._ready(kernel, index, grid, block, shared_bytes, len(buffer))
             with self._stream(index) as stream:
                 try:
                     if stream is None:
@@ -175,8 +187,10 @@ class Gpu:
                 host[...] = copy.cpu().numpy().view(host.dtype).reshape(host.shape)
 
     def _arch(self, index: int) -> str:
-        major, minor = self._capability(index)
-        return f"sm_{major}{minor}"
+        found = self._archs.get(index)
+        if found is None:
+            found = self._archs[index] = "sm_{}{}".format(*self._capability(index))
+        return found
 
     def _capability(self, index: int) -> tuple[int, int]:
         if index not in self._capabilities:
@@ -185,22 +199,17 @@ class Gpu:
 
     def _index_of(self, value: Any) -> int | None:
         """The number of a tensor's CUDA device; None for what is elsewhere."""
-        device = value.device
-        return device.index if device.type == "cuda" else None
+        return value.get_device() if value.is_cuda else None
 
-    def _places(self, kernel: CompiledKernel, values: Sequence[Any]) -> tuple[int, list[int | None], list[int]]:
-        """The one device of all tensors, their addresses, and the positions of NumPy arrays, which have none there.
+    def _packed(self, kernel: CompiledKernel, args: Sequence[Any]) -> tuple[bytes, int, Sequence[tuple]]:
+        """The parameter buffer, the one device of all tensors, and the NumPy arrays with their copies there.
 
-        Raises ArgumentError for a tensor elsewhere.
+        Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
         """
-        found, addresses, arrays = None, list[int | None](), list[int]()
+        values = arguments.check_arguments(kernel, args)
+        found = None
         for position, value in enumerate(values):
-            if value.__class__ in _NO_TENSORS:
-                addresses.append(None)
-                continue
-            if isinstance(value, np.ndarray):
-                addresses.append(None)
-                arrays.append(position)
+            if not arguments.is_array(value) or isinstance(value, np.ndarray):
                 continue
             index = self._index_of(value)
             if index is None or found not in (None, index):
@@ -209,30 +218,25 @@ class Gpu:
                 remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
                 raise ArgumentError(where, f"a tensor on {value.device}", allowed, remedy)
             found = index
-            addresses.append(value.data_ptr())
-        return self._torch.cuda.current_device() if found is None else found, addresses, arrays
+        found = self._torch.cuda.current_device() if found is None else found
+        copies = {
+            position: self._copy(kernel, position, value, found)
+            for position, value in enumerate(values)
+            if isinstance(value, np.ndarray)
+        }
+        addresses = [
+            copies.get(position, value).data_ptr() if arguments.is_array(value) else None
+            for position, value in enumerate(values)
+        ]
+        return arguments.pack(kernel, values, addresses), found, [(values[at], copy) for at, copy in copies.items()]
 
-    def _copies(
-        self,
-        kernel: CompiledKernel,
-        values: Sequence[Any],
-        arrays: Sequence[int],
-        index: int,
-        addresses: list[int | None],
-    ) -> list[tuple[np.ndarray, Any]]:
-        """The NumPy arrays among the arguments with copies on the device, whose addresses are filled in."""
-        copies = []
-        for position in arrays:
-            value = values[position]
-            if self._torch.cuda.is_current_stream_capturing():
-                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
-                raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
-            # As bytes, because torch does not know every dtype of NumPy.
-            content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
-            copy = self._torch.from_numpy(content).to(f"cuda:{index}")
-            addresses[position] = copy.data_ptr()
-            copies.append((value, copy))
-        return copies
+    def _copy(self, kernel: CompiledKernel, position: int, value: np.ndarray, index: int) -> Any:
+        if self._torch.cuda.is_current_stream_capturing():
+            where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
+            raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
+        # As bytes, because torch does not know every dtype of NumPy.
+        content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
+        return self._torch.from_numpy(content).to(f"cuda:{index}")
 
     def _context(self, index: int) -> AbstractContextManager[None]:
         """Torch's primary context of device ``index``, current in this thread."""
@@ -260,6 +264,22 @@ class Gpu:
         finally:
             # Also after a failed launch: a capture must not be left with a stream that never comes back.
             current.wait_stream(same_for_torch)
+
+    def _ready(
+        self, kernel: CompiledKernel, index: int, grid: Any, block: Any, shared_bytes: int, buffer_bytes: int
+    ) -> _Ready:
+        """What a launch is when it is checked; most are as one before."""
+        known = (grid.__class__, block.__class__, shared_bytes.__class__) == (tuple, tuple, int)
+        key = index, kernel.key, grid, block, shared_bytes
+        found = self._checked.get(key) if known else None
+        if found is None:
+            shape = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
+            found = _Ready(self._function(kernel, index, shape[2], buffer_bytes), *shape)
+            if known:
+                if len(self._checked) >= _MOST_CHECKED:
+                    self._checked.clear()
+                self._checked[key] = found
+        return found
 
     def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int, buffer_bytes: int) -> Any:
         """The loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
@@ -327,6 +347,7 @@ class Gpu:
             digest = self._digest(kernel)
             for key in [key for key in self._modules if key[1] == digest]:
                 old = self._modules.pop(key)
+                self._checked.clear()
                 self._functions = {known: one for known, one in self._functions.items() if one.module is not old}
 
     @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.ops.source_files import stamp
+from workbench.ops.steps import Shape
 from workbench.ops.values import Config
 
 if TYPE_CHECKING:
@@ -20,35 +21,46 @@ _SECONDS_UNSEEN = 0.02
 """For so long a changed file may go unnoticed: looking at all of a variant's takes as long as a launch."""
 
 
+class Plan(NamedTuple):
+    """What all runs of a configuration for a problem have alike, whatever their tensors: of each step one."""
+
+    kernels: tuple
+    parameters: tuple[tuple[str, ...], ...]
+    """The names of what a launch passes."""
+    shapes: tuple[Shape, ...]
+
+
 class CompiledCode:
     """The kernels of one variant by configuration and problem, until one of its files changes."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple, tuple] = {}
+        self._plans: dict[tuple, Plan] = {}
         self._files: tuple[Path, ...] = ()
         self._stamps: tuple[int, ...] = ()
         self._until = 0.0
 
-    def of(self, variant: Variant, config: Config, problem: Any, arch: str, machine_code: bool) -> tuple:
-        """What ``variant.kernels`` returns. Raises ConfigurationError for a configuration that is not legal."""
+    def of(self, variant: Variant, config: Config, problem: Any, arch: str, machine_code: bool) -> Plan:
+        """What ``variant.kernels`` returns, planned. Raises ConfigurationError for an illegal configuration."""
         now = time.monotonic()
         if now > self._until:
             self._forget_old(variant)
             self._until = now + _SECONDS_UNSEEN
-        key = (arch, problem, *sorted(config.items()))
-        found = self._kernels.get(key)
+        key = (arch, problem, *config.items())
+        found = self._plans.get(key)
         if found is None:
             # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
             variant.check(config, problem)
             code = (arch, variant.code_key(config, problem))
             if code not in self._kernels:
                 self._kernels[code] = variant.kernels(config, problem, arch, machine_code=machine_code)
-            found = self._kernels[key] = self._kernels[code]
+            found = self._plans[key] = variant.plan(config, problem, self._kernels[code])
         return found
 
     def _forget_old(self, variant: Variant) -> None:
         stamps = tuple(stamp(path) for path in self._files)
-        if not stamps or stamps != self._stamps or len(self._kernels) > _MOST_REMEMBERED:
+        if not stamps or stamps != self._stamps or len(self._plans) > _MOST_REMEMBERED:
             self._files = variant.files
             self._stamps = tuple(stamp(path) for path in self._files)
             self._kernels.clear()
+            self._plans.clear()

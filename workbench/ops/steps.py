@@ -10,24 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.errors import ArgumentError
-from workbench.ops.values import Config, Launch
+from workbench.ops.values import Config
 
 Size = Callable[[Config, Any], tuple[int, ...]]
 """(config, problem) -> blocks of a grid, or threads of a block, in up to three dimensions."""
 Arguments = Mapping[str, Callable[[Config, Any, Any], Any]]
 """Parameter -> (config, problem, tensors) -> what is passed."""
 
+
+class Shape(NamedTuple):
+    """What a launch is whatever its tensors: blocks, threads of a block, dynamic shared memory in bytes."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_bytes: int = 0
+
+
 _NOTHING = object()
 
 
-def passed(
-    kernel: str, parameters: Iterable[str], given: Arguments, config: Config, problem: Any, tensors: Any
-) -> tuple:
+def passed(step: CudaStep | TritonStep, parameters: Iterable[str], config: Config, problem: Any, tensors: Any) -> tuple:
     """What a launch passes for each parameter. Raises ArgumentError naming the one that nothing is declared for."""
-    values, own = [], vars(tensors)  # in a loop that every launch waits for
+    values, given, own = [], step.arguments, vars(tensors)  # in a loop that every launch waits for
     for name in parameters:
         if name in given:
             values.append(given[name](config, problem, tensors))
@@ -39,7 +46,12 @@ def passed(
             if value is _NOTHING:
                 known = ", ".join((*given, *own))
                 remedy = "Name a tensor, a size of the problem, or one of arguments= so."
-                raise ArgumentError(f"{kernel}()", f"a parameter {name!r}", f"one that is declared, as {known}", remedy)
+                raise ArgumentError(
+                    f"{step.name(config, problem)}()",
+                    f"a parameter {name!r}",
+                    f"one that is declared, as {known}",
+                    remedy,
+                )
             values.append(value)
     return tuple(values)
 
@@ -64,14 +76,9 @@ class CudaStep:
         """Of a block."""
         return math.prod(self.block(config, problem))
 
-    def launch(self, parameters: Iterable[str], config: Config, problem: Any, tensors: Any) -> Launch:
-        """The launch of a kernel that has these parameters."""
-        return Launch(
-            grid=self.grid(config, problem),
-            block=self.block(config, problem),
-            arguments=passed(self.name(config, problem), parameters, self.arguments, config, problem, tensors),
-            shared_bytes=self.shared_bytes(config, problem),
-        )
+    def shape(self, config: Config, problem: Any) -> Shape:
+        """Of its launches."""
+        return Shape(self.grid(config, problem), self.block(config, problem), self.shared_bytes(config, problem))
 
 
 TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -95,6 +102,10 @@ class TritonStep:
     }
     """(config, problem) -> num_warps and num_stages."""
 
+    def name(self, config: Config, problem: Any) -> str:
+        """That of the function."""
+        return self.function.__name__
+
     def constants(self, config: Config, problem: Any) -> dict[str, Any]:
         """The constexpr parameters of the function."""
         known = self.constexprs(config, problem)
@@ -112,7 +123,9 @@ class TritonStep:
         for name, kind in found.items():
             if kind is None:
                 remedy = "Declare its type, or its value as a constexpr."
-                raise ArgumentError(f"{self.function.__name__}()", f"a parameter {name!r}", ", ".join(types), remedy)
+                raise ArgumentError(
+                    f"{self.name(config, problem)}()", f"a parameter {name!r}", ", ".join(types), remedy
+                )
         return found
 
     def compile(self, config: Config, problem: Any, arch: str, *, machine_code: bool):
@@ -130,11 +143,10 @@ class TritonStep:
             **self.options(config, problem),
         )
 
-    def launch(self, constants: Mapping[str, Any], config: Config, problem: Any, tensors: Any) -> Launch:
-        """The launch, with the arguments that are not among the constexpr parameters."""
-        parameters = [name for name in self.function.arg_names if name not in constants]
-        return Launch(
-            grid=self.grid(config, problem),
-            block=(32 * self.options(config, problem)["num_warps"],),
-            arguments=passed(self.function.__name__, parameters, self.arguments, config, problem, tensors),
-        )
+    def parameters(self, constants: Mapping[str, Any]) -> tuple[str, ...]:
+        """Those that a launch passes: what is not among its constexprs."""
+        return tuple(name for name in self.function.arg_names if name not in constants)
+
+    def shape(self, config: Config, problem: Any) -> Shape:
+        """Of its launches; Triton knows its shared memory by itself."""
+        return Shape(self.grid(config, problem), (32 * self.options(config, problem)["num_warps"],))

@@ -25,9 +25,9 @@ from typing import Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
-from workbench.ops.compiled_code import CompiledCode
+from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
-from workbench.ops.steps import CudaStep, TritonStep
+from workbench.ops.steps import CudaStep, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
 
@@ -183,19 +183,34 @@ class Variant:
 
         Of ``kernels``, where they are compiled already, the parameters need not be looked up in the source.
         """
-        return self._launches(config, problem, self._with_workspace(config, problem, tensors), kernels)
+        return self._launches(self.plan(config, problem, kernels), config, problem, tensors)
 
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
         """The launch of the first kernel."""
         return self.launches(config, problem, tensors)[0]
 
+    def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan:
+        """What all runs have alike; without ``kernels`` their parameters are those of the source."""
+        shapes = tuple(step.shape(config, problem) for step in self.steps)
+        return Plan(kernels or (), self._parameters(config, problem, kernels), shapes)
+
+    def _parameters(self, config: Config, problem: Any, kernels: tuple | None) -> tuple[tuple[str, ...], ...]:
+        """What the kernel of each step takes, by name."""
+        raise NotImplementedError
+
+    def _launches(self, plan: Plan, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
+        tensors = self._with_workspace(config, problem, tensors)
+        return tuple(
+            Launch(shape.grid, shape.block, passed(step, names, config, problem, tensors), shape.shared_bytes)
+            for step, names, shape in zip(self.steps, plan.parameters, plan.shapes, strict=True)
+        )
+
     def _with_workspace(self, config: Config, problem: Any, tensors: Any) -> Any:
         if self.workspace is None:
             return tensors
-        return replace(tensors, workspace=self.workspace(config, problem, tensors))
-
-    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
-        raise NotImplementedError
+        held = object.__new__(type(tensors))  # a copy in a fifth of the time that dataclasses.replace takes
+        vars(held).update(vars(tensors), workspace=self.workspace(config, problem, tensors))
+        return held
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None.
@@ -203,8 +218,8 @@ class Variant:
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
         """
         with device.current(values_of(tensors)):
-            kernels = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
-            self.prepare(kernels, config, problem, tensors, device)
+            plan = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
+            self.prepare(plan.kernels, config, problem, tensors, device)
             reports = [
                 device.launch(
                     kernel,
@@ -214,7 +229,7 @@ class Variant:
                     shared_bytes=launch.shared_bytes,
                     **launch_options,
                 )
-                for kernel, launch in zip(kernels, self.launches(config, problem, tensors, kernels), strict=True)
+                for kernel, launch in zip(plan.kernels, self._launches(plan, config, problem, tensors), strict=True)
             ]
         if len(reports) == 1 or reports[0] is None:
             return reports[0]
@@ -328,16 +343,12 @@ class CudaVariant(Variant):
         blocks = (step.threads(config, problem) for step in self.steps)
         return (*sorted(self.macros(config, problem).items()), *names, *blocks)
 
-    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
-        if kernels is None:
-            declared = _declared(self.text or self.source, stamp(self.source), tuple(self.macros(config, problem)))
-            bases = (step.name(config, problem).split("<")[0].split("::")[-1].strip() for step in self.steps)
-            parameters = [declared[base].parameters for base in bases]
-        else:
-            parameters = [kernel.parameter_names for kernel in kernels]
-        return tuple(
-            step.launch(names, config, problem, tensors) for step, names in zip(self.steps, parameters, strict=True)
-        )
+    def _parameters(self, config: Config, problem: Any, kernels: tuple | None) -> tuple[tuple[str, ...], ...]:
+        if kernels is not None:
+            return tuple(kernel.parameter_names for kernel in kernels)
+        declared = _declared(self.text or self.source, stamp(self.source), tuple(self.macros(config, problem)))
+        bases = (step.name(config, problem).split("<")[0].split("::")[-1].strip() for step in self.steps)
+        return tuple(declared[base].parameters for base in bases)
 
 
 @functools.lru_cache(maxsize=256)
@@ -389,8 +400,8 @@ class TritonVariant(Variant):
             )
         )
 
-    def _launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None) -> tuple[Launch, ...]:
-        return tuple(step.launch(step.constants(config, problem), config, problem, tensors) for step in self.steps)
+    def _parameters(self, config: Config, problem: Any, kernels: tuple | None) -> tuple[tuple[str, ...], ...]:
+        return tuple(step.parameters(step.constants(config, problem)) for step in self.steps)
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
@@ -405,7 +416,6 @@ class TritonVariant(Variant):
         tensors = self._with_workspace(config, problem, tensors)
         for step in self.steps:
             constexprs = step.constants(config, problem)
-            launch = step.launch(constexprs, config, problem, tensors)
-            names = (name for name in step.function.arg_names if name not in constexprs)
-            arguments = dict(zip(names, launch.arguments, strict=True)) | constexprs
-            step.function[launch.grid](**arguments, **step.options(config, problem))
+            names = step.parameters(constexprs)
+            arguments = dict(zip(names, passed(step, names, config, problem, tensors), strict=True)) | constexprs
+            step.function[step.grid(config, problem)](**arguments, **step.options(config, problem))

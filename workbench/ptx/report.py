@@ -73,11 +73,6 @@ class LineFacts:
         """0 without requests."""
         return self.ideal_sectors / self.requests if self.requests else 0.0
 
-    @property
-    def lanes_per_instruction(self) -> float:
-        """Active lanes per warp instruction, at most 32."""
-        return self.active_lanes / self.executions if self.executions else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class BufferFacts:
@@ -251,11 +246,6 @@ class LaunchReport:
         return SECTOR_BYTES * _sum(self._global(), "sectors")
 
     @property
-    def global_used_fraction(self) -> float:
-        """Bytes used of bytes moved; 0 if nothing moved."""
-        return self.global_bytes_distinct / self.global_bytes_moved if self.global_bytes_moved else 0.0
-
-    @property
     def unique_bytes_read(self) -> int:
         """Distinct 32-byte sectors read over the whole launch, in bytes: what must come from DRAM."""
         return sum(buffer.read_unique for buffer in self.buffers)
@@ -269,11 +259,6 @@ class LaunchReport:
     def read_reuse_between_blocks(self) -> float:
         """By how many blocks, on average, a byte is read: what L2 is asked for against what must come from DRAM."""
         return sum(b.read_by_blocks for b in self.buffers) / self.unique_bytes_read if self.unique_bytes_read else 0.0
-
-    @property
-    def lanes_per_instruction(self) -> float:
-        """Active lanes per warp instruction, at most 32."""
-        return self.thread_instructions / self.instructions if self.instructions else 0.0
 
     @property
     def barrier_waits(self) -> int:

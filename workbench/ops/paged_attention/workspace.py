@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -32,10 +33,18 @@ class Partials:
 def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
     """Uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
     count = num_partitions(config, problem)
-    device, split = tensors.query.device, count > 1
-    shape = (problem.num_seqs, problem.num_heads, count if split else 0)
+    device, rows = tensors.query.device, problem.num_seqs * problem.num_heads
+    if count == 1:
+        return _nothing(device)
+    shape = (problem.num_seqs, problem.num_heads, count)
     return Partials(
         partial_out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
         partial_stats=torch.empty(*shape, 2, dtype=torch.float32, device=device),
-        counters=kept_zeros(problem.num_seqs * problem.num_heads if split else 0, device),
+        counters=kept_zeros(rows, device),
     )
+
+
+@functools.cache
+def _nothing(device: torch.device) -> Partials:
+    sums, counters = (torch.empty(0, dtype=dtype, device=device) for dtype in (torch.float32, torch.int32))
+    return Partials(sums, sums, counters)
