@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import io
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
 
 _NONE = "–"
+_FACT_WIDTH, _VARIANT_WIDTH = 27, 26
+"""Columns of a terminal for the names of the facts, and for each variant."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +124,22 @@ class Comparison:
         return f"{self.op} on {self.case}, device {self.device}"
 
     def __str__(self) -> str:
+        """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self.title, title_justify="left")
-        table.add_column("", no_wrap=True)
-        for trial in self.trials:
-            table.add_column(trial.variant, overflow="fold")
-        for name, texts in self.facts().items():
-            table.add_row(name, *texts)
-        wide_enough = 32 + 24 * len(self.trials)  # for the names of variants on one line
-        console = Console(width=max(120, wide_enough), file=io.StringIO(), color_system=None)
-        console.print(table)
+        width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
+        beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
+        console = Console(width=width, file=io.StringIO(), color_system=None)
+        console.print(Text(self.title))
+        for first in range(0, len(self.trials), beside):
+            table = Table("", show_edge=False)
+            for trial in self.trials[first : first + beside]:
+                table.add_column(Text(trial.variant), overflow="fold")
+            for name, texts in self.facts().items():
+                table.add_row(Text(name), *map(Text, texts[first : first + beside]))
+            console.print(table)
         lines = (line.rstrip() for line in console.file.getvalue().splitlines())
         return "\n".join(line for line in lines if line)
 
