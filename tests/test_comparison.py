@@ -77,6 +77,13 @@ def test_a_wrong_variant_is_shown_and_not_raised():
     assert "NO (wrong_result)" in str(found)
 
 
+def test_the_table_names_an_architecture_that_a_variant_needs():
+    one = ops.get("paged_attention").case("small").override(kv_cache_dtype="fp8_e4m3", seq_lens=(20,))
+    found = wb.compare("paged_attention", one, ["triton_partitioned", "cuda_partitioned"], device="sim")
+    assert found.all_correct
+    assert found.facts()["compiled for"] == ("sm_89", "–")
+
+
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(UnknownNameError, match="paged_attention"):
         wb.compare("attention")

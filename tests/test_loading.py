@@ -9,9 +9,17 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.errors import ArgumentError, CompileError, DeviceUnavailableError, KernelFault, UnknownNameError
+from workbench.errors import (
+    ArgumentError,
+    CompileError,
+    DeviceUnavailableError,
+    KernelFault,
+    KernelTimeout,
+    UnknownNameError,
+)
 from workbench.kernels import Trace
 from workbench.ptx import LaunchReport
+from workbench.time_limit import seconds_of
 
 SOURCE = """\
 #ifndef FACTOR
@@ -139,3 +147,71 @@ def test_a_traced_module_returns_traces(capsys: pytest.CaptureFixture[str]):
 def test_checks_and_traces_need_the_machine():
     with pytest.raises(ArgumentError, match="'auto' or 'sim' with checks and trace"):
         wb.load_cuda(RACY, device="cuda", checks=True, trace=True)
+
+
+def test_a_stride_that_a_pointer_does_not_carry_is_a_note(capsys: pytest.CaptureFixture[str]):
+    module = wb.load_cuda(RACY, checks=True)
+    x = torch.arange(128, dtype=torch.float32)
+    for _ in range(2):
+        module.fine(1, 64, x[::2])
+    said = "note: x is a tensor of shape (64,) with strides (2,): the kernel gets its address, and no strides"
+    assert capsys.readouterr().err.count(said) == 1, "once is enough"
+    assert x[:64].tolist() == [4.0 * value for value in range(64)]
+    report = wb.check_kernel(module.fine, grid=1, block=64, args=[x[::2]])
+    assert report.ok
+    assert said in str(report)
+    assert said in report._repr_html_()
+    assert "note" not in str(wb.check_kernel(module.fine, grid=1, block=64, args=[x]))
+
+
+ENDLESS = 'extern "C" __global__ void endless(volatile int *x) { while (!x[0]); }'
+
+
+def test_a_launch_ends_after_its_seconds():
+    x = torch.zeros(1, dtype=torch.int32)
+    module = wb.load_cuda(ENDLESS, device="sim", seconds_limit=0.05)
+    with pytest.raises(KernelTimeout, match=r"limit: 0\.05 s.*seconds_limit= sets another"):
+        module.endless(1, 1, x)
+    with pytest.raises(KernelTimeout, match=r"limit: 0\.02 s"):
+        module.endless(1, 1, x, seconds_limit=0.02)
+    with pytest.raises(KernelTimeout, match=r"limit: 0\.03 s"):
+        wb.load_ptx(module.endless.compiled.ptx, device="sim", seconds_limit=0.03).endless(1, 1, x)
+    with pytest.raises(ArgumentError, match="seconds_limit: got 0; allowed: more than 0"):
+        wb.load_cuda(ENDLESS, device="sim", seconds_limit=0)
+
+
+def test_in_a_notebook_every_launch_has_a_limit(monkeypatch: pytest.MonkeyPatch):
+    ipython = pytest.importorskip("IPython")
+    assert seconds_of("auto") is None
+    monkeypatch.setattr(ipython, "get_ipython", object)
+    assert seconds_of("auto") == 60
+    assert seconds_of(None) is None
+    monkeypatch.setattr("workbench.time_limit.NOTEBOOK_SECONDS", 0.05)
+    with pytest.raises(KernelTimeout, match=r"limit: 0\.05 s"):
+        wb.load_cuda(ENDLESS, device="sim").endless(1, 1, torch.zeros(1, dtype=torch.int32))
+
+
+def test_kernels_of_an_included_header_are_the_modules_own(tmp_path: Path):
+    (tmp_path / "kernels.cuh").write_text(SOURCE)
+    (tmp_path / "main.cu").write_text('#include "kernels.cuh"\n')
+    module = wb.load_cuda(tmp_path / "main.cu", device="sim")
+    assert repr(module).startswith("<CUDA module of multiply, add, fill<...>")
+    x = np.ones(4, np.float32)
+    module["fill<float, 7>"](1, 4, x)
+    assert x.tolist() == [7.0] * 4
+    with pytest.raises(UnknownNameError, match=r"multiply, add, fill<\.\.\.>"):
+        module["absent"]
+
+
+def test_an_instance_is_found_however_its_numbers_are_written():
+    source = """template <unsigned N> __global__ void tk(float *x) { x[threadIdx.x] = N; }
+    template __global__ void tk<128>(float *);"""
+    module = wb.load_cuda(source, device="sim")
+    (name,) = module
+    assert module["tk<128>"] is module["tk<128u>"] is module[name]
+    assert wb.load_ptx(module[name].compiled.ptx, device="sim")["tk<128>"].compiled.name == module[name].compiled.name
+    other = """template <auto N> __global__ void tk(int *x) { *x = sizeof(N); }
+    template __global__ void tk<1LL>(int *);"""
+    x = np.zeros(1, np.int32)
+    wb.load_cuda(other, device="sim")["tk<1>"](1, 1, x)
+    assert x[0] == 4, "with auto they are others"

@@ -40,6 +40,7 @@ devices = pytest.mark.parametrize("device", ["sim", pytest.param("cuda", marks=p
 
 def test_declarations_as_a_source_writes_them():
     found = declared_variables(SOURCE, {})
+    assert found.pop("options").type is None, "a struct"
     assert {name: (one.type.dtype, one.shape) for name, one in found.items()} == {
         "taps": ("float32", (4,)),
         "offset": ("int32", ()),
@@ -166,3 +167,24 @@ def test_values_outlive_the_cache_of_programs():
         )
     gc.collect()
     assert int(module.globals["counter"].get()) == 1000
+
+
+def test_a_variable_of_a_type_that_is_no_plain_one_takes_an_array_of_its_shape():
+    source = """typedef float T; using U = unsigned short; struct Point { float x, y; };
+    __constant__ T table[3][31]; __constant__ U codes[2]; __constant__ Point points[3][5];
+    extern "C" __global__ void read(float *out) {
+        int i = threadIdx.x;
+        out[i] = table[i][30 - i] + codes[i % 2] + points[i][4].y;
+    }"""
+    module = wb.load_cuda(source, device="sim")
+    table = np.arange(93, dtype=np.float32).reshape(3, 31)
+    points = np.zeros((3, 5), [("x", "f4"), ("y", "f4")])
+    points["y"] = np.arange(15).reshape(3, 5) * 1000
+    module.globals["table"], module.globals["codes"], module.globals["points"] = table, [100, 200], points
+    out = np.zeros(3, np.float32)
+    module.read(1, 3, out)
+    assert out.tolist() == [30 + 100 + 4000, 60 + 200 + 9000, 90 + 100 + 14000]
+    assert module.globals["points"].shape == (3, 5, 8)
+    assert np.array_equal(module.globals["points"].get().view(points.dtype)[..., 0], points)
+    with pytest.raises(ArgumentError, match="points"):
+        module.globals["points"] = np.zeros((3, 5), np.float32)

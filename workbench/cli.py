@@ -8,6 +8,7 @@ import click
 
 from workbench import __version__
 from workbench.errors import WorkbenchError
+from workbench.terminal import plain, say
 
 
 class _Group(click.Group):
@@ -17,7 +18,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except WorkbenchError as error:
-            click.echo(f"workbench: {error}", err=True)
+            say(f"workbench: {error}", err=True)
             sys.exit(2)
 
 
@@ -46,7 +47,7 @@ def doctor(as_json: bool) -> None:
     from workbench.doctor import doctor as examine
 
     report = examine()
-    click.echo(report.to_json() if as_json else str(report))
+    say(report.to_json() if as_json else str(report))
 
 
 @main.command()
@@ -61,7 +62,7 @@ def compare(op: str, case: str | None, device: str, variants: tuple[str, ...], a
     from workbench.ops.own.files import load_op
 
     comparison = run(load_op(op), case, variants=variants or None, device=device)
-    click.echo(comparison.to_json() if as_json else str(comparison))
+    say(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
 
@@ -115,7 +116,7 @@ def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, me
         seconds=seconds,
         memory_mib=memory,
     )
-    click.echo(judgement.to_json() if as_json else str(judgement))
+    say(judgement.to_json() if as_json else str(judgement))
     sys.exit(judgement.exit_status)
 
 
@@ -130,7 +131,7 @@ def trace(op: str, case: str | None, variant: str, as_json: bool) -> None:
     from workbench.tracing import trace as run
 
     found = run(load_op(op), case, variant=variant)
-    click.echo(found.to_json() if as_json else str(found))
+    say(found.to_json() if as_json else str(found))
 
 
 @main.command()
@@ -189,14 +190,14 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
         )
     console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)
     if as_json:
-        click.echo(result.to_json())
+        say(result.to_json())
     else:
         console.print(summary_table(result))
-        console.print(str(result))
+        console.print(plain(result))
     if result.interrupted:
         sys.exit(130)
     if save:
-        console.print(f"sweep written to {sweep_of(result).save(save)}")
+        console.print(plain(f"sweep written to {sweep_of(result).save(save)}"))
 
 
 @main.command()
@@ -213,12 +214,12 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
     if ".py:" in what:
         from workbench.ops.own.files import load_op
 
-        click.echo(f"written to {load_op(what).export(path, variant)}")
+        say(f"written to {load_op(what).export(path, variant)}")
         return
     from workbench.tuning.kernel_tuner_files import export as run
     from workbench.tuning.sweep import load
 
-    click.echo(f"written to {run(load(what), path, kind)}")
+    say(f"written to {run(load(what), path, kind)}")
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
@@ -257,7 +258,7 @@ def setup_pycuda() -> None:
     """Build PyCUDA without a CUDA installation, and install it into this environment."""
     from workbench.driver.pycuda_setup import install
 
-    install(click.echo)
+    install(say)
 
 
 @main.command("train-gpt")
@@ -276,7 +277,7 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
     from workbench.models.train import Training, train
 
     plan = Training(seed=seed) if steps is None else Training(seed=seed, steps=steps)
-    click.echo(f"wrote {train(Path(out), plan, click.echo)}")
+    say(f"wrote {train(Path(out), plan, say)}")
 
 
 class _BenchGroup(_Group):
@@ -315,9 +316,9 @@ def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as
         out=out,
         model=model,
         cells=grid(block_size),
-        progress=lambda line: click.echo(line, err=True),
+        progress=lambda line: say(line, err=True),
     )
-    click.echo(result.ledger.to_json() if as_json else str(result))
+    say(result.ledger.to_json() if as_json else str(result))
     if result.ended == "stopped":
         sys.exit(130)
     if not result.all_correct:
@@ -339,7 +340,7 @@ def _bench_op(name: str) -> click.Command:
         from workbench.ops.own.files import load_op
 
         result = run(load_op(name), cases, variants, device, model=model)
-        click.echo(result.to_json() if as_json else str(result))
+        say(result.to_json() if as_json else str(result))
         if not result.all_correct:
             sys.exit(1)
 
@@ -355,7 +356,7 @@ def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
     from workbench.bench.sim import run
 
     result = run(context=context, peers=not skip_peers)
-    click.echo(result.to_json() if as_json else str(result))
+    say(result.to_json() if as_json else str(result))
 
 
 @bench.command("kvcache")
@@ -366,7 +367,7 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
     from workbench.bench.kvcache import run
 
     result = run(rounds=rounds)
-    click.echo(result.to_json() if as_json else str(result))
+    say(result.to_json() if as_json else str(result))
 
 
 @bench.command("tune")
@@ -380,8 +381,8 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
     from workbench.bench.tune import run
 
     options = {"seeds": seeds, "peers": not skip_peers, "speed": not skip_speed}
-    result = run(list(sweeps) or None, **options, progress=lambda line: click.echo(line, err=True))
-    click.echo(result.to_json() if as_json else str(result))
+    result = run(list(sweeps) or None, **options, progress=lambda line: say(line, err=True))
+    say(result.to_json() if as_json else str(result))
 
 
 @bench.command("predict")
@@ -392,7 +393,7 @@ def bench_predict(sweeps: tuple[str, ...], as_json: bool) -> None:
     from workbench.bench.predict import run
 
     result = run(list(sweeps) or None)
-    click.echo(result.to_json() if as_json else str(result))
+    say(result.to_json() if as_json else str(result))
 
 
 @bench.command("generate")
@@ -403,7 +404,7 @@ def bench_generate(new_tokens: int, as_json: bool) -> None:
     from workbench.bench.generate import run
 
     result = run(new_tokens=new_tokens)
-    click.echo(result.to_json() if as_json else str(result))
+    say(result.to_json() if as_json else str(result))
 
 
 @bench.command("perplexity")
@@ -414,7 +415,7 @@ def bench_perplexity(windows: int | None, as_json: bool) -> None:
     from workbench.bench.perplexity import run
 
     result = run(num_windows=windows)
-    click.echo(result.to_json() if as_json else str(result))
+    say(result.to_json() if as_json else str(result))
 
 
 if __name__ == "__main__":

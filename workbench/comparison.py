@@ -20,7 +20,8 @@ from workbench.documents import document
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
 from workbench.ops.op import Op
-from workbench.ops.variant import Case, Config, Variant
+from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
+from workbench.terminal import plain
 from workbench.tuning.arguments import listed
 from workbench.tuning.measure import evaluate
 from workbench.tuning.trial import Trial
@@ -127,18 +128,17 @@ class Comparison:
         """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
         from rich.console import Console
         from rich.table import Table
-        from rich.text import Text
 
         width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
         console = Console(width=width, file=io.StringIO(), color_system=None)
-        console.print(Text(self.title))
+        console.print(plain(self.title))
         for first in range(0, len(self.trials), beside):
             table = Table("", show_edge=False)
             for trial in self.trials[first : first + beside]:
-                table.add_column(Text(trial.variant), overflow="fold")
+                table.add_column(plain(trial.variant), overflow="fold")
             for name, texts in self.facts().items():
-                table.add_row(Text(name), *map(Text, texts[first : first + beside]))
+                table.add_row(name, *map(plain, texts[first : first + beside]))
             console.print(table)
         lines = (line.rstrip() for line in console.file.getvalue().splitlines())
         return "\n".join(line for line in lines if line)
@@ -175,7 +175,7 @@ def compare(
         op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case; default: the op's quick one.
         variants: name or value, or several; default: every variant that reads the case's dtype, layout and features.
-        device: "auto", "sim" or "cuda".
+        device: "auto", "sim" (code for sm_80; for sm_89 where a variant needs it, which the table then says) or "cuda".
         configs: variant name -> configuration; default: the variant's untuned one.
         model: the GPU that the simulator's counts are turned into a predicted time for; default an A100.
 
@@ -200,11 +200,12 @@ def compare(
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     trials, least = [], []
     for variant in chosen:
+        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.name == "sim" else where
         config = configs.get(variant.name)
         if config is None:
-            config = variant.default_config(placed(case.problem(arch=where.arch), where, model))
-        trials.append(evaluate(variant, config, case, where, model=model))
-        least.append(case.minimum_bytes(case.problem(config, arch=where.arch)))
+            config = variant.default_config(placed(case.problem(arch=on.arch), on, model))
+        trials.append(evaluate(variant, config, case, on, model=model))
+        least.append(case.minimum_bytes(case.problem(config, arch=on.arch)))
     return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
 
 
@@ -244,6 +245,10 @@ def _count(name: str) -> Callable[[Trial, int], str]:
     return lambda trial, least: f"{trial.counts[name]:,}" if name in trial.counts else _NONE
 
 
+def _other_arch(trial: Trial, least: int) -> str:
+    return trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else _NONE
+
+
 def _sectors(trial: Trial, least: int) -> str:
     value = _sectors_per_request(trial)
     return _NONE if value is None else f"{value:.2f}"
@@ -280,6 +285,7 @@ def _time(trial: Trial, least: int) -> str:
 _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("language", lambda trial, least: trial.language),
     ("configuration", lambda trial, least: trial.config_text if trial.config else _NONE),
+    ("compiled for", _other_arch),
     ("correct", _verdict),
     ("registers per thread", _resource("registers")),
     ("spilled", _resource("spill_bytes", " bytes")),

@@ -6,6 +6,8 @@ enough to go on.
 
 from __future__ import annotations
 
+import re
+
 
 class WorkbenchError(Exception):
     """Base of every error that the workbench raises on purpose."""
@@ -40,11 +42,32 @@ class ConfigurationError(ArgumentError):
 
 
 class CompileError(WorkbenchError):
-    """A compiler refused the source. ``log`` holds the compiler's own lines with file and line."""
+    """A compiler refused the source. ``log`` holds the compiler's own lines with file and line, ``advice`` what to do.
 
-    def __init__(self, message: str, log: str = ""):
+    The message has the first error in full and of what else the compiler said a line each.
+    """
+
+    def __init__(self, message: str, log: str = "", advice: str = ""):
         self.log = log
-        super().__init__(f"{message}\n{log}".rstrip())
+        self.advice = advice
+        super().__init__("\n".join(part for part in (message, _folded(log), advice) if part))
+
+
+_DIAGNOSTIC = re.compile(r"^\S[^\n]*?\b(error|warning|remark)\b[ :#]", re.MULTILINE)
+_MOST_LINES = 8
+
+
+def _folded(log: str) -> str:
+    """A compiler's log, the first error first, the rest as one line each; unchanged where it has no errors."""
+    starts = [found.start() for found in _DIAGNOSTIC.finditer(log)]
+    parts = [log[start:end].strip() for start, end in zip(starts, [*starts[1:], len(log)], strict=True)]
+    first = next((part for part in parts if _DIAGNOSTIC.match(part)[1] == "error"), None)
+    if first is None or len(parts) == 1:
+        return log.rstrip()
+    heads = [part.splitlines()[0] for part in parts if part is not first]
+    lines = [log[: starts[0]].strip(), first, "also:", *(f"  {head}" for head in heads[:_MOST_LINES])]
+    lines += [f"  and {len(heads) - _MOST_LINES} more, in .log"] * (len(heads) > _MOST_LINES)
+    return "\n".join(filter(None, lines))
 
 
 class CompileTimeout(CompileError):

@@ -23,6 +23,7 @@ def trace(
     config: Config | None = None,
     arch: str = "sm_80",
     record_block: int | Sequence[int] | None = None,
+    seconds_limit: float | None = 60.0,
 ) -> Trace:
     """Run one variant of an op in the PTX machine and attribute what it did to its source lines.
 
@@ -34,12 +35,14 @@ def trace(
         arch: the architecture to compile for, e.g. ``"sm_90"``; the machine has all that sm_89 has, of what came later
             neither TMA nor wgmma nor clusters.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
+        seconds_limit: of each of its launches; None for no limit.
 
     Raises:
         UnknownNameError: no such op, variant or case.
         ArgumentError: a torch variant, which has no kernel.
         ConfigurationError: an illegal configuration; names the rule.
         UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
+        KernelTimeout: a launch ran past ``seconds_limit``.
     """
     found = ops.get(op)
     chosen, case = found.variant(variant), found.case(case)
@@ -50,6 +53,7 @@ def trace(
     problem = case.problem(config, arch=arch)
     inputs, device = case.inputs(problem), Simulator(arch=arch)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
-    report = chosen.run(config, problem, inputs, device, statistics=True, record_block=record_block)
+    options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
+    report = chosen.run(config, problem, inputs, device, **options)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)

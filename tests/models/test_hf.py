@@ -34,7 +34,9 @@ MODELS = {
         "Gemma2",
         {"sliding_window": WINDOW, "head_dim": 32, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0},
     ),
+    "gpt_oss": ("GptOss", {"sliding_window": WINDOW, "head_dim": 32, "num_local_experts": 2, "num_experts_per_tok": 1}),
 }
+WINDOWED = [name for name in MODELS if name != "llama"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -88,6 +90,7 @@ class TestTokens:
             "padding takes no slot"
         )
 
+    @pytest.mark.sampled(3)
     def test_beam_search_shares_blocks(self, name):
         model = model_of(name)
         cache = hf.PagedCache(model.config, num_blocks=80, block_size=4)
@@ -97,6 +100,7 @@ class TestTokens:
         assert cache.paged.manager.statistics().used_blocks == 0
         assert same_scores(generate(model, cache), generate(model)), "a cache that was reset serves another batch"
 
+    @pytest.mark.sampled(3)
     def test_a_second_turn_reads_the_first_ones_keys(self, name):
         model = model_of(name)
         cache = hf.PagedCache(model.config, num_blocks=60, block_size=8)
@@ -111,23 +115,49 @@ class TestTokens:
         assert torch.equal(*both)
 
 
+@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.sampled(2)
+def test_padding_inside_a_conversation(name):
+    """A window counts columns, padding too: of the holes in these rows one lies in it, one at its edge."""
+    model = model_of(name)
+    cache = hf.PagedCache(model.config, num_blocks=80, block_size=4)
+    first, second = prompts(), prompts()
+    first["attention_mask"][0, 24:30] = first["attention_mask"][2, 3:13] = 0
+    second["attention_mask"][1, :4] = second["attention_mask"][2, 20:31] = 0
+    turns = [first, second]
+    ids, mask = (torch.cat([turn[key] for turn in turns], 1) for key in ("input_ids", "attention_mask"))
+    both = []
+    for implementation, past in (("eager", None), (hf.NAME, cache)):
+        model.set_attn_implementation(implementation)
+        if past is not None:
+            positions = (first["attention_mask"].cumsum(1) - 1).clamp(min=0)  # those of generate
+            model(**first, position_ids=positions, past_key_values=past)
+        options = {"max_new_tokens": NEW, "do_sample": False, "output_logits": True}
+        both.append(
+            model.generate(ids, attention_mask=mask, past_key_values=past, return_dict_in_generate=True, **options)
+        )
+    assert same_tokens(*both)
+    assert same_scores(*both)
+
+
 @pytest.mark.parametrize(
     ("name", "slip"),
     [(name, slip) for name in MODELS for slip in ("scale", "padding")]
-    + [(name, "window") for name in ("qwen2", "mistral", "gemma2")]
-    + [("gemma2", "soft cap")],
+    + [(name, "window") for name in WINDOWED]
+    + [("gemma2", "soft cap"), ("gpt_oss", "sinks")],
 )
 @pytest.mark.sampled(6)
 def test_slips_change_tokens(name, slip, monkeypatch):
-    """The comparison would notice: another scale, padding attended, a window longer by one, no soft cap."""
+    """The comparison would notice: another scale, padding attended, a window longer by one, no soft cap, no sinks."""
     op, make_room = hf.paged_attention, hf._Step.make_room
 
-    def wrong(*tensors, sliding_window, soft_cap, scale, **options):
+    def wrong(*tensors, sliding_window, soft_cap, sinks, scale, **options):
         if slip == "window" and sliding_window:
             sliding_window += 1
         soft_cap = None if slip == "soft cap" else soft_cap
+        sinks = None if slip == "sinks" else sinks
         scale *= 1.5 if slip == "scale" else 1
-        return op(*tensors, sliding_window=sliding_window, soft_cap=soft_cap, scale=scale, **options)
+        return op(*tensors, sliding_window=sliding_window, soft_cap=soft_cap, sinks=sinks, scale=scale, **options)
 
     monkeypatch.setattr(hf, "paged_attention", wrong)
     if slip == "padding":
@@ -248,9 +278,18 @@ class TestRefusals:
         with pytest.raises(ArgumentError, match=said):
             hf.PagedCache(getattr(transformers, f"{family}Config")(), num_blocks=3)
 
-    def test_sinks(self):
-        config = transformers.GptOssConfig(**SIZES | {"num_local_experts": 2, "head_dim": 16})
-        model = transformers.GptOssForCausalLM(config).eval()
-        model.set_attn_implementation(hf.NAME)
-        with pytest.raises(ArgumentError, match="s_aux"):
-            model(torch.ones(1, 4, dtype=torch.int64), past_key_values=hf.PagedCache(config, num_blocks=30))
+    def test_a_mask_that_changes_its_mind(self):
+        """Of columns that are in the cache already: hidden now, shown now, or not spoken of."""
+        model = model_of("llama")
+        cache = hf.PagedCache(model.config, num_blocks=30)
+        generate(model, cache, max_new_tokens=2)
+        kept = torch.cat([prompts()["attention_mask"], torch.ones(3, 2, dtype=torch.int64)], 1)
+        for column, said in ((30, r"0 at \[1, 30\]"), (2, r"1 at \[1, 2\]")):
+            mask = kept.clone()
+            mask[1, column] = 1 - mask[1, column]
+            with pytest.raises(ArgumentError, match=f"attention_mask: got {said}"):
+                model(torch.full((3, 1), 5), attention_mask=mask, past_key_values=cache)
+        mask = torch.tensor([[0, 1, 1, 1]]).expand(3, 4)
+        with pytest.raises(ArgumentError, match=r"attention_mask: got shape \(3, 4\); allowed: \(3, 35\)"):
+            model(torch.full((3, 1), 5), attention_mask=mask, past_key_values=cache)
+        assert cache.get_seq_length() == 34

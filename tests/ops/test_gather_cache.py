@@ -255,6 +255,12 @@ BAD_READS = {
         "pages of the cache",
     ),
     "size of out": ("out", lambda a: {"out": (torch.ones(78, 2, 64).half(), torch.ones(78, 2, 64).half())}, "79"),
+    "one tensor for both": ("out[1]", lambda a: {"out": (torch.ones(79, 2, 64).half(),) * 2}, r"memory that out\[0\]"),
+    "a result in the cache": (
+        "out[0]",
+        lambda a: {"out": (a["key_cache"].view(-1)[: 79 * 128].view(79, 2, 64), torch.ones(79, 2, 64).half())},
+        "memory that key_cache has too",
+    ),
     "scale without quantization": ("k_scale", lambda a: {"k_scale": 2.0}, "kv_cache_dtype"),
     "unknown variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_tiled"),
 }

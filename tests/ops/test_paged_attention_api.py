@@ -157,8 +157,9 @@ def test_bad_input(what):
         lambda q: torch.empty(q.shape[0], q.shape[1], q.shape[2] * 2, dtype=q.dtype)[..., ::2],
         lambda q: torch.empty_like(q)[:-1],
         lambda q: misaligned(q),
+        lambda q: q,
     ],
-    ids=["dtype", "strides", "shape", "address"],
+    ids=["dtype", "strides", "shape", "address", "query"],
 )
 def test_bad_out(bad):
     given = arguments()
@@ -220,6 +221,17 @@ def test_sequences_of_no_tokens(variant):
 def test_every_choice_computes_the_same(variant):
     for block_size in (16, 64):
         assert ONE.check(paged_attention(**arguments(block_size=block_size), variant=variant)).ok
+
+
+@pytest.mark.parametrize("variant", ["triton_partitioned", "triton_online_softmax"])
+def test_code_is_for_an_architecture_that_has_what_the_cache_needs(variant):
+    """Triton reads fp8_e4m3 from sm_89 on."""
+    one = case("small", dtype="float16", kv_cache_dtype="fp8_e4m3", seq_lens=(33, 5))
+    given = arguments(one) | {"kv_cache_dtype": "fp8_e4m3"}
+    torch.testing.assert_close(paged_attention(**given, variant=variant), paged_attention(**given), rtol=0, atol=2e-3)
+    shown = ops.get("paged_attention").variant(variant)
+    assert shown.machine_arch(one.problem()) == "sm_89"
+    assert shown.machine_arch(ONE.problem()) == "sm_80"
 
 
 def test_a_given_configuration_is_the_one_that_runs(monkeypatch):

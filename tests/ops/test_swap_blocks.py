@@ -97,6 +97,10 @@ BAD_SWAPS = {
     "number of pages": ("source_caches[2]", lambda a: {"source_caches": [each[: 7 - (i == 2)] for i, each in
                         enumerate(a["source_caches"])]}, "alike"),
     "its own target": ("target_caches[0]", lambda a: {"target_caches": a["source_caches"]}, "copy_blocks"),
+    "a view of a source": ("target_caches[0]", lambda a: {"target_caches": [each[1:] for each in a["source_caches"]]},
+                           r"memory that source_caches\[0\] has too"),
+    "two targets in one": ("target_caches[3]", lambda a: {"target_caches": [*a["target_caches"][:3],
+                           a["target_caches"][2]]}, r"memory that target_caches\[2\] has too"),
     "pairs dtype": ("pairs", lambda a: {"pairs": a["pairs"].int()}, "int64"),
     "pairs shape": ("pairs", lambda a: {"pairs": a["pairs"].flatten()}, r"\[num_pairs, 2\]"),
     "no such source": ("pairs[0, 0]", lambda a: {"pairs": torch.tensor([[7, 0]])}, "0 to 6, the pages of the sources"),

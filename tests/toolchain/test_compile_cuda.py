@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -118,6 +119,13 @@ def test_macros_options_and_standard():
         compile_cuda(concepts, "k")
 
 
+def test_clocks_of_time_h():
+    source = """#include <time.h>
+    #include <ctime>
+    __global__ void k(clock_t *x) { *x = clock(); }"""
+    assert "clock" in compile_cuda(source, "k").ptx
+
+
 def test_headers_that_ordinary_sources_include():
     names = "stdint.h cstdint float.h cfloat limits.h climits stddef.h cstddef math.h cmath stdio.h cstdio assert.h "
     names += "cassert stdlib.h cstdlib string.h cstring cuda_runtime.h cuda_bf16.h cuda_fp8.h mma.h cuda_pipeline.h"
@@ -217,6 +225,31 @@ def test_host_code_gets_advice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tools, "library_includes", list)
     with pytest.raises(CompileError, match="cuda-toolkit\\[cccl\\]"):
         compile_cuda("#include <cub/cub.cuh>\n__global__ void k() {}", "k")
+
+
+@pytest.mark.parametrize("header", ["cublas_v2.h", "curand_kernel.h", "cufft.h"])
+def test_headers_of_libraries_get_advice(monkeypatch: pytest.MonkeyPatch, header: str):
+    monkeypatch.setattr(tools, "pip_folders", list)
+    monkeypatch.setattr(nvrtc, "toolkit_dirs", lambda: [tools.stub_headers()])
+    package = re.split(r"[_.]", header)[0]
+    with pytest.raises(CompileError, match=rf"'cuda-toolkit\[{package}\]>=13,<14'.*include_dirs=\[FOLDER\]"):
+        compile_cuda(f"#include <{header}>\n__global__ void k() {{}}", "k")
+
+
+def test_the_first_error_comes_first_and_in_full():
+    source = "\n".join(
+        ["__global__ void k(int *x) {", "  int unused;", *(f"  x[0] = absent{i};" for i in range(12)), "}"]
+    )
+    with pytest.raises(CompileError) as caught:
+        compile_cuda(source, "k")
+    message, log = str(caught.value).splitlines(), caught.value.log
+    assert message[1].startswith("source.cu(3): error: identifier")
+    assert message[2:4] == ["    x[0] = absent0;", "           ^"]
+    assert message[message.index("also:") + 1].startswith("  source.cu(")
+    assert len(message) < 20 < len(log.splitlines())
+    assert "variable" in log, "the warning is in the whole of it"
+    one = CompileError("refused:", "a.cu(1): error: only this\n  code\n")
+    assert str(one) == "refused:\na.cu(1): error: only this\n  code"
 
 
 def test_missing_compilers_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -236,10 +236,27 @@ def test_a_damaged_store_is_kept_aside_and_what_can_be_read_of_it_goes_on(path, 
         assert database.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
-def test_a_store_whose_table_cannot_be_found_is_rebuilt_empty(path):
+@pytest.mark.parametrize("how", ["its end is cut off", "its tree is lost"])
+def test_rows_that_no_tree_leads_to_are_read_from_their_pages(path, how):
+    with Store(path) as store:
+        kept = {put(store, steps, message="x" * 9000 * (steps == 3)) for steps in range(60)}
+    data = bytearray(path.read_bytes())
+    if how == "its tree is lost":
+        data[4096 : 2 * 4096] = bytes(4096)  # the root of the table
+    else:
+        del data[len(data) * 3 // 4 :]
+    path.write_bytes(data)
+    with pytest.warns(StoreWarning, match="rows that could still be read"), Store(path) as store:
+        rows = store.trials()
+    assert {identity(row.config["STEPS"]).key for row in rows} <= kept
+    assert len({row.config["STEPS"] for row in rows}) == len(rows)
+    assert len(rows) >= (60 if how == "its tree is lost" else 20)
+
+
+def test_a_store_of_which_the_header_is_left_is_rebuilt_empty(path):
     with Store(path) as store:
         put(store)
-    damage(path, spare=100)
+    path.write_bytes(path.read_bytes()[:100] + bytes(path.stat().st_size - 100))
     with pytest.warns(StoreWarning, match="0 rows"):
         Store(path).close()
     with Store(path) as store:

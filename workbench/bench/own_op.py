@@ -21,6 +21,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp, torch_variant
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Variant
+from workbench.terminal import plain
 from workbench.tuning.measure import evaluate
 from workbench.tuning.trial import Trial
 
@@ -81,15 +82,14 @@ class OpBenchmark:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=f"{self.op}, {self.times}", title_justify="left")
+        table = Table(title=plain(f"{self.op}, {self.times}"), title_justify="left")
         for name in ("case", "variant", "configuration"):
             table.add_column(name, overflow="fold")
         for name in ("µs", "GB/s", "to torch"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in self.rows:
-            table.add_row(
-                row.case, row.trial.variant, row.tuned and f"{row.trial.config_text} ({row.tuned})", *self._figures(row)
-            )
+            tuned = row.tuned and f"{row.trial.config_text} ({row.tuned})"
+            table.add_row(*map(plain, (row.case, row.trial.variant, tuned, *self._figures(row))))
         console = Console(width=140, file=io.StringIO(), color_system=None)
         console.print(table)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines() if line.strip())

@@ -89,6 +89,15 @@ def cuda_problem() -> str | None:
 
 
 @functools.cache
+def simulator(arch: str) -> Device:
+    """The device ``"sim"`` that compiles for an architecture; `get` gives the one of the default."""
+    from workbench.devices.sim import Simulator
+
+    default = get("sim")
+    return default if arch == default.arch else Simulator(arch=arch)
+
+
+@functools.cache
 def _create(name: str, reason: str) -> Device:
     if name == "sim":
         from workbench.devices.sim import Simulator

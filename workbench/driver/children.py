@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.driver.launches import Launches
+from workbench.terminal import say
 
 if TYPE_CHECKING:
     from workbench.driver.launches import Launch
@@ -89,4 +89,4 @@ class RunLaunches(Launches):
                 file.write(json.dumps([kernel, texts]) + "\n")
         except OSError:  # the program has ended before this process
             for text in texts:
-                print(f"workbench: {text}", file=sys.stderr)
+                say(f"workbench: {text}", err=True)

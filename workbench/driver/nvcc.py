@@ -19,6 +19,7 @@ from pathlib import Path
 
 from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
+from workbench.terminal import say
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.source import Source, include_closure, kept
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             _write(command, _compiled(command, arguments))
     except WorkbenchError as error:
-        print(f"{error}", file=sys.stderr)
+        say(error, err=True)
         return 1
     return 0
 

@@ -18,6 +18,7 @@ from workbench.driver.imports import when_imported
 from workbench.driver.launches import Launches
 from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.terminal import say
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
@@ -71,9 +72,9 @@ def run_program(
             from workbench.driver.launch_page import write_page
 
             write_page(launches, Path(trace), title=" ".join([target, *arguments]))
-            print(f"workbench: {_count(len(launches))} written to {trace}", file=sys.stderr)
+            say(f"workbench: {_count(len(launches))} written to {trace}", err=True)
             if elsewhere := len(launches.elsewhere()):
-                print(f"workbench: {_count(elsewhere)} of other processes are not in it", file=sys.stderr)
+                say(f"workbench: {_count(elsewhere)} of other processes are not in it", err=True)
     return status
 
 
@@ -148,7 +149,7 @@ def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> in
         sys.stdout.flush()
         traceback.print_exception(type(error), error, step or error.__traceback__)
         if (advice := _advice(error, check)) is not None:
-            print(f"workbench: {advice}", file=sys.stderr)
+            say(f"workbench: {advice}", err=True)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
@@ -172,25 +173,25 @@ def _report(launches: children.RunLaunches) -> int:
     elsewhere = launches.elsewhere()
     total = len(launches) + len(launches.faults) + len(elsewhere)
     if not total:
-        print("workbench: the program launched nothing on a simulated device: nothing was checked", file=sys.stderr)
+        say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults)
     for launch in launches:
         for report in launches.unseen(launch):
             found += len(report)
-            print(f"workbench: {report}", file=sys.stderr)
+            say(f"workbench: {report}", err=True)
     for fault in launches.faults:
-        print(f"workbench: a launch ended early: {fault}", file=sys.stderr)
+        say(f"workbench: a launch ended early: {fault}", err=True)
     for process, _, texts in elsewhere:
         for text in texts:
             found += 1
-            print(f"workbench: in process {process}: {text}", file=sys.stderr)
+            say(f"workbench: in process {process}: {text}", err=True)
     count = _count(total)
     if found:
-        print(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", file=sys.stderr)
+        say(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
     kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, _ in elsewhere])
-    print(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", file=sys.stderr)
+    say(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", err=True)
     return 0
 
 

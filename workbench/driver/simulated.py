@@ -16,6 +16,7 @@ from workbench.driver.cuda_python import give_ptx
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.files import replace_file
 from workbench.home import home
+from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
@@ -83,7 +84,7 @@ def simulated_driver(
     *,
     force: bool = False,
     memory_bytes: int | None = None,
-    seconds_limit: float | None = None,
+    seconds_limit: Limit = "auto",
     devices: int = 1,
 ) -> Driver:
     """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
@@ -91,7 +92,8 @@ def simulated_driver(
     A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with ``devices``
     that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: a quarter of this machine's, at
     most 4 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs
-    for more than ``seconds_limit`` ends with the driver's error for a timeout. The second call returns the same driver.
+    for more than ``seconds_limit`` (default: 60 s in a notebook, else no limit; None for none) ends with the driver's
+    error for a timeout. The second call returns the same driver.
 
         driver = wb.simulated_driver()
         import pycuda.autoprimaryctx
@@ -111,10 +113,7 @@ def simulated_driver(
     memory = _memory(memory_bytes)
     if isinstance(devices, bool) or not isinstance(devices, int) or not 1 <= devices <= _MOST_DEVICES:
         raise ArgumentError("devices", devices, f"1 to {_MOST_DEVICES}", "Pass a whole number.")
-    if seconds_limit is not None and not seconds_limit > 0:
-        raise ArgumentError(
-            "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
-        )
+    seconds_limit = seconds_of(seconds_limit)
     machine = _start(facts, memory, seconds_limit, devices)
     _provide_nvcc()
     give_ptx()

@@ -27,6 +27,7 @@ from workbench.errors import (
     PredictedTimeWarning,
 )
 from workbench.home import home
+from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def simulated_triton(
     inductor: bool = False,
     store: str | Path | None = None,
     force: bool = False,
-    seconds_limit: float | None = None,
+    seconds_limit: Limit = "auto",
 ) -> SimulatedTriton:
     """Run Triton's kernels on the PTX machine in this process: ``kernel[grid](...)`` on CPU tensors, without a GPU.
 
@@ -61,9 +62,10 @@ def simulated_triton(
     ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
     watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
     what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU
-    time. With ``inductor`` Triton is also what ``torch.compile`` writes for tensors on the CPU: the kernels of a
-    compiled model run, are checked and traced as any others. What torch calls in libraries (matrix products, mostly)
-    stays on the CPU, unless ``mode="max-autotune"`` has templates for it.
+    time (default: 60 in a notebook, else no limit; None for none). With ``inductor`` Triton is also what
+    ``torch.compile`` writes for tensors on the CPU: the kernels of a compiled model run, are checked and traced as any
+    others. What torch calls in libraries (matrix products, mostly) stays on the CPU, unless ``mode="max-autotune"`` has
+    templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
     says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.tuning.store.Store`).
@@ -80,10 +82,7 @@ def simulated_triton(
         raise MissingToolError("This Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
     found = checked_model(arch, model)
     refuse_interpreter()
-    if seconds_limit is not None and not seconds_limit > 0:
-        raise ArgumentError(
-            "seconds_limit", seconds_limit, "more than 0 seconds, or None", "Leave it out for no limit."
-        )
+    seconds_limit = seconds_of(seconds_limit)
     if not force and (name := _real_gpu()) is not None:
         raise DeviceUnavailableError(
             f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."

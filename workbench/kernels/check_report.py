@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.terminal import say
+
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
+    from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
     """What the checks found in one launch: ``findings`` in the order of the PTX, none for a clean run.
 
-    ``launch`` is the machine's own report. A finding names its kind, the kernel, block and thread of the first
-    occurrence, the address with its buffer, the source line (of both sides for a race) and how often it happened.
+    ``launch`` is the machine's own report, ``notes`` what no check can judge and a reader should know. A finding names
+    its kind, the kernel, block and thread of the first occurrence, the address with its buffer, the source line (of
+    both sides for a race) and how often it happened.
     """
 
     kernel: str
     findings: tuple[Finding, ...]
     launch: LaunchReport
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -44,19 +49,20 @@ class CheckReport:
     def __str__(self) -> str:
         shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
         head = f"{self.kernel}, {shape} threads: "
-        if self.ok:
-            return head + "nothing found"
-        out = [head + f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"]
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
+        out = [head + ("nothing found" if self.ok else count)]
         for finding in self.findings:
             out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
+        out += [f"  note: {note}" for note in self.notes]
         return "\n".join(out)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        notes = "".join(f"<p>note: {escape(note)}</p>" for note in self.notes)
         if self.ok:
-            return f"<p>{escape(str(self))}</p>"
+            return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
         heads = ("kind", "line", "other side", "block, thread", "where", "count")
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name in heads)
         rows = "".join(
@@ -66,7 +72,17 @@ class CheckReport:
             for finding in self.findings
         )
         title = escape(str(self).splitlines()[0])
-        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+def notes_on(compiled: CompiledKernel, args: Sequence[object]) -> tuple[str, ...]:
+    """What is allowed in the arguments of a launch and often not meant: strides, which a pointer does not carry."""
+    return tuple(
+        f"{parameter.name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel "
+        "gets its address, and no strides"
+        for parameter, value in zip(compiled.parameters, args, strict=False)
+        if hasattr(value, "is_contiguous") and not value.is_contiguous()
+    )
 
 
 def _place(source: str, line: int | None, ptx_line: int | None) -> str:
@@ -142,4 +158,4 @@ def show_report(report: CheckReport) -> None:
 
         display(report)
     else:
-        print(report, file=sys.stderr)
+        say(report, err=True)

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.argument_kinds import checked_kinds
 from workbench.devices import arguments
 from workbench.driver.triton_calls import is_jit, run_call
-from workbench.kernels.check_report import CheckReport
+from workbench.kernels.check_report import CheckReport, notes_on
 from workbench.kernels.loading import block_of, compiled_kernel
 from workbench.kernels.warp_orders import rehearse, together
 from workbench.ptx import Program
@@ -42,6 +42,8 @@ def check_kernel(
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
     (default: as the active `simulated_triton`, else sm_80), no ``block``.
 
+    A tensor that is not contiguous is a note in the report: its strides do not reach the kernel.
+
     The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 
     Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
@@ -69,4 +71,4 @@ def check_kernel(
     report = launch()
     if fault is not None:
         raise fault
-    return CheckReport(compiled.label, together(report.findings, before), report)
+    return CheckReport(compiled.label, together(report.findings, before), report, notes_on(compiled, args))

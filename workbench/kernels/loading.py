@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,21 @@ from workbench import devices
 from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.arguments import converted
-from workbench.kernels.check_report import CheckReport, show_report
+from workbench.kernels.check_report import CheckReport, notes_on, show_report
 from workbench.kernels.trace import Trace, trace_of
 from workbench.kernels.variables import Variable, Variables
+from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import c_type
-from workbench.toolchain.source import Source, declared_kernels, read_source
+from workbench.toolchain.demangle import normalised
+from workbench.toolchain.source import Source, kernels_within, read_source
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
+
+
+_AUTO = re.compile(r"template\s*<[^;{(]*\bauto\b")
+"""A template whose instances for 1 and for 1u are two."""
 
 
 class Kernel:
@@ -37,6 +44,7 @@ class Kernel:
         # A template's parameters are of types that only its instances know.
         written = () if declared is None else declared.types
         self._types = tuple(c_type(one, module._macros) for one in written)
+        self._noted: set[str] = set()
 
     def __call__(
         self,
@@ -49,19 +57,23 @@ class Kernel:
         """Launch with ``args``: torch tensors or NumPy arrays for pointers, numbers, None, bytes for structs by value.
 
         ``shared_bytes`` is dynamic shared memory per block; ``options`` are those of the device's ``launch``
-        (``checks``, ``statistics``, ``record_block``, ``cooperative`` on ``"sim"``). Returns the LaunchReport on
-        ``"sim"``, None on ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With ``checks=True`` of
-        the module findings are shown at once. Raises ArgumentError naming the parameter, and KernelFault where the
-        kernel makes an illegal access.
+        (``checks``, ``statistics``, ``record_block``, ``cooperative``, ``seconds_limit`` on ``"sim"``). Returns the
+        LaunchReport on ``"sim"``, None on ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With
+        ``checks=True`` of the module findings are shown at once. Raises ArgumentError naming the parameter, and
+        KernelFault where the kernel makes an illegal access.
         """
         values = self.arguments(args)
+        options = {**self.module._limits, **options}
         if self.module._trace:
             options["statistics"] = True
         if self.module._checks:
             options["checks"] = True
         report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
-        if self.module._checks and report.findings:
-            show_report(CheckReport(self.compiled.label, tuple(report.findings), report))
+        if self.module._checks:
+            notes = tuple(note for note in notes_on(self.compiled, args) if note not in self._noted)
+            self._noted.update(notes)
+            if report.findings or notes:
+                show_report(CheckReport(self.compiled.label, tuple(report.findings), report, notes))
         if self.module._trace:
             return trace_of(self.compiled, report, shared_bytes)
         return report
@@ -81,12 +93,21 @@ class Module:
     ``globals`` holds its ``__device__`` and ``__constant__`` variables.
     """
 
-    def __init__(self, source: Source, device: devices.Device, settings: dict[str, Any], checks: bool, trace: bool):
+    def __init__(
+        self,
+        source: Source,
+        device: devices.Device,
+        settings: dict[str, Any],
+        checks: bool,
+        trace: bool,
+        limits: Mapping[str, float],
+    ):
         self._device = device
         self._checks = checks
         self._trace = trace
+        self._limits = limits
         self._macros = settings["macros"]
-        self._declared = declared_kernels(source.text, self._macros)
+        self._declared = kernels_within(source, settings["include_dirs"], self._macros)
         self._source = source
         self._settings = settings
         self.globals = Variables(device, source.text, self._macros)
@@ -115,12 +136,16 @@ class Module:
         raise _UnknownKernelError("kernel", repr(name), known, "The source defines these.")
 
     def __getitem__(self, expression: str) -> Kernel:
-        """The kernel of a name or of a C++ name expression; a template's instance is compiled when first asked for.
+        """The kernel of a name or of a C++ name expression (``tk<128>`` is also ``tk<128u>``); a template's instance is
+        compiled when first asked for.
 
         Raises UnknownNameError for a kernel that the source does not define, CompileError for arguments that do not
         fit.
         """
         if expression not in self._kernels:
+            for name, kernel in self._kernels.items():
+                if normalised(name) == normalised(expression) and not _AUTO.search(self._source.text):
+                    return kernel
             self._add(expression, compile_cuda(self._source, expression, **self._settings))
         return self._kernels[expression]
 
@@ -161,6 +186,7 @@ def load_cuda(
     checks: bool = False,
     trace: bool = False,
     machine_code: bool | None = None,
+    seconds_limit: Limit = "auto",
 ) -> Module:
     """Compile a CUDA C++ source, text or a .cu file, and return its kernels as functions.
 
@@ -169,6 +195,9 @@ def load_cuda(
     stderr), and goes on: results are written, the report is returned. With ``trace`` every launch returns a Trace. Both
     run in the PTX machine, also where there is a GPU. With ``machine_code``, the default on a GPU only, the cubin
     is made at once, and what only the assembler refuses is a CompileError here; else when a kernel is asked for it.
+
+    In the PTX machine a launch ends with a KernelTimeout after ``seconds_limit``: by default after 60 s in a notebook,
+    never elsewhere; None is no limit, and a launch may have its own, ``module.twice(1, 32, x, seconds_limit=5)``.
 
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
@@ -187,7 +216,7 @@ def load_cuda(
         "compiler": compiler,
         "machine_code": target.runs_machine_code if machine_code is None else machine_code,
     }
-    return Module(read_source(source_or_path), target, settings, checks, trace)
+    return Module(read_source(source_or_path), target, settings, checks, trace, limits_on(target, seconds_limit))
 
 
 def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
@@ -198,6 +227,16 @@ def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
             raise ArgumentError("device", "'cuda'", f"'auto' or 'sim' with {wanted}", "Only the PTX machine can.")
         device = "sim"
     return devices.get(device)
+
+
+def limits_on(device: devices.Device, seconds_limit: Limit) -> dict[str, float]:
+    """The options of a launch by which it ends in time. Raises ArgumentError for a limit on a GPU."""
+    seconds = seconds_of(seconds_limit)
+    if seconds is None or (device.name == "cuda" and seconds_limit == "auto"):
+        return {}
+    if device.name == "cuda":
+        raise ArgumentError("seconds_limit", seconds, "None on a GPU", "Nothing ends a kernel there.")
+    return {"seconds_limit": seconds}
 
 
 def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:

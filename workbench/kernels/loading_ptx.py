@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench import devices
 from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels.loading import Kernel, Module, device_for
+from workbench.kernels.loading import Kernel, Module, device_for, limits_on
 from workbench.kernels.variables import Variables
+from workbench.time_limit import Limit
+from workbench.toolchain.demangle import normalised
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 
 class PtxModule(Module):
     """The kernels of a PTX text: ``module.name``, and ``module["name"]`` for names that are no identifiers."""
 
-    def __init__(self, text: str, device: devices.Device, checks: bool, trace: bool):
-        self._device, self._checks, self._trace = device, checks, trace
+    def __init__(self, text: str, device: devices.Device, checks: bool, trace: bool, limits: Mapping[str, float]):
+        self._device, self._checks, self._trace, self._limits = device, checks, trace, limits
         self._macros: dict[str, Any] = {}
         self._declared: dict[str, Any] = {}
         compiled = kernels_of_ptx(text)
@@ -30,7 +33,7 @@ class PtxModule(Module):
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of that name, readable or as in the PTX. Raises UnknownNameError for one that the text has not."""
         for kernel in self._kernels.values():
-            if name in (kernel.compiled.label, kernel.compiled.name):
+            if name == kernel.compiled.name or normalised(name) == normalised(kernel.compiled.label):
                 return kernel
         raise UnknownNameError("kernel", repr(name), ", ".join(self._kernels), "The PTX has these.")
 
@@ -40,7 +43,12 @@ class PtxModule(Module):
 
 @checked_kinds
 def load_ptx(
-    text_or_path: str | Path | Any, *, device: str = "auto", checks: bool = False, trace: bool = False
+    text_or_path: str | Path | Any,
+    *,
+    device: str = "auto",
+    checks: bool = False,
+    trace: bool = False,
+    seconds_limit: Limit = "auto",
 ) -> PtxModule:
     """The kernels of PTX that any compiler wrote, as functions like those of `load_cuda`: of a text, of a file, or of
     what has its text in ``__ptx__``, as functions of CuTe DSL's ``cute.compile(..., options="--keep-ptx")`` do.
@@ -48,9 +56,9 @@ def load_ptx(
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
     by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size; pointers in it are addresses,
-    ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks`` and ``trace`` are
-    those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for. PTX of clang, Numba, Warp
-    and CuTe DSL is among the tests.
+    ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks``, ``trace`` and
+    ``seconds_limit`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for. PTX
+    of clang, Numba, Warp and CuTe DSL is among the tests.
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """
@@ -65,4 +73,5 @@ def load_ptx(
             got = f"{text!r} ({type(error).__name__})"
             raise ArgumentError("text_or_path", got, "PTX text or a readable file", "Check the path.") from error
     text = text.rstrip("\0")  # some compilers end it as C ends a string
-    return PtxModule(text, device_for(device, checks, trace), checks, trace)
+    target = device_for(device, checks, trace)
+    return PtxModule(text, target, checks, trace, limits_on(target, seconds_limit))

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class Variable:
     """One ``__device__`` (``space`` "global") or ``__constant__`` ("constant") variable; ``nbytes`` large.
 
-    ``dtype`` and ``shape`` are those of the source's declaration. A struct or a typedef is seen as bytes (uint8), a
-    bfloat16 as the uint16 of its bits: ``get().view(...)`` reads them otherwise.
+    ``dtype`` and ``shape`` are those of the source's declaration. A bfloat16 is seen as the uint16 of its bits, a
+    struct and what else is no plain number as bytes (uint8), which then are a last dimension: ``get().view(...)`` reads
+    them otherwise, and `set` takes an array of the declared shape whose elements have as many bytes.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Variable:
     dtype: np.dtype
     shape: tuple[int, ...]
     _owner: Variables
+    _opaque: bool = False
 
     def get(self) -> np.ndarray:
         """A copy of the value; an array without dimensions for a scalar, so that ``int(variable.get())`` works."""
@@ -60,7 +62,10 @@ class Variable:
             if len(content) != self.nbytes:
                 raise ArgumentError(where, f"{len(content)} bytes", f"{self.nbytes} bytes", "The sizes must agree.")
             return content
-        return self._from_array(where, _array(value))
+        value = _array(value)
+        if self._opaque and value.shape == self.shape[:-1] and value.dtype.itemsize == self.shape[-1]:
+            return value.tobytes()
+        return self._from_array(where, value)
 
     def _from_array(self, where: str, value: np.ndarray) -> bytes:
         if value.dtype != self.dtype and value.dtype.kind != self.dtype.kind and value.dtype.kind not in "biu":
@@ -109,8 +114,10 @@ class Variables(Mapping[str, Variable]):
             name = demangle(symbol)
             known = name in self._symbols
             if not known:
-                dtype, shape = _layout(self._declared.get(name.split("::")[-1]), size)
-                self._symbols[name] = symbol, Variable(name, space, size, dtype, shape, self)
+                declared = self._declared.get(name.split("::")[-1])
+                dtype, shape = _layout(declared, size)
+                opaque = declared is None or declared.type is None
+                self._symbols[name] = symbol, Variable(name, space, size, dtype, shape, self, opaque)
             elif self._carriers[0] is not kernel:
                 self._device.write_variable(kernel, symbol, self.read(name))
 
@@ -188,7 +195,9 @@ def variables_of(kernel: CompiledKernel) -> tuple[tuple[str, str, int], ...]:
 
 def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tuple[int, ...]]:
     """dtype and shape of a variable; bytes where the declaration says nothing or does not agree."""
-    if declared is None or size % declared.type.itemsize:
+    if declared is not None and declared.type is None and declared.shape and not size % math.prod(declared.shape):
+        return np.dtype(np.uint8), (*declared.shape, size // math.prod(declared.shape))
+    if declared is None or declared.type is None or size % declared.type.itemsize:
         return np.dtype(np.uint8), (size,)
     dtype = np.dtype({"bfloat16": "uint16"}.get(declared.type.dtype, declared.type.dtype))
     flat = (size // dtype.itemsize,)

@@ -9,8 +9,9 @@
     model.generate(**tokenizer(prompts, padding=True, return_tensors="pt"), past_key_values=cache)
 
 Importing the module registers the attention function. Prompts may have unequal lengths: what the attention mask hides
-takes no slot. The new tokens of a prompt attend in plain torch; each later token goes through
-`workbench.ops.paged_attention`, so that ``PagedCache(..., variant="cuda_thread_group")`` runs a kernel of choice.
+takes no slot, but counts where a sliding window does, as in transformers: a window is one of columns. The new tokens of
+a prompt attend in plain torch; each later token goes through `workbench.ops.paged_attention`, so that
+``PagedCache(..., variant="cuda_thread_group")`` runs a kernel of choice.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class PagedCache(Cache):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Row i goes on from what row ``beam_idx[i]`` has; blocks are shared, and copied when one of two writes."""
         self.paged.reorder({row: int(parent) for row, parent in enumerate(beam_idx)})
+        self.step.shown = self.step.shown[beam_idx.cpu()]
 
     def reset(self) -> None:
         """Give every block back; the cache is ready for another batch."""
@@ -157,15 +159,18 @@ class PagedLayer(CacheLayerMixin):
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
             return self._prompt(query, key, value, how)
-        out = paged_attention(
-            query[:, :, 0].contiguous(),
-            *paged.layers[self.index],
-            step.block_tables,
-            step.seq_lens,
-            **(paged.attention_options(self.index) | {"sliding_window": self.sliding_window}),
-            variant=self.cache.variant,
-            **how,
-        )
+        newest = query[:, :, 0].contiguous()
+        out = torch.empty_like(newest)
+        for window, rows in step.rows_by_window(self.sliding_window):
+            out[rows] = paged_attention(
+                newest[rows],
+                *paged.layers[self.index],
+                step.block_tables[rows],
+                step.seq_lens[rows],
+                **(paged.attention_options(self.index) | {"sliding_window": window}),
+                variant=self.cache.variant,
+                **how,
+            )
         return out[:, None]
 
     def _prompt(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping) -> torch.Tensor:
@@ -176,16 +181,27 @@ class PagedLayer(CacheLayerMixin):
             keys, values = key[row, :, new], value[row, :, new]
             if step.had[row]:
                 keys, values = (side.transpose(0, 1) for side in self.cache.paged.gather(self.index, row))
-            out[row, new] = causal(query[row, :, new], keys, values, window=self.sliding_window, **how)
+            columns = step.shown[row].nonzero()[:, 0]
+            columns = columns[len(columns) - keys.shape[1] :]
+            out[row, new] = causal(query[row, :, new], keys, values, columns, window=self.sliding_window, **how)
         return out
 
 
 class _Step:
-    """One forward pass: where the new tokens of every row are, the same for all layers."""
+    """One forward pass: where the new tokens of every row are, the same for all layers.
+
+    ``shown`` ``[num_rows, columns] bool`` is the attention mask so far: the columns that are tokens.
+    """
 
     def __init__(self, paged: PagedKVCache):
         self._paged = paged
-        self.number = self.columns = self.num_rows = 0
+        self.number = self.num_rows = 0
+        self.shown = torch.ones(0, 0, dtype=torch.bool)
+
+    @property
+    def columns(self) -> int:
+        """Seen so far, padding included."""
+        return self.shown.shape[1]
 
     def make_room(self, mask: torch.Tensor | None, *, num_rows: int, num_new: int) -> None:
         """Take the slots of the columns that the mask ``[num_rows, columns]`` (None: all) shows; all rows or none."""
@@ -193,7 +209,8 @@ class _Step:
             raise ArgumentError(
                 "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the batch it began with", "Call reset()."
             )
-        real = torch.ones(num_rows, num_new, dtype=torch.bool) if mask is None else mask[:, -num_new:].bool().cpu()
+        shown = self._shown(mask, num_rows, num_new)
+        real = shown[:, self.columns :]
         counts = real.sum(1).tolist()
         if self.number:
             had = self._paged.seq_lens(range(num_rows)).tolist()
@@ -202,11 +219,44 @@ class _Step:
             had, slots = [0] * num_rows, self._allocate(counts)
         self.slots = torch.full((num_rows * num_new,), -1, dtype=torch.int64, device=self._paged.device)
         self.slots[real.flatten().to(self._paged.device)] = slots
-        self.real, self.had, self.num_rows = real, had, num_rows
+        self.shown, self.real, self.had, self.num_rows = shown, real, had, num_rows
         self.block_tables = self._paged.block_tables(range(num_rows))
         self.seq_lens = self._paged.seq_lens(range(num_rows))
         self.number += 1
-        self.columns += num_new
+
+    def rows_by_window(self, columns: int | None) -> list[tuple[int | None, slice | list[int]]]:
+        """For the newest tokens and a window of so many columns: a window in tokens, and the rows that it is right for.
+
+        They differ only where the window has a hole: padding after a row's first token.
+        """
+        if columns is None:
+            return [(None, slice(None))]
+        seen = self.shown[:, -columns:].sum(1).tolist()
+        rows: dict[int, list[int]] = {}
+        for row, (count, length) in enumerate(zip(seen, self.shown.sum(1).tolist(), strict=True)):
+            rows.setdefault(columns if count == min(length, columns) else max(count, 1), []).append(row)
+        if len(rows) == 1:
+            return [(next(iter(rows)), slice(None))]
+        return list(rows.items())
+
+    def _shown(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> torch.Tensor:
+        """The mask with the new columns; ArgumentError where it says something else of those before."""
+        columns = self.columns + num_new
+        shown = torch.ones(num_rows, columns, dtype=torch.bool) if mask is None else mask.bool().cpu()
+        if tuple(shown.shape) != (num_rows, columns):
+            raise ArgumentError(
+                "attention_mask", f"shape {tuple(shown.shape)}", f"({num_rows}, {columns})",
+                "It is of all columns: those in the cache, then the new ones.",
+            )  # fmt: skip
+        changed = shown[:, : self.columns] != self.shown if self.number else shown[:, :0]
+        if changed.any():
+            row, column = changed.nonzero()[0].tolist()
+            raise ArgumentError(
+                "attention_mask", f"{int(shown[row, column])} at [{row}, {column}]",
+                f"{int(not shown[row, column])}, as when that column was computed",
+                "Tokens that are in the cache stay seen, and padding has no slot: call reset() and begin again.",
+            )  # fmt: skip
+        return shown
 
     def _allocate(self, counts: list[int]) -> torch.Tensor:
         slots = []
@@ -224,17 +274,20 @@ def causal(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    columns: torch.Tensor,
     *,
     scale: float,
     soft_cap: float | None = None,
     window: int | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of the last ``num_new`` tokens of one sequence; softmax in float32, as in transformers' eager path.
 
     Args:
         query: ``[num_heads, num_new, head_size]``.
         key, value: ``[num_kv_heads, num_tokens, head_size]``; of a window's tokens at least those that are seen.
-        scale, soft_cap, window: as in `paged_attention`; window in tokens, the newest included.
+        columns: ``[num_tokens] int64``, which columns of the attention mask these are, rising.
+        scale, soft_cap, sinks: as in `paged_attention`. window: in columns, the newest included.
 
     Returns:
         ``[num_new, num_heads, head_size]``.
@@ -244,10 +297,13 @@ def causal(
     scores = (query @ key.transpose(1, 2)) * scale
     if soft_cap is not None:
         scores = soft_cap * torch.tanh(scores / soft_cap)
-    age = torch.arange(num_tokens - num_new, num_tokens)[:, None] - torch.arange(num_tokens)
+    age = columns[num_tokens - num_new :, None] - columns
     hidden = (age < 0) if window is None else (age < 0) | (age >= window)
-    scores = scores.masked_fill(hidden.to(scores.device), -torch.inf)
-    return (scores.float().softmax(-1).to(query.dtype) @ value).transpose(0, 1)
+    scores = scores.masked_fill(hidden.to(scores.device), -torch.inf).float()
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, num_new, 1)], -1)
+    weights = scores.softmax(-1)[..., :num_tokens]
+    return (weights.to(query.dtype) @ value).transpose(0, 1)
 
 
 def attention(
@@ -260,9 +316,12 @@ def attention(
     dropout: float = 0.0,
     softcap: float | None = None,
     sliding_window: int | None = None,
+    s_aux: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention interface over a `PagedCache`; the mask is 2-D or None, see `padding_mask`.
+
+    ``s_aux`` ``[num_heads]`` are the attention sinks of GPT-OSS: a score per head that takes part in the softmax only.
 
     Raises:
         ArgumentError: a model or call that asks for what this cannot do, by name.
@@ -275,9 +334,8 @@ def attention(
             "a PagedCache",
             f"attn_implementation={NAME!r} keeps keys there.",
         )
-    for name, value_of in (("s_aux", others.get("s_aux")), ("position_bias", others.get("position_bias"))):
-        if value_of is not None:
-            raise _refused(name, f"a tensor in {type(module).__name__}", "attention without it")
+    if others.get("position_bias") is not None:
+        raise _refused("position_bias", f"a tensor in {type(module).__name__}", "attention without it")
     if dropout:
         raise ArgumentError("dropout", dropout, "0", "Call model.eval(): there is no backward.")
     if attention_mask is not None and attention_mask.dim() != 2:
@@ -287,7 +345,9 @@ def attention(
         raise _refused(
             "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, its config's"
         )
-    how = {"scale": float(query.shape[-1] ** -0.5 if scaling is None else scaling), "soft_cap": softcap}
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    sinks = None if s_aux is None else s_aux.detach().float().reshape(-1)
+    how = {"scale": float(scale), "soft_cap": softcap, "sinks": sinks}
     with torch.no_grad():
         return layer.attend(query, key, value, attention_mask, how), None
 
@@ -301,7 +361,7 @@ def padding_mask(
     **others: Any,
 ) -> torch.Tensor | None:
     """The mask that `attention` wants: which of the ``kv_length`` columns are tokens; None if all are."""
-    if attention_mask is None or attention_mask.all():
+    if attention_mask is None or (attention_mask.shape[1] >= kv_length and attention_mask.all()):
         return None
     return attention_mask[:, -kv_length:]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple, Self
 
 import torch
 
@@ -123,6 +124,71 @@ def check_pages(name: str, cache: torch.Tensor) -> None:
             f"a multiple of {ALIGNMENT} bytes, for 16-byte accesses",
             f"Call {name}.clone().",
         )
+
+
+def check_apart(
+    tensors: Mapping[str, torch.Tensor | None], written: Container[str], remedy: str = "Pass another tensor."
+) -> None:
+    """Check that no byte that is written, in the tensors named so, belongs to another of the tensors too."""
+    given = {name: one for name, one in tensors.items() if one is not None and one.numel()}
+    reached = reached_writing = 0
+    for start, extent, writes in sorted(
+        [(one.data_ptr(), _extent(one), name in written) for name, one in given.items()]
+    ):
+        if start < (reached if writes else reached_writing):
+            break
+        reached = max(reached, start + extent)
+        if writes:
+            reached_writing = start + extent
+    else:
+        return  # the usual case, in a few microseconds
+    spans = sorted(_Span.of(name, one) for name, one in given.items())
+    before: list[_Span] = []
+    for span in spans:
+        before = [one for one in before if one.end > span.start]
+        for other in before:
+            if (span.name in written or other.name in written) and other.meets(span):
+                name, read = (span.name, other.name) if span.name in written else (other.name, span.name)
+                raise ArgumentError(name, f"memory that {read} has too", "memory of its own: it is written", remedy)
+        before.append(span)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if tensor.is_contiguous():
+        return tensor.nbytes
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (1 + steps) * tensor.element_size()
+
+
+class _Span(NamedTuple):
+    """The bytes of a tensor: ``count`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
+
+    start: int
+    end: int
+    name: str
+    page: int
+    apart: int
+    count: int
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> Self:
+        """Of one whose pages are not contiguous, everything from its first byte to its last is one page."""
+        start, whole = tensor.data_ptr(), _extent(tensor)
+        if not tensor.is_contiguous():
+            page, apart = tensor[0].numel() * tensor.element_size(), tensor.stride(0) * tensor.element_size()
+            if apart >= page and tensor[0].is_contiguous():
+                return cls(start, start + whole, name, page, apart, len(tensor))
+        return cls(start, start + whole, name, whole, whole, 1)
+
+    def meets(self, other: Self) -> bool:
+        """Whether it has a byte in common with one that starts where it starts, or later, and before its end."""
+        if self.apart == other.apart:
+            phase = (other.start - self.start) % self.apart
+            return phase < self.page or phase + other.page > self.apart
+        mine, theirs = (one.start + one.apart * torch.arange(one.count) for one in (self, other))
+        last = torch.searchsorted(mine, theirs + other.page) - 1  # the last of mine to begin before the end of theirs
+        return bool((mine[last.clamp(min=0)] + self.page > theirs)[last >= 0].any())
 
 
 def alignment_of(*tensors: torch.Tensor) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops.op import Op
-from workbench.ops.variant import Variant
+from workbench.ops.variant import MACHINE_ARCHS, Variant
 
 if TYPE_CHECKING:
     from workbench.devices import Device
@@ -62,18 +63,22 @@ def choose(
 
 def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None, size: int) -> None:
     """Choose as `choose` does and run where ``like`` is; ``size`` 0 is nothing to do. ``config`` is a `config_text`."""
+    named = next((one for one in op.variants if one.name == variant), None)
+    if named is not None and not like.is_cuda:
+        problem = replace(problem, arch=named.machine_arch(problem))
     chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
     if size:
-        chosen.run(chosen_config, problem, tensors, device_of(chosen, like))
+        chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
 
 
-def device_of(variant: Variant, tensor: torch.Tensor) -> Device | None:
-    """Where a variant runs on this tensor: its GPU, or the simulator for host memory; None for a torch variant."""
+def device_of(variant: Variant, tensor: torch.Tensor, arch: str = MACHINE_ARCHS[0]) -> Device | None:
+    """Where a variant runs on this tensor: its GPU, or the simulator for host memory, which then compiles for ``arch``;
+    None for a torch variant."""
     if variant.language == "torch":
         return None
     from workbench import devices
 
-    return devices.get("cuda" if tensor.is_cuda else "sim")
+    return devices.get("cuda") if tensor.is_cuda else devices.simulator(arch)
 
 
 def table_of(tensor: torch.Tensor) -> str:
@@ -86,7 +91,7 @@ def table_of(tensor: torch.Tensor) -> str:
 def arch_of(tensor: torch.Tensor) -> str:
     """The architecture of the tensor's GPU; the simulator's for host memory."""
     if not tensor.is_cuda:
-        return "sm_80"
+        return MACHINE_ARCHS[0]
     major, minor = torch.cuda.get_device_capability(tensor.device)
     return f"sm_{major}{minor}"
 

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from workbench.ops.arguments import check_devices
+from workbench.ops.arguments import check_apart, check_devices
 from workbench.ops.dispatch import config_text
 
 
@@ -20,8 +20,9 @@ class LibraryOp:
     Args:
         name: the op's.
         tensors: the dataclass of a run's tensors, whose fields are the arguments, but those that are ``made`` later.
-        written: which of them it writes.
+        written: which of them it writes; they share memory with no other.
         options: default of each further argument, a string or None.
+        names: what messages call a field, where otherwise than by its name.
         run: (tensors, variant, config, **options) -> None, with the configuration as text.
     """
 
@@ -34,6 +35,7 @@ class LibraryOp:
         written: Sequence[str],
         made: Sequence[str] = (),
         options: Mapping[str, str | None] = MappingProxyType({}),
+        names: Mapping[str, str] = MappingProxyType({}),
     ):
         own, kinds = [one for one in fields(tensors) if one.name not in made], get_type_hints(tensors)
         options = {**options, "variant": "auto", "config": None}
@@ -42,14 +44,19 @@ class LibraryOp:
         ]
         parameters += [(one, str | None if default is None else str, default) for one, default in options.items()]
         self._fields, self._options = [one.name for one in own], list(options)
-        self._tensors = [one for one in self._fields if kinds[one] in (torch.Tensor, torch.Tensor | None)]
+        self._tensors = {
+            names.get(one, one): one for one in self._fields if kinds[one] in (torch.Tensor, torch.Tensor | None)
+        }
+        shown = {names.get(one, one) for one in written}
 
         usual = [default for _, _, default in parameters]
 
         def implementation(*values: Any) -> None:
             values += tuple(usual[len(values) :])  # torch leaves out what has its default
             own, rest = values[: len(self._fields)], values[len(self._fields) :]
-            run(tensors(**dict(zip(self._fields, own, strict=True))), **dict(zip(self._options, rest, strict=True)))
+            given = tensors(**dict(zip(self._fields, own, strict=True)))
+            check_apart({name: getattr(given, one) for name, one in self._tensors.items()}, shown)
+            run(given, **dict(zip(self._options, rest, strict=True)))
 
         implementation.__signature__ = Signature(
             [
@@ -61,9 +68,9 @@ class LibraryOp:
         self.registered = torch.library.custom_op(f"workbench::{name}", implementation, mutates_args=written)
         self.registered.register_fake(lambda *given, **options: None)
 
-    def check(self, tensors: Any, **names: str) -> None:
-        """Check that all are on the device of the first; ``names`` are what messages call fields, where otherwise."""
-        first, *others = ((names.get(one, one), getattr(tensors, one)) for one in self._tensors)
+    def check(self, tensors: Any) -> None:
+        """Check that all are on the device of the first."""
+        first, *others = ((name, getattr(tensors, one)) for name, one in self._tensors.items())
         check_devices(*first, **dict(others))
 
     def __call__(self, tensors: Any, *, config: Mapping[str, int] | None, **options: str | None) -> None:

@@ -30,6 +30,8 @@ class Restriction:
     rule: str
     """The rule as a formula, e.g. ``32 % THREAD_GROUP_SIZE == 0``."""
     holds: Callable[[Config, Any], bool] = field(repr=False)
+    of_arch: bool = False
+    """Whether it is about the problem's architecture, whatever the configuration, so that another one may keep it."""
 
     @classmethod
     def of(cls, name: str, rule: Any, meaning: str = "", known: Callable[[Config, Any], Any] = _Known) -> Self:

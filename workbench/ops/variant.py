@@ -47,6 +47,10 @@ __all__ = [
 ]
 
 
+MACHINE_ARCHS = ("sm_80", "sm_89")
+"""What the PTX machine runs all code for, the default first."""
+
+
 def values_of(tensors: Any) -> Iterable[object]:
     """Every tensor and number of a run."""
     return tensors.members() if hasattr(tensors, "members") else vars(tensors).values()
@@ -117,6 +121,14 @@ class Variant:
         """
         self._check_names(config)
         return self.unsupported(problem) + tuple(rule for rule in self.restrictions if not rule.holds(config, problem))
+
+    def machine_arch(self, problem: Any) -> str:
+        """The first of `MACHINE_ARCHS` that has what this variant needs for the problem; the default where none has."""
+        rules = [rule for rule in self.restrictions if rule.of_arch]
+        for arch in MACHINE_ARCHS if rules else ():
+            if all(rule.holds({}, replace(problem, arch=arch)) for rule in rules):
+                return arch
+        return MACHINE_ARCHS[0]
 
     def check(self, config: Config, problem: Any) -> None:
         """Raise `ConfigurationError` naming every broken rule, unless the configuration is legal."""

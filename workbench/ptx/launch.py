@@ -279,8 +279,12 @@ class Kernel:
     def _raise(self, result, grid, block, buffers, instruction_limit, seconds_limit) -> None:
         finding = describe(self, result["fault"], grid, block, buffers)
         if finding.kind == "timeout":
-            limit = f"{seconds_limit:g} s" if result["timed_out"] else f"{instruction_limit:,} warp instructions"
-            message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low."
+            if result["timed_out"]:
+                limit, name = f"{seconds_limit:g} s", "seconds_limit"
+            else:
+                limit, name = f"{instruction_limit:,} warp instructions", "instruction_limit"
+            remedy = f"{name}= sets another, None no limit"
+            message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             raise KernelTimeout(message, finding)
         raise KernelFault(finding.message, finding)
 

@@ -75,16 +75,19 @@ def _element(words: list[str]) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class DeclaredVariable:
-    """A ``__device__`` or ``__constant__`` variable of a source text. ``shape`` is None where a size is no number."""
+    """A ``__device__`` or ``__constant__`` variable of a source text. ``type`` is None where it is no plain one, as a
+    struct's, ``shape`` where a size is no number."""
 
-    type: CType
+    type: CType | None
     shape: tuple[int, ...] | None
 
 
 def declared_variables(text: str, macros: Mapping[str, object] | None = None) -> dict[str, DeclaredVariable]:
-    """The variables in device and constant memory whose types are plain, by name."""
+    """The variables in device and constant memory that are no pointers, by name."""
     text = _COMMENT.sub(" ", text)
     known = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t]*$", text, re.MULTILINE))
+    known |= {name: kind for kind, name in re.findall(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;", text)}
+    known |= dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;", text))
     known |= dict(re.findall(r"\bconstexpr\s+[\w\s]*?(\w+)\s*=\s*(\w+)\s*;", text)) | dict(macros or {})
     found = {}
     for match in re.finditer(r"\b__(?:constant|device|managed)__\b([^;={(]*)([;={(])", text):
@@ -92,11 +95,10 @@ def declared_variables(text: str, macros: Mapping[str, object] | None = None) ->
         if match[2] == "(" or declared is None or "*" in declared[1]:
             continue
         type_ = c_type(declared[1], known)
-        if type_ is not None:
-            sizes = [_number(size, known) for size in re.findall(r"\[([^\]]*)\]", declared[3])]
-            if type_.lanes > 1:
-                sizes.append(type_.lanes)
-            found[declared[2]] = DeclaredVariable(type_, None if None in sizes else tuple(sizes))
+        sizes = [_number(size, known) for size in re.findall(r"\[([^\]]*)\]", declared[3])]
+        if type_ is not None and type_.lanes > 1:
+            sizes.append(type_.lanes)
+        found[declared[2]] = DeclaredVariable(type_, None if None in sizes else tuple(sizes))
     return found
 
 

@@ -17,7 +17,7 @@ from workbench.toolchain.demangle import demangle
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes
-from workbench.toolchain.source import Declaration, Source, declared_kernels, include_closure, read_source
+from workbench.toolchain.source import Declaration, Source, include_closure, kernels_within, read_source
 
 _COMPILERS = {"nvrtc": nvrtc, "nvcc": nvcc}
 
@@ -201,7 +201,8 @@ def _cached(key: str | None, program: _Program, machine_code: bool) -> CompiledM
 
 def _build(program: _Program, key: str | None, started: float, machine_code: bool) -> CompiledModule:
     unit, kernels, flags = program.unit, program.kernels, program.flags
-    declared = declared_kernels(unit.text, (flag[2:].split("=")[0] for flag in flags if flag.startswith("-D")))
+    macros = dict(flag[2:].partition("=")[::2] for flag in flags if flag.startswith("-D"))
+    declared = kernels_within(unit, program.include_dirs, macros)
     try:
         output = program.compile(machine_code=machine_code)
     except CompileError as error:

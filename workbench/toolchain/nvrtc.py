@@ -119,7 +119,7 @@ def compile(
     if code != SUCCESS:
         log = _own_errors(log).replace(source.name, source.label)
         raise CompileError(
-            f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", _with_advice(log)
+            f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", log, _advice(log)
         )
     return Output(answer["ptx"], answer["cubin"] if machine_code else None, log, answer["entries"])
 
@@ -155,7 +155,14 @@ def _own_errors(log: str) -> str:
 
 _DEVICE_ONLY = 'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc".'
 _HOST_HEADERS = "iostream|vector|string|chrono|thread|random|fstream|algorithm"
+_LIBRARIES = {"cublas": "cublas", "curand": "curand", "cufft": "cufft", "cusparse": "cusparse", "cusolver": "cusolver"}
 _ADVICE = {
+    **{
+        f'cannot open source file "{stem}\\w*\\.h"': f"This header is in a package of its own: python -m pip install "
+        f"'cuda-toolkit[{package}]>=13,<14' puts it where it is looked for; of another installation name the folder, "
+        "include_dirs=[FOLDER]."
+        for stem, package in _LIBRARIES.items()
+    },
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
@@ -163,6 +170,6 @@ _ADVICE = {
 }
 
 
-def _with_advice(log: str) -> str:
-    """The log, and below it what to do about it where the cause is one of the usual ones."""
-    return "\n".join([log, *dict.fromkeys(a for pattern, a in _ADVICE.items() if re.search(pattern, log))])
+def _advice(log: str) -> str:
+    """What to do about an error where the cause is one of the usual ones."""
+    return "\n".join(dict.fromkeys(advice for pattern, advice in _ADVICE.items() if re.search(pattern, log)))

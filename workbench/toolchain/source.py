@@ -165,6 +165,20 @@ def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declara
     return kernels
 
 
+def kernels_within(
+    source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
+) -> dict[str, Declaration]:
+    """The ``__global__`` functions that a source declares, then those of the headers that it includes from its own
+    folder and from ``include_dirs``; see `declared_kernels`."""
+    own = [source.folder] if source.folder is not None else []
+    closure = include_closure(source, [*own, *map(Path, include_dirs)], (), macros)
+    texts = [Path(name).read_text(errors="replace") for name in closure.digests if not name.startswith("absent: ")]
+    found = declared_kernels(source.text, macros)
+    for text in texts:
+        found = declared_kernels(text, macros) | found
+    return found
+
+
 def _taken(text: str, defined: Container[str]) -> str:
     """A parameter list without what ``#ifdef`` and ``#ifndef`` leave out; empty where it has other directives."""
     kept, branches = [], [True]

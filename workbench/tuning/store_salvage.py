@@ -1,6 +1,7 @@
 """What can be read of a damaged tuning store, copied into a new one.
 
-A row's key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
+SQLite reads what its trees still lead to; the leaves that they do not lead to any more are read page by page. A row's
+key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
 is not what the store writes (a JSON column that is none, an outcome that does not exist) is left behind, too.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from workbench.tuning import store_schema
+from workbench.tuning.store_pages import rows_on_pages
 from workbench.tuning.trial import digest
 
 _IDENTITY = ("op", "variant", "source_hash", "case_json", "config", "device", "arch", "toolchain")
@@ -27,23 +30,32 @@ def row_key(row) -> str:
 
 def salvage(damaged: Path, new: Path) -> int:
     """Copy the rows that can be read and prove right; how many they are. ``new`` is made."""
+    stranded = list(rows_on_pages(damaged))  # before SQLite sees the file, and puts its log into it
     with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")
         store_schema.create(target)
         known = [row[1] for row in target.execute("PRAGMA table_info(trials)")]
-        kept = 0
         with contextlib.closing(sqlite3.connect(damaged)) as source:
             source.row_factory = sqlite3.Row
-            for row in _rows(source, damaged.stat().st_size):
-                values = {name: row[name] for name in row.keys() if name in known}  # noqa: SIM118
-                if not _right(values):
-                    continue
-                names, places = ", ".join(values), ", ".join("?" * len(values))
-                with contextlib.suppress(sqlite3.IntegrityError):
-                    target.execute(f"INSERT INTO trials ({names}) VALUES ({places})", tuple(values.values()))
-                    kept += 1
+            source.execute("PRAGMA writable_schema = ON")  # else SQLite reads nothing of a file that was cut
+            rows = ({name: row[name] for name in row.keys()} for row in _rows(source, damaged.stat().st_size))  # noqa: SIM118
+            kept = sum(_insert(target, row, known) for row in rows)
+        # A page that is in use no more may hold what a row was before its result came.
+        left = (dict(zip(known, values, strict=False)) for values in stranded)
+        kept += sum(_insert(target, row, known) for row in left if row.get("status") == "done")
         target.execute("COMMIT")
     return kept
+
+
+def _insert(target: sqlite3.Connection, row: Mapping[str, Any], known: Sequence[str]) -> bool:
+    """Keep a row that proves right; whether it does and is not there already."""
+    values = {name: row[name] for name in row if name in known}
+    names, places = ", ".join(values), ", ".join("?" * len(values))
+    with contextlib.suppress(sqlite3.IntegrityError):
+        if _right(values):
+            target.execute(f"INSERT INTO trials ({names}) VALUES ({places})", tuple(values.values()))
+            return True
+    return False
 
 
 def _rows(source: sqlite3.Connection, size: int) -> Iterator[sqlite3.Row]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench import tables
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
+from workbench.terminal import plain
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
@@ -144,10 +145,9 @@ class _TerminalTable:
 
     def __rich_console__(self, console, options):
         from rich.table import Table
-        from rich.text import Text
 
         run, grid = self._run, _grid(self._run, self._variant)
-        yield Text(_title(run, self._variant), style="italic")
+        yield plain(_title(run, self._variant))
         # Long names are broken, so that a row stays on one line.
         broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in grid.heads]
         widths = [max(map(len, [*head.split("\n"), *(row[at] for row in grid.rows)])) for at, head in enumerate(broken)]
@@ -156,15 +156,15 @@ class _TerminalTable:
             fit -= 1
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         for name, head in zip(grid.heads[:fit], broken[:fit], strict=True):
-            table.add_column(head, justify="left" if name in _LEFT else "right", no_wrap=True)
+            table.add_column(plain(head), justify="left" if name in _LEFT else "right", no_wrap=True)
         best = _winning(run)
         for trial, row in zip(grid.trials, grid.rows, strict=True):
             style = "bold green" if id(trial) in best else "" if trial.ok else "dim"
-            table.add_row(*(Text(cell) for cell in row[:fit]), style=style)
+            table.add_row(*map(plain, row[:fit]), style=style)
         yield table
         left_out = f"no room for {', '.join(grid.heads[fit:])}" if fit < len(widths) else ""
         if notes := "; ".join(filter(None, (grid.said, left_out))):
-            yield Text(f"({notes})")
+            yield plain(f"({notes})")
 
 
 def summary_table(run: TuningRun):

@@ -6,6 +6,7 @@ import sys
 
 from tqdm import tqdm
 
+from workbench.terminal import visible
 from workbench.tuning.attempts import Progress
 
 
@@ -25,14 +26,15 @@ class ProgressBar:
             return
         if progress.scouting != self._scouting:
             self._scouting = progress.scouting
-            self._bar.set_description_str(f"scouting {self._scouting}" if self._scouting else "", refresh=False)
+            scouting = visible(f"scouting {self._scouting}") if self._scouting else ""
+            self._bar.set_description_str(scouting, refresh=False)
             self._bar.reset()
         self._bar.total = progress.total
         best = progress.best
         said = [f"{progress.reused} from the store"] if progress.reused else []
         if best is not None:
             said.append(f"best {best.seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}")
-        self._bar.set_postfix_str(", ".join(said), refresh=False)
+        self._bar.set_postfix_str(visible(", ".join(said)), refresh=False)
         self._bar.update(progress.done - self._bar.n)
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
@@ -13,6 +12,7 @@ from workbench.device_models import DeviceModel
 from workbench.devices import Device
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
+from workbench.terminal import say
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
@@ -150,5 +150,5 @@ def tune(
         return LiveTuning(job, progress)
     run = job.run(progress)
     if run.interrupted:
-        print(run.how_to_go_on, file=sys.stderr)
+        say(run.how_to_go_on, err=True)
     return run

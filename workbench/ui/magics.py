@@ -14,7 +14,9 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from workbench.errors import CompileError
 from workbench.kernels import Module, load_cuda
-from workbench.toolchain.source import Source
+from workbench.terminal import say
+from workbench.time_limit import NOTEBOOK_SECONDS
+from workbench.toolchain.source import Source, kernels_within
 
 _MESSAGE = re.compile(r"^(In\[\d+\])\((\d+)\): ", re.MULTILINE)
 _NOISE = ("Remark:", "Compilation terminated")
@@ -44,6 +46,10 @@ class CudaMagics(Magics):
     @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
     @argument("--trace", action="store_true", help="every launch returns a trace: memory traffic line by line")
     @argument("--device", default="auto", choices=("auto", "sim", "cuda"), help="where launches run (default: auto)")
+    @argument(
+        "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
+        help="how long a launch in the PTX machine may take; 0 for no limit (default: %(default)g)",
+    )  # fmt: skip
     @cell_magic
     def cuda(self, line: str, cell: str) -> None:
         """Compile a cell of CUDA C++ and put its kernels into a variable.
@@ -59,12 +65,12 @@ class CudaMagics(Magics):
             raise UsageError(f"%%cuda: {given.name!r} is no name for a variable")
         # The number of the cell that runs: some IPythons count on before a cell runs, others after.
         source = cell_source(cell, self.shell.displayhook.prompt_count)
-        if "__global__" not in source.text:
+        if "__global__" not in source.text and not kernels_within(source, given.include_dirs, {}):
             raise UsageError("%%cuda: the cell defines no kernel: no function in it is __global__")
         module = _load(source, given)
         self.shell.user_ns[given.name] = module
         for remark in _remarks(module):
-            print(remark)
+            say(remark)
 
     # IPython writes one percent sign for cell magics too.
     cuda.__doc__ = cuda.__doc__.replace("%cuda [", "%%cuda [", 1)
@@ -105,9 +111,15 @@ def _load(source: Source, given: Any) -> Module:
             checks=given.check,
             trace=given.trace,
             machine_code=True,  # the remarks below the cell name what spills
+            seconds_limit=limit_of(given),
         )
     except CompileError as error:
-        raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log)) from None
+        raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log), error.advice) from None
+
+
+def limit_of(given: Any) -> float | str | None:
+    """The limit of a magic's launches: its option, where 0 is none."""
+    return "auto" if given.seconds_limit == NOTEBOOK_SECONDS else given.seconds_limit or None
 
 
 def _macro(text: str) -> tuple[str, str]:

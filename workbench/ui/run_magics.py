@@ -11,6 +11,8 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import display
 
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
+from workbench.time_limit import NOTEBOOK_SECONDS
+from workbench.ui.magics import limit_of
 
 
 class CellFailed(Exception):
@@ -33,6 +35,10 @@ class RunMagics(Magics):
     @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
     @argument("--model", help="the GPU that the PTX machine stands for (default: a100-sxm-80gb)")
     @argument("--inductor", action="store_true", help="what torch.compile writes for CPU tensors, too")
+    @argument(
+        "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
+        help="how long a launch may take; 0 for no limit (default: %(default)g)",
+    )  # fmt: skip
     @argument("--force", action="store_true", help="even where there is a GPU")
     @argument("--off", action="store_true", help="give Triton its driver back")
     @line_cell_magic
@@ -52,8 +58,9 @@ class RunMagics(Magics):
         if given.off:
             return
         device = simulated_triton(
-            given.arch, given.model, given.check, given.trace, inductor=given.inductor, force=given.force
-        )
+            given.arch, given.model, given.check, given.trace, inductor=given.inductor, force=given.force,
+            seconds_limit=limit_of(given),
+        )  # fmt: skip
         self.shell.user_ns[given.name] = device.launches
         if cell is None:
             self._device = device

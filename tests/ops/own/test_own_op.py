@@ -375,6 +375,14 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["odd[/]", "two words", "1st", "é", 3])
+def test_a_name_that_torch_could_not_have(name):
+    with pytest.raises(ArgumentError, match=r"name: got .*letters, digits"):
+        wb.op(lambda x: x, name=name)
+    with pytest.raises(ArgumentError, match="name: got '<lambda>'"):
+        wb.op(lambda x: x)
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_declaration_names_the_argument_and_leaves_nothing(what):
     @wb.op(name="own_bad")

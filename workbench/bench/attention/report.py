@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.bench.attention.cells import CACHES, HEADS
 from workbench.bench.attention.ledger import Ledger, Row
+from workbench.terminal import plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,18 +56,18 @@ def text(ledger: Ledger) -> str:
     shown = [
         name for name in names if any(row.seconds or row.outcome in ("wrong", "failed") for row in _of(ledger, name))
     ]
-    table = Table(title=heading(ledger.head, ledger.rows), title_justify="left")
+    table = Table(title=plain(heading(ledger.head, ledger.rows)), title_justify="left")
     table.add_column("heads x size, cache, batch x context", no_wrap=True)
     table.add_column("GB", justify="right")
     for name in shown:
-        table.add_column(name.replace("_", " "), justify="right", min_width=11)
+        table.add_column(plain(name.replace("_", " ")), justify="right", min_width=11)
     by_cell: dict = {}
     for row in ledger.rows:
         by_cell.setdefault(row.cell, {})[row.contender] = row
     for cell, rows in by_cell.items():
         best = min((row.seconds for row in rows.values() if row.seconds), default=None)
         cells = [_place(rows.get(name), ledger.head, best) for name in shown]
-        table.add_row(cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)
+        table.add_row(*map(plain, (cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)))
     console = Console(width=52 + 14 * max(len(shown), 5), file=io.StringIO(), color_system=None)
     console.print(table)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -97,7 +98,7 @@ def _in_flight(ledger: Ledger) -> list[str]:
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, sizes in found.items():
         below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
-        table.add_row(name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)
+        table.add_row(*map(plain, (name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)))
     console = Console(width=100, file=io.StringIO(), color_system=None)
     console.print(table)
     return [title, *(line.rstrip() for line in console.file.getvalue().splitlines())]

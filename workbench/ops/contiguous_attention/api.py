@@ -42,7 +42,7 @@ def contiguous_attention(
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        out: where to write, like query and contiguous; default a new tensor.
+        out: where to write, like query, contiguous, in memory of its own; default a new tensor.
 
     Returns:
         ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.

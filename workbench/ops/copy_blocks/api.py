@@ -30,8 +30,9 @@ def copy_blocks(
 
     Args:
         key_caches, value_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor
-            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them. On a GPU
-            they may be separate allocations; in the simulator each allocation is a launch of its own.
+            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in
+            memory of its own. On a GPU they may be separate allocations; in the simulator each allocation is a launch
+            of its own.
         pairs: ``[num_pairs, 2] int64``, (source page, destination page). A page may be the source of several pairs; no
             destination may be another pair's source or destination, because pairs are copied in no order.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_dtype, check_pages, look_at_values
+from workbench.ops.arguments import check_apart, check_dtype, check_pages, look_at_values
 from workbench.ops.copy_blocks.problem import Problem
 
 
@@ -27,7 +27,9 @@ def problem_of(
             "One of each per layer.",
         )
     lists = {"key_caches": key_caches, "value_caches": value_caches}
-    page = check_alike({f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)})
+    named = {f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)}
+    page = check_alike(named)
+    check_apart(named, named)
     check_pairs(pairs, "source page, destination page")
     return Problem(num_pairs=len(pairs), num_caches=2 * len(key_caches), page_bytes=page, arch=arch)
 

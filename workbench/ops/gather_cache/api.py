@@ -49,8 +49,8 @@ def gather_cache(
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        out: where to write, a pair as returned, contiguous. Without it ``seq_lens`` on a GPU are waited for, because
-            the size of the result depends on them.
+        out: where to write, a pair as returned, contiguous, in memory of their own. Without it ``seq_lens`` on a GPU
+            are waited for, because the size of the result depends on them.
 
     Returns:
         ``keys, values [total_tokens, num_kv_heads, head_size]``.
@@ -64,7 +64,7 @@ def gather_cache(
     if out is not None and len(out) != 2:
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
     t = Tensors(key_cache, value_cache, block_tables, seq_lens, *(out or (None, None)), *scales)
-    library_op.check(t, keys="out[0]", values="out[1]")
+    library_op.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         check_tables(t, len(seq_lens) if seq_lens.dim() else 0)
@@ -96,4 +96,5 @@ library_op = LibraryOp(
     written=("keys", "values"),
     made=("starts", "out"),
     options={"layout": None, "kv_cache_dtype": "auto"},
+    names={"keys": "out[0]", "values": "out[1]"},
 )

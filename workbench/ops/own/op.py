@@ -306,7 +306,7 @@ def op(
         backward: (gradient of each output, each output, **arguments) -> gradients of the tensor arguments.
 
     Raises:
-        ArgumentError: what cannot be a reference, or the name of a built-in op.
+        ArgumentError: what cannot be a reference, a name that no function could have, or that of a built-in op.
     """
     if function is None:
         return lambda given: op(
@@ -322,8 +322,11 @@ def op(
 
     written = (in_place,) if isinstance(in_place, str) else tuple(in_place)
     check_reference(function, written)
+    name = name or function.__name__
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+        raise ArgumentError("name", repr(name), "a name in letters, digits and underscores", 'Pass it as name="...".')
     named = None if outputs is None else tuple(outputs)
-    contract = Contract(name or function.__name__, function, named, written, tolerance, minimum_bytes)
+    contract = Contract(name, function, named, written, tolerance, minimum_bytes)
     return ops.register(OwnOp(contract, backward))
 
 

@@ -59,9 +59,10 @@ def paged_attention(
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant for what
             no kernel of ours can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in
             the simulator), or a variant's name, which on a CPU runs in the simulator, with its tuned configuration for
-            this page size if there is one, else its default.
+            this page size if there is one, else its default: as code for sm_80, or for sm_89 where Triton reads
+            fp8_e4m3, which it has from there on.
         config: the configuration to use instead; needs a named variant.
-        out: where to write, like query and contiguous; default a new tensor.
+        out: where to write, like query, contiguous, in memory of its own; default a new tensor.
 
     Returns:
         ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.

@@ -133,4 +133,5 @@ FP8_SUPPORT = Restriction(
     "fp8_e4m3",
     "arch is sm_89 or newer: Triton has no fp8_e4m3 before",
     lambda c, p: p.kv_cache_dtype != "fp8_e4m3" or has_e4m3(p),
+    of_arch=True,
 )

@@ -33,7 +33,8 @@ def swap_blocks(
     Args:
         source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
             ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
-            sources are on one device and all targets on one; no cache is both.
+            sources are on one device and all targets on one; no target shares memory with any other cache (inside a
+            cache use `copy_blocks`).
         pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice. A CUDA graph
             captures the call only if everything is on the GPU.
         variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or

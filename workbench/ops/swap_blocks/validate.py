@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from workbench.errors import ArgumentError
+from workbench.ops.arguments import check_apart
 from workbench.ops.copy_blocks.problem import Problem
 from workbench.ops.copy_blocks.validate import check_alike, check_pairs
 
@@ -23,21 +24,17 @@ def problem_of(
         raise ArgumentError(
             "target_caches", f"{len(target_caches)} caches", f"{len(source_caches)}, as many as sources", "Pair them."
         )
-    source_page, target_page = (
-        check_alike({f"{side}[{i}]": cache for i, cache in enumerate(caches)})
+    sources, targets = (
+        {f"{side}[{i}]": cache for i, cache in enumerate(caches)}
         for side, caches in (("source_caches", source_caches), ("target_caches", target_caches))
     )
+    source_page, target_page = check_alike(sources), check_alike(targets)
     if source_page != target_page:
         allowed = f"{source_page} bytes, as source_caches[0]"
         raise ArgumentError(
             "target_caches[0]", f"pages of {target_page} bytes", allowed, "Pages of both sides are of one size."
         )
-    taken = {cache.data_ptr() for cache in source_caches}
-    for i, cache in enumerate(target_caches):
-        if cache.data_ptr() in taken:
-            raise ArgumentError(
-                f"target_caches[{i}]", "a source cache", "a cache that is no source", "Inside a cache use copy_blocks."
-            )
+    check_apart(sources | targets, targets, "Inside a cache use copy_blocks.")
     check_pairs(pairs, "source page, target page")
     across = source_caches[0].device != target_caches[0].device
     return Problem(

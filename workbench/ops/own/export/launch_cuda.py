@@ -155,7 +155,7 @@ def _constant_lines(variant, code, config, problem, inner: str, first: str) -> l
     lines = []
     for name, expression in variant.constants.items():
         known = declared.get(name.split("::")[-1])
-        if name not in symbols or known is None or known.shape is None:
+        if name not in symbols or known is None or None in (known.type, known.shape):
             what = (
                 "a variable whose type or size is no plain one" if name in symbols else "a variable that no kernel uses"
             )

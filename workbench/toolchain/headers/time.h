@@ -1,0 +1,2 @@
+#pragma once
+// NVRTC declares clock_t and clock() by itself.
