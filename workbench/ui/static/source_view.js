@@ -19,7 +19,7 @@ function codeOf(row) {
   return node;
 }
 
-function rowOf(row) {
+function rowOf(colours, row) {
   if (row.head !== undefined) return element("div", "sv-head", row.head);
   if (row.skip !== undefined) return element("div", "sv-skip", `⋯ ${row.skip} lines without instructions`);
   const node = element("div", "sv-row");
@@ -28,7 +28,7 @@ function rowOf(row) {
   node.dataset.path = row.path;
   const bar = element("span", "sv-bar");
   bar.append(element("span", "sv-fill"));
-  node.style.setProperty("--sv-colour", colourOf(Object.keys(row.values).length ? row.line : 0));
+  node.style.setProperty("--sv-colour", colours.get(nameOf(row.path, row.line)) ?? "transparent");
   const number = element("span", "sv-number", row.line ? String(row.line) : "–");
   node.append(number, element("span", "sv-value"), bar, codeOf(row));
   return node;
@@ -37,13 +37,19 @@ function rowOf(row) {
 // -- what the compiler made of it: lines of one source line have its colour ---------------------------------------
 
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D00", "#666666"];
-const colourOf = (line) => (line ? COLOURS[line % COLOURS.length] : "transparent");
+const nameOf = (path, line) => `${path}:${line}`;
 
-function codeRowOf([text, path, line, runs]) {
+// The lines that did something take the colours in turn: neighbours differ.
+function coloursOf(rows) {
+  const active = rows.filter((row) => row.line && Object.keys(row.values).length);
+  return new Map(active.map((row, at) => [nameOf(row.path, row.line), COLOURS[at % COLOURS.length]]));
+}
+
+function codeRowOf(colours, [text, path, line, runs]) {
   const node = element("div", "sv-code-row");
   node.dataset.line = line;
   node.dataset.path = path;
-  node.style.setProperty("--sv-colour", colourOf(line));
+  node.style.setProperty("--sv-colour", colours.get(nameOf(path, line)) ?? "transparent");
   node.append(element("span", "sv-number", line ? String(line) : ""));
   if (runs !== null) node.append(element("span", "sv-runs", runs.toLocaleString("en-US")));
   node.append(element("span", "sv-code", text));
@@ -97,6 +103,7 @@ function render({ model, el }) {
   root.append(title, choice, meaning, list, stages, code, detail);
   el.append(root);
 
+  let colours = new Map();
   const send = (values) => {
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
@@ -118,7 +125,8 @@ function render({ model, el }) {
         return node;
       }),
     );
-    list.replaceChildren(...state.rows.map(rowOf));
+    colours = coloursOf(state.rows);
+    list.replaceChildren(...state.rows.map((row) => rowOf(colours, row)));
     drawFact();
     drawSelection();
   }
@@ -160,7 +168,7 @@ function render({ model, el }) {
     const rows = model.get("code");
     code.hidden = !rows.length;
     code.classList.toggle("sv-counted", rows.some((row) => row[3] !== null));
-    code.replaceChildren(...rows.map(codeRowOf));
+    code.replaceChildren(...rows.map((row) => codeRowOf(colours, row)));
     drawSelection();
   }
   function drawSelectedCode(line, path) {
