@@ -122,7 +122,7 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:
-    if value is None and _takes_addresses(parameter):
+    if value is None and _is_word(parameter):
         return None
     if is_array(value):
         return _checked_array(where, parameter, value)
@@ -160,7 +160,7 @@ def _checked_float(where: str, parameter: Parameter, value: Any) -> float:
 def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
     if parameter.type == "b8" and isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
         return _struct_bytes(where, parameter, value.reshape(())[()])
-    if not _takes_addresses(parameter):
+    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS:  # a struct of one pointer takes it
         raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number, not an array.")
     # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps only its elements.
     if isinstance(value, np.ndarray) and (not value.flags.c_contiguous or value.dtype.hasobject):
@@ -283,7 +283,7 @@ def _layout(kernel: CompiledKernel) -> _Layout:
             ),
             passed=len(passed),
             scratch=(0,) * scratch,
-            words=tuple(map(_takes_addresses, passed)),
+            words=tuple(map(_is_word, passed)),
             promised=tuple((at, one.divisibility) for at, one in enumerate(passed) if one.divisibility > 1),
         )
     return found
@@ -304,5 +304,5 @@ def _form(parameters: Sequence[Parameter]) -> str:
     return form
 
 
-def _takes_addresses(parameter: Parameter) -> bool:
+def _is_word(parameter: Parameter) -> bool:
     return parameter.size == 8 and parameter.type not in _OTHER_FORMATS

@@ -182,7 +182,7 @@ def _named(kernel: Kernel, pc: int) -> int:
     """
     code = kernel.decoded.code
     for at in range(pc, min(pc + _NEAR, len(code)) if pc >= 0 else pc):
-        if code[at].statement is None or (at > pc and code[at].form.ends):
+        if code[at].start is None or (at > pc and code[at].form.ends):
             break
         if kernel.source_of(at)[1]:
             return at

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "types.hpp"
+#include "pattern.hpp"
 
 namespace workbench::ptx {
 
@@ -22,8 +22,13 @@ class Traffic {
  public:
   explicit Traffic(const std::vector<Buffer>& buffers);
 
-  void read(std::size_t buffer, u64 sector, u64 block) { touch(reads_[buffer], sector, static_cast<u32>(block + 1)); }
-  void write(std::size_t buffer, u64 sector, u64 block) { touch(writes_[buffer], sector, static_cast<u32>(block + 1)); }
+  // A request by `block`: these sectors of a buffer, counted from its sector `first`.
+  void read(std::size_t buffer, u64 first, const Pieces& pieces, u64 block) {
+    touch(reads_[buffer], first, pieces.sector, pieces.count, static_cast<u32>(block + 1));
+  }
+  void write(std::size_t buffer, u64 first, const Pieces& pieces, u64 block) {
+    touch(writes_[buffer], first, pieces.sector, pieces.count, static_cast<u32>(block + 1));
+  }
 
   // Adds up what several workers saw; `distinct` counts a sector once.
   static std::vector<Sectors> total(const std::vector<const Traffic*>& workers, bool written);
@@ -38,14 +43,15 @@ class Traffic {
     Sectors seen;
   };
 
-  static void touch(Map& map, u64 sector, u32 stamp) {
+  static void touch(Map& map, u64 first, const u64* sectors, int count, u32 stamp) {
     if (!map.stamps) allocate(map);
-    map.seen.moved += 1;
-    u32& last = map.stamps[sector];
-    if (last == stamp) return;
-    map.seen.by_blocks += 1;
-    map.seen.distinct += last == 0;
-    last = stamp;
+    u32 by_block = 0, fresh = 0;
+    for (int i = 0; i < count; ++i) {
+      u32& last = map.stamps[first + sectors[i]];
+      by_block += last != stamp, fresh += last == 0;
+      last = stamp;
+    }
+    map.seen.moved += static_cast<u64>(count), map.seen.by_blocks += by_block, map.seen.distinct += fresh;
   }
   static void allocate(Map& map);
 
