@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 FRONT_DOOR = "workbench"
 """It offers everything when asked, and is asked for the version only."""
 
@@ -65,7 +67,33 @@ def circles(graph: Graph, room: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return graph_of(read(Path(__file__).parents[1] / "workbench"))
+    return graph_of(read(CHECKOUT / "workbench"))
+
+
+def rooms(graph: Graph) -> dict[str, set[str]]:
+    """Of each room those that its modules import, the front door left out."""
+    found: dict[str, set[str]] = {}
+    for name, others in graph.items():
+        if name != FRONT_DOOR:
+            room = name.split(".")[1]
+            found.setdefault(room, set()).update({other.split(".")[1] for other in others} - {room})
+    return found
+
+
+def stated(page: str) -> tuple[set[str], dict[str, set[str]]]:
+    """The ground, which all may import, and of each other room what it imports, as ARCHITECTURE.md says."""
+    names = re.compile(r"`(\w+)`")
+    ground = {*names.findall(page[page.index("is the ground:") :].split("\n\n")[0])} - {"__init__"}
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    return ground, {room: {*names.findall(others)} for room, others in rows}
+
+
+def test_rooms_import_what_their_row_says(graph):
+    ground, rows = stated((CHECKOUT / "ARCHITECTURE.md").read_text())
+    actual = rooms(graph)
+    assert actual.keys() == ground | rows.keys()
+    assert {room: others - ground for room, others in actual.items() if room in rows} == rows
+    assert {room: others - ground for room, others in actual.items() if room in ground and others - ground} == {}
 
 
 @pytest.mark.parametrize("room", ["workbench.kernels", "workbench.toolchain", "workbench.judge"])

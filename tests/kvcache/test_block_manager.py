@@ -95,7 +95,6 @@ def test_statistics_of_sharing():
     counts = manager.statistics()
     assert (counts.used_blocks, counts.shared_blocks, counts.saved_blocks) == (4, 3, 5)
     assert (counts.num_slots, counts.filled_slots, counts.wasted_slots) == (16, 11, 5)
-    assert counts.utilisation == 0.4
     assert counts.sharing_saved == 5 / 9
     assert counts.prefix_hit_rate == 0.0
 

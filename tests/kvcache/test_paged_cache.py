@@ -6,7 +6,6 @@ import torch
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache import OutOfBlocksError, PagedKVCache, SequenceStateError, UnknownSequenceError
 from workbench.kvcache.layouts import LAYOUTS
-from workbench.kvcache.paged import blocks_that_fit
 from workbench.ops import paged_attention
 
 LAYERS, HEADS, SIZE, BLOCK = 2, 2, 16, 4
@@ -214,11 +213,3 @@ def test_impossible_sizes():
         make(layout="hdn")
     with pytest.raises(ArgumentError, match="multiple of x = 8"):
         make(layout="x", head_size=12, dtype=torch.float16)
-
-
-def test_blocks_that_fit():
-    sizes = {"num_layers": LAYERS, "num_kv_heads": HEADS, "head_size": SIZE, "dtype": torch.float16}
-    block = LAYERS * 2 * 16 * HEADS * SIZE * 2
-    assert blocks_that_fit(10 * block + 1, block_size=16, **sizes) == 10
-    with pytest.raises(ArgumentError, match="block_size"):
-        blocks_that_fit(block - 1, block_size=16, **sizes)

@@ -6,7 +6,6 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.kvcache import PagedKVCache
 from workbench.kvcache.layouts import LAYOUTS
-from workbench.kvcache.paged import blocks_that_fit
 from workbench.kvcache.quantization import CACHE_DTYPES, dequantize, quantize, token_scales
 from workbench.ops import paged_attention
 
@@ -118,9 +117,6 @@ def test_bytes():
     assert cache.memory().pool_bytes == sum(
         each.nbytes for pairs in (cache.layers, cache.scales) for pair in pairs for each in pair
     )
-    sizes = {"num_layers": LAYERS, "block_size": BLOCK, "num_kv_heads": HEADS, "head_size": SIZE, "dtype": torch.int8}
-    assert blocks_that_fit(12 * BLOCK * slot, token_scales=True, **sizes) == 12
-    assert blocks_that_fit(12 * BLOCK * slot, **sizes) == 13
 
 
 def test_refusals():

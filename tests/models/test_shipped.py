@@ -3,17 +3,14 @@
 import math
 
 import pytest
-import torch
 
 from workbench.models import (
     generate,
     held_out_documents,
     load_gpt,
     make_cache,
-    recorded_activations,
     training_record,
 )
-from workbench.models.activations import record
 from workbench.models.caches import NoCache
 from workbench.models.evaluate import losses, windows
 from workbench.models.generation import advance
@@ -72,18 +69,3 @@ def test_real_weights_write_the_same_over_every_unquantized_cache(gpt, text):
     for kind in ("contiguous", "paged"):
         cache = make_cache(kind, model, num_tokens=128)
         assert generate(model, prompt, cache=cache, max_new_tokens=sure, stop=()) == tokens[len(prompt) :][:sure], kind
-
-
-def test_the_recorded_activations_are_those_of_the_model(gpt):
-    model, tokenizer = gpt
-    recorded = recorded_activations()
-    layers, count, heads, size = recorded["keys"].shape
-    c = model.config
-    assert (layers, heads, size) == (c.num_layers, c.num_kv_heads, c.head_size)
-    assert recorded["values"].shape == recorded["keys"].shape
-    assert recorded["queries"].shape[2:] == (c.num_heads, c.head_size)
-    tokens = windows(tokenizer, held_out_documents().values(), count)[0, :count].tolist()
-    again = record(model, tokens, num_queries=recorded["queries"].shape[1])
-    for name, tensor in recorded.items():
-        assert tensor.dtype == torch.float16
-        torch.testing.assert_close(again[name], tensor.float(), rtol=2e-3, atol=2e-3)

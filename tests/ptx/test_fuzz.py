@@ -19,6 +19,7 @@ from ptx_wmma_cases import PRODUCTS
 
 from workbench import ptx
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout, UnsupportedInstructionError
+from workbench.ptx.parse import parse
 from workbench.toolchain import compile_cuda_module
 
 HERE = Path(__file__).parent
@@ -122,8 +123,9 @@ def test_changed_modules(texts: list[str], data: st.DataObject) -> None:
 def test_the_changes_reach_the_machine(texts: list[str]) -> None:
     """Without changes every kernel decodes and runs: the fuzzer does not stop at the door."""
     for whole in texts:
-        refused = sum(name in ("heap", "indirect") for name in ptx.parse_entries(whole))  # of cuda_calls.cu
-        assert read_and_run(whole) == len(ptx.parse_entries(whole)) - refused > 0
+        entries = parse(whole).entries
+        refused = sum(name in ("heap", "indirect") for name in entries)  # of cuda_calls.cu
+        assert read_and_run(whole) == len(entries) - refused > 0
 
 
 def test_every_cut(texts: list[str]) -> None:

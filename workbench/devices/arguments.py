@@ -111,7 +111,7 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
     parameters = kernel.parameters
     expected = len(parameters) - kernel.scratch_parameters
     if len(args) != expected:
-        listing = ", ".join(f"{one.name} ({one.type})" for one in parameters[:expected]) or "none"
+        listing = ", ".join(f"{one.name} ({one.kind})" for one in parameters[:expected]) or "none"
         raise ArgumentError(
             f"arguments of {kernel.label}", f"{len(args)} values", f"{expected}: {listing}", "Pass one for each."
         )
@@ -192,11 +192,11 @@ def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes:
 
 def _allowed(parameter: Parameter) -> str:
     if parameter.type == "b8":
-        return f"a struct of {parameter.size} bytes"
+        return f"a {parameter.kind}"
     if parameter.type in _FLOAT_FORMATS:
         return f"a float ({parameter.type})"
     if parameter.size == 8:
-        return f"a tensor, None or an integer ({parameter.type})"
+        return f"a tensor, None or an integer ({parameter.kind})"
     return f"an integer ({parameter.type})"
 
 

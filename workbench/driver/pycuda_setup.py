@@ -86,7 +86,7 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
     with tempfile.TemporaryDirectory(prefix="workbench-pycuda-") as name:
         folder = Path(name)
         say("downloading its source")
-        _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", "--dest", name)
+        _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", *_isolation(), "--dest", name)
         with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
             # Python 3.11.0 to 3.11.3 have no filters.
             archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
@@ -105,10 +105,17 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
         }
         (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
         say("preparing what builds it")
-        _pip("wheel", str(source), "--no-deps", "--wheel-dir", name, "--verbose", told=_Compiling(say).told)
+        command = ("wheel", str(source), "--no-deps", *_isolation(), "--wheel-dir", name, "--verbose")
+        _pip(*command, told=_Compiling(say).told)
         built = next(folder.glob("pycuda-*.whl"))
         replace_file(wheels / built.name, built.read_bytes())
         return wheels / built.name
+
+
+def _isolation() -> tuple[str, ...]:
+    """pip would install what builds it, NumPy among it, into an environment for each step; here it mostly is."""
+    present = all(importlib.util.find_spec(name) for name in ("setuptools", "numpy"))
+    return ("--no-build-isolation",) if present else ()
 
 
 class _Compiling:

@@ -326,14 +326,6 @@ class BlockManager:
             evictions=self._device.num_evictions,
         )
 
-    def clear_cache(self) -> None:
-        """Forget all cached contents, e.g. because the weights have changed; only while there is no sequence."""
-        if self._sequences:
-            raise SequenceStateError(
-                "clear_cache", f"{len(self._sequences)} sequences", "none", "Free them: they hold what is cached."
-            )
-        self._device.clear()
-
     # -- steps of the above -------------------------------------------------------------------------------------
 
     def _known(self, seq: Hashable) -> SequenceRecord:

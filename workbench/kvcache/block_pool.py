@@ -126,10 +126,3 @@ class CachingPool(BlockPool):
         keep = block in self.contents
         if self.drop(block, keep=keep):
             self.num_evictable += keep
-
-    def clear(self) -> None:
-        """Forget all contents; only while every block is free."""
-        for contents in self.contents.values():
-            contents.block = None
-        self.contents.clear()
-        self.num_evictable = 0

@@ -58,7 +58,7 @@ class PagedKVCache:
 
     Args:
         num_layers: layers, each with a (key_cache, value_cache) in ``.layers``.
-        num_blocks: device blocks of each layer; see `blocks_that_fit`. num_host_blocks: swap space.
+        num_blocks: device blocks of each layer. num_host_blocks: swap space.
         block_size: tokens per block.
         num_kv_heads, head_size: of the model.
         dtype: of what is written and gathered, and of the cache unless that is quantized.
@@ -320,33 +320,3 @@ class PagedKVCache:
         seqs = list(seqs)
         self.manager.check_running(seqs)
         return seqs
-
-
-def blocks_that_fit(
-    memory_bytes: int,
-    *,
-    num_layers: int,
-    block_size: int,
-    num_kv_heads: int,
-    head_size: int,
-    dtype: torch.dtype,
-    token_scales: bool = False,
-) -> int:
-    """How many blocks a `PagedKVCache` of these sizes can have in so much memory.
-
-    Args:
-        dtype: of a cache element, such as torch.int8 for a quantized cache.
-        token_scales: whether every token and head has a scale, 4 bytes for its key and 4 for its value.
-
-    Raises:
-        ArgumentError: not even one block fits.
-    """
-    block_bytes = num_layers * 2 * block_size * num_kv_heads * (head_size * dtype.itemsize + 4 * token_scales)
-    if memory_bytes < block_bytes:
-        raise ArgumentError(
-            "block_size",
-            f"{block_size}, {block_bytes} bytes a block",
-            f"a block of at most memory_bytes = {memory_bytes}",
-            "Take smaller blocks or give the cache more memory.",
-        )
-    return memory_bytes // block_bytes

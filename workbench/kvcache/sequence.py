@@ -93,11 +93,6 @@ class BlockStatistics:
     evictions: int
 
     @property
-    def utilisation(self) -> float:
-        """The share of the device blocks that running sequences use."""
-        return self.used_blocks / self.num_blocks
-
-    @property
     def wasted_slots(self) -> int:
         """Slots of used blocks that hold no token: at most block_size - 1 for each distinct last block."""
         return self.num_slots - self.filled_slots

@@ -64,11 +64,6 @@ class Lengths:
             low, high = (mu, high) if self._moment(mu, 1) < self.mean else (low, mu)
         return mu
 
-    @property
-    def mean_while_running(self) -> float:
-        """E[n^2] / E[n]: the mean over time, because a request runs for as many steps as it generates tokens."""
-        return self._moment(self.mu, 2) / self._moment(self.mu, 1)
-
     def draw(self, rng: random.Random) -> int:
         """One length."""
         low, high = (_NORMAL.cdf((math.log(end) - self.mu) / self.sigma) for end in (1, self.longest))
@@ -106,4 +101,3 @@ SHAREGPT = Workload(
     "ShareGPT-like", Lengths(mean=161.31, sigma=1.2, longest=512), Lengths(mean=337.99, sigma=0.975, longest=1536)
 )
 ALPACA = Workload("Alpaca-like", Lengths(mean=19.31, sigma=0.5), Lengths(mean=58.45, sigma=0.9))
-WORKLOADS = (SHAREGPT, ALPACA)

@@ -73,17 +73,16 @@ class Published:
     internal: float | None
     external: float | None
     batch_sharegpt: float | None
-    batch_alpaca: float | None
 
 
 PAPER = (
-    Published("Orca (Max)", "contiguous max", 0.204, 0.133, 0.573, 0.089, 7.00, 7.00),
-    Published("Orca (Pow2)", "contiguous pow2", 0.268, 0.179, 0.136, 0.416, 9.81, 43.24),
-    Published("Orca (Oracle)", "contiguous oracle", 0.382, 0.252, 0.0, 0.366, 13.62, 72.75),
-    Published("vLLM", "paged", 0.963, None, None, None, 30.42, 132.44),
+    Published("Orca (Max)", "contiguous max", 0.204, 0.133, 0.573, 0.089, 7.00),
+    Published("Orca (Pow2)", "contiguous pow2", 0.268, 0.179, 0.136, 0.416, 9.81),
+    Published("Orca (Oracle)", "contiguous oracle", 0.382, 0.252, 0.0, 0.366, 13.62),
+    Published("vLLM", "paged", 0.963, None, None, None, 30.42),
 )
 """The labels of Figure 2 (shares of KV cache memory during section 6.2) and of Figure 13 (mean number of batched
-requests of OPT-13B, ShareGPT at 2 and Alpaca at 30 requests/s).
+requests of OPT-13B, ShareGPT at 2 requests/s).
 
 The caption of Figure 2 names no data set. It must be ShareGPT: 7 requests of Alpaca's mean 78 tokens would fill at most
 3.5 % of 15.7 K slots, not 20.4 %.

@@ -31,7 +31,6 @@ _LAZY = {
     "load_gpt": "workbench.models.shipped",
     "make_cache": "workbench.models.caches",
     "parallel_samples": "workbench.models.generation",
-    "recorded_activations": "workbench.models.shipped",
     "stream": "workbench.models.generation",
     "stream_text": "workbench.models.generation",
     "training_record": "workbench.models.shipped",
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from workbench.models.sampling import Sampling as Sampling
     from workbench.models.shipped import held_out_documents as held_out_documents
     from workbench.models.shipped import load_gpt as load_gpt
-    from workbench.models.shipped import recorded_activations as recorded_activations
     from workbench.models.shipped import training_record as training_record
 
 

@@ -1,4 +1,4 @@
-"""What the package ships of its model: the checkpoint, how it was trained, and what was recorded from it."""
+"""What the package ships of its model: the checkpoint, and how it was trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
 from workbench.models import checkpoint
 from workbench.models.gpt import GPT
@@ -35,14 +34,3 @@ def training_record() -> dict:
 def held_out_documents() -> dict[str, str]:
     """The documents by name that the shipped checkpoint was not trained on (Python's own text, licence PSF-2.0)."""
     return json.loads(gzip.decompress((FOLDER / "held_out.json.gz").read_bytes()))
-
-
-def recorded_activations() -> dict[str, torch.Tensor]:
-    """Queries, keys and values of the shipped model on a held-out text, as a cache would be given them.
-
-    Returns:
-        ``keys``, ``values [num_layers, num_tokens, num_kv_heads, head_size] float16`` and
-        ``queries [num_layers, num_queries, num_heads, head_size] float16``, those of the last tokens; keys and queries
-        after the rotary turn. `workbench.models.activations.record` made them.
-    """
-    return load_file(FOLDER / "activations.safetensors")

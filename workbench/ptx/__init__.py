@@ -7,7 +7,7 @@ triton.
 from __future__ import annotations
 
 from workbench.ptx.launch import Kernel
-from workbench.ptx.parse import Parameter, PtxSyntaxError, parse_entries
+from workbench.ptx.parse import Parameter, PtxSyntaxError
 from workbench.ptx.program import Program
 from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
 from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
@@ -24,5 +24,4 @@ __all__ = [
     "Recording",
     "WarpRequest",
     "WarpSpan",
-    "parse_entries",
 ]

@@ -236,11 +236,6 @@ def parse(text: str) -> Module:
     return module
 
 
-def parse_entries(text: str) -> dict[str, tuple[Parameter, ...]]:
-    """Parameters of every entry of a PTX module, by name: cheap, no instruction is looked at."""
-    return {name: entry.parameters for name, entry in parse(text).entries.items()}
-
-
 def _split(module: Module) -> None:
     text, position = module.text, 0
     outside: list[str] = []

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from workbench.ptx.decode import readable
+
 if TYPE_CHECKING:
     from workbench.ptx.recording import Recording
 
@@ -70,11 +72,6 @@ class LineFacts:
     def ideal_sectors_per_request(self) -> float:
         """0 without requests."""
         return self.ideal_sectors / self.requests if self.requests else 0.0
-
-    @property
-    def lanes_per_instruction(self) -> float:
-        """Active lanes per warp instruction, at most 32."""
-        return self.active_lanes / self.executions if self.executions else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +246,6 @@ class LaunchReport:
         return SECTOR_BYTES * _sum(self._global(), "sectors")
 
     @property
-    def global_used_fraction(self) -> float:
-        """Bytes used of bytes moved; 0 if nothing moved."""
-        return self.global_bytes_distinct / self.global_bytes_moved if self.global_bytes_moved else 0.0
-
-    @property
     def unique_bytes_read(self) -> int:
         """Distinct 32-byte sectors read over the whole launch, in bytes: what must come from DRAM."""
         return sum(buffer.read_unique for buffer in self.buffers)
@@ -267,11 +259,6 @@ class LaunchReport:
     def read_reuse_between_blocks(self) -> float:
         """By how many blocks, on average, a byte is read: what L2 is asked for against what must come from DRAM."""
         return sum(b.read_by_blocks for b in self.buffers) / self.unique_bytes_read if self.unique_bytes_read else 0.0
-
-    @property
-    def lanes_per_instruction(self) -> float:
-        """Active lanes per warp instruction, at most 32."""
-        return self.thread_instructions / self.instructions if self.instructions else 0.0
 
     @property
     def barrier_waits(self) -> int:
@@ -316,7 +303,7 @@ class LaunchReport:
 
     def __str__(self) -> str:
         shape = "x".join(map(str, self.grid)), "x".join(map(str, self.block))
-        out = [f"{self.kernel}: grid {shape[0]}, block {shape[1]}, {self.instructions:,} warp instructions"]
+        out = [f"{readable(self.kernel)}: grid {shape[0]}, block {shape[1]}, {self.instructions:,} warp instructions"]
         if self.has_statistics:
             out.append(
                 f"  global: {self.global_load_requests:,} loads, {self.global_store_requests:,} stores, "

@@ -182,7 +182,9 @@ inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
 // Nothing that one lane's plain store, or copy, could race with. False if unsure.
 inline bool Shadow::quiet(const Asker& who, const Granule& g) {
   if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
-  return before(who, g.write, g.weak_lanes) && before(who, g.read, g.read_lanes) &&
+  // weak_lanes are those of the last plain store, which a strong one may have followed.
+  const u32 lanes = g.write.strong() ? 1u << g.write.thread() % kLanes : g.weak_lanes;
+  return before(who, g.write, lanes) && before(who, g.read, g.read_lanes) &&
          before(who, g.other, 1u << g.other.thread() % kLanes);
 }
 

@@ -18,8 +18,6 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.own.export.layout import call, laid_out, literal, unparsed
 
-_LIBRARIES = {"torch", "triton"}
-
 
 class Collected:
     """What the written functions name: imports, constants and helper functions, each under the name that it had."""
