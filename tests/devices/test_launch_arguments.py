@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused_by_name(every: CompiledKernel, index: int,
 
 @pytest.mark.parametrize("count", [0, 8, 10])
 def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
-    with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(u64\), small \(u8\)"):
+    with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(pointer\), small \(u8\)"):
         arguments.check_arguments(every, [*GOOD, 0][:count])
 
 
