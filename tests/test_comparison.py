@@ -111,6 +111,26 @@ def test_a_trace_accounts_for_every_instruction(traced):
     assert len(traced.to_frame()) == len(traced.lines)
 
 
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_terminal_shows_every_variant_and_whole_numbers(comparison, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = str(comparison)
+    assert max(map(len, text.splitlines())) <= columns
+    for trial in comparison.trials:
+        assert trial.variant in text
+        if trial.counts:
+            assert f"{trial.counts['warp_instructions']:,}" in text
+            assert f"NUM_THREADS={trial.config.get('NUM_THREADS', '')}" in text or "NUM_THREADS" not in trial.config
+            assert f"predicted {trial.seconds * 1e6:.2f} µs" in " ".join(text.split())
+
+
+def test_a_page_does_not_break_numbers(comparison):
+    page = comparison._repr_html_()
+    numbers = re.findall(r"\d\.\de-\d+", page)
+    assert len(numbers) >= 2
+    assert page.count('<span style="white-space:nowrap">') == len(numbers)
+
+
 def test_a_trace_names_the_lines_of_the_kernel(traced):
     busiest = max(traced.lines, key=lambda line: line.global_sectors)
     words = ("key[j].load", "value[i].load", "key_cache +", "value_cache +")

@@ -75,13 +75,13 @@ def test_names_are_listed_and_unknown_ones_refused(module):
 def test_text_forms_are_the_same_everywhere(module):
     assert repr(module).startswith("<CUDA module of multiply, add")
     assert repr(module).endswith("for sm_80 on sim>")
-    assert repr(module.multiply) == "<kernel multiply(x: u64, n: u32) for sm_80 on sim>"
+    assert repr(module.multiply) == "<kernel multiply(x: pointer, n: u32) for sm_80 on sim>"
 
 
 def test_errors_of_a_launch_name_kernel_and_parameter(module):
     with pytest.raises(ArgumentError, match=r"multiply\(\): argument 1 'n'"):
         module.multiply(1, 32, torch.ones(32), 1.5)
-    with pytest.raises(ArgumentError, match=r"arguments of multiply.*x \(u64\), n \(u32\)"):
+    with pytest.raises(ArgumentError, match=r"arguments of multiply.*x \(pointer\), n \(u32\)"):
         module.multiply(1, 32, torch.ones(32))
     with pytest.raises(KernelFault):
         module.multiply(1, 64, torch.ones(32), 64)

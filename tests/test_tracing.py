@@ -242,13 +242,22 @@ def test_code_of_a_header_counts_where_it_is_used(tmp_path: Path):
 def test_how_a_trace_reads(module):
     found = trace(module, "vectors", 1, 128, 512)
     text = str(found)
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("vectors, grid 1, block 128\n")
     assert "PTX-level" in text
-    assert re.search(r"^ *\d+ .* 16\.0/16\.0 .* 16/16 .*tile\[threadIdx\.x\] = in\[threadIdx\.x\];", text, re.MULTILINE)
+    source, facts = r"tile\[threadIdx\.x\] = in\[threadIdx\.x\];", r".* 16\.0/16\.0 .* 16/16"
+    assert re.search(rf"^ *\d+  {source}.*\n{facts}", text, re.MULTILINE), "the source first, its numbers below"
+    assert "; in all of them lanes 32, used 100%" in text
+    assert not re.search(r"^ *instr\..* lanes", text, re.MULTILINE), "what is alike everywhere is no column"
     assert re.fullmatch(r"<trace of vectors, grid 1, block 128: \d+ lines, \d+ warp instructions>", repr(found))
     page = found._repr_html_()
-    assert "1 LDG.128, 1 STS.128" in page
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.split("</table>")[0])
+    assert heads == ["line", "source", "instr.", "requests", "sectors", "wavefronts"]
+    assert "white-space:pre;" not in page, "code wraps, or the page has to scroll"
+    assert re.search(r"text-align:right;white-space:nowrap[^>]*>16\.0/16\.0<", page), "numbers do not"
+    folded = page.split("<details><summary>machine code by line</summary>")[1]
+    assert "1 LDG.128, 1 STS.128" in folded
+    assert "lanes 32, used 100%" in page
     assert "PTX-level" in page
     assert "&lt;" not in trace(module, "copy", 1, 128, 128)._repr_html_()
     summary = str(found.summary())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampling import long_if
 
 import workbench as wb
 from workbench.errors import WorkbenchError
@@ -84,11 +85,12 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "PagedKVCache": (PagedKVCache, {**sizes, "num_blocks": BLOCKS, "block_size": BLOCK_SIZE}),
         "ContiguousKVCache": (ContiguousKVCache, {**sizes, "max_batch_size": SIZE, "max_seqlen": 40}),
         "variants": (wb.variants, {"op": "copy_blocks"}),
+        "trace": (wb.trace, {"op": "copy_blocks", "variant": "cuda_vectors"}),
         "compare": (wb.compare, {"op": "copy_blocks", "variants": [torch_copy.name], "device": "sim"}),
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, long_if(True, "trace")])
 def test_a_wrong_value_is_refused_by_name_or_does_no_harm(name: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # a name may be a file's
     function, right = functions()[name]

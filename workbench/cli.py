@@ -412,12 +412,14 @@ def bench_predict(sweeps, measured, sources, model, limit, seed, as_json) -> Non
 
 @bench.command("generate")
 @click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
+@click.option("--skip-peers", is_flag=True, help="Leave out transformers' batched generate on the same weights.")
 @_json_option
-def bench_generate(new_tokens: int, as_json: bool) -> None:
-    """The small model over every cache: tokens per second, bytes, waste, and growth with length."""
+def bench_generate(new_tokens: int, skip_peers: bool, as_json: bool) -> None:
+    """The small model over every cache: tokens per second, bytes, waste, and growth with length; and the engine beside
+    transformers' batched generate (extra hf)."""
     from workbench.bench.generate import run
 
-    result = run(new_tokens=new_tokens)
+    result = run(new_tokens=new_tokens, peers=not skip_peers)
     say(result.to_json() if as_json else str(result))
 
 

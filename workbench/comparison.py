@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import html
 import io
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench import devices, ops
+from workbench import devices, ops, tables
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, placed
 from workbench.documents import document
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pandas
 
 _NONE = "–"
+_FACT_WIDTH, _VARIANT_WIDTH = 27, 26
+"""Columns of a terminal for the names of the facts, and for each variant."""
 
 
 @dataclass(frozen=True)
@@ -105,24 +108,38 @@ class Comparison:
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
+    def roofline(self, ax=None):
+        """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
+        of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
+
+        Raises:
+            ArgumentError: no variant has both a time and counts.
+        """
+        from workbench.ui.roofline_plot import roofline
+
+        return roofline(self, ax)
+
     @property
     def title(self) -> str:
         """Op, case and where the figures come from."""
         return f"{self.op} on {self.case}, device {self.device}"
 
     def __str__(self) -> str:
+        """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=plain(self.title), title_justify="left")
-        table.add_column("", no_wrap=True)
-        for trial in self.trials:
-            table.add_column(plain(trial.variant), overflow="fold")
-        for name, texts in self.facts().items():
-            table.add_row(name, *map(plain, texts))
-        wide_enough = 32 + 24 * len(self.trials)  # for the names of variants on one line
-        console = Console(width=max(120, wide_enough), file=io.StringIO(), color_system=None)
-        console.print(table)
+        width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
+        beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
+        console = Console(width=width, file=io.StringIO(), color_system=None)
+        console.print(plain(self.title))
+        for first in range(0, len(self.trials), beside):
+            table = Table("", show_edge=False)
+            for trial in self.trials[first : first + beside]:
+                table.add_column(plain(trial.variant), overflow="fold")
+            for name, texts in self.facts().items():
+                table.add_row(name, *map(plain, texts[first : first + beside]))
+            console.print(table)
         lines = (line.rstrip() for line in console.file.getvalue().splitlines())
         return "\n".join(line for line in lines if line)
 
@@ -135,7 +152,7 @@ class Comparison:
         head = "".join(f'<th style="text-align:left">{html.escape(trial.variant)}</th>' for trial in self.trials)
         body = "".join(
             f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f"{''.join(cell(html.escape(text)) for text in texts)}</tr>"
+            f"{''.join(cell(tables.whole(text)) for text in texts)}</tr>"
             for name, texts in self.facts().items()
         )
         title = f"<caption>{html.escape(self.title)}</caption>"

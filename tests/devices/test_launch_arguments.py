@@ -28,6 +28,8 @@ PLAIN = """
 extern "C" __global__ void plain(float *first, float *second, unsigned char u8, int n, long long wide, float f,
                                  double d)
 { second[n] = first[u8] + wide + f + d; }
+struct Holder { float *data; };
+extern "C" __global__ void holder(Holder held) { held.data[threadIdx.x] = 1; }
 """
 GOOD = [np.zeros(4, np.float32), 255, -5, -(2**31), 2**40, 1.5, 2.5, True, bytes(16)]
 
@@ -115,7 +117,7 @@ def test_what_does_not_fit_is_refused_by_name(every: CompiledKernel, index: int,
 
 @pytest.mark.parametrize("count", [0, 8, 10])
 def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
-    with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(u64\), small \(u8\)"):
+    with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(pointer\), small \(u8\)"):
         arguments.check_arguments(every, [*GOOD, 0][:count])
 
 
@@ -126,6 +128,15 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
     assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
         7
     ) + struct.pack("=iid", 9, 0, 4.5)
+
+
+def test_a_struct_of_one_pointer_takes_an_array():
+    kernel, array = compile_cuda(PLAIN, "holder"), np.zeros(4, np.float32)
+    assert arguments.check_arguments(kernel, [array])[0] is array
+    assert arguments.pack(kernel, [array], [0xABCDE]) == struct.pack("<Q", 0xABCDE)
+    assert arguments.packed_at_once(kernel, [torch.zeros(4)], lambda tensor: 0) is None
+    with pytest.raises(ArgumentError, match="struct of 8 bytes"):
+        arguments.check_arguments(kernel, [None])
 
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.errors import ArgumentError
+from workbench.bench import serving
+from workbench.errors import ArgumentError, WrongResultError
 from workbench.kvcache.errors import OutOfBlocksError
+from workbench.models import load_gpt, make_cache
 
 transformers = hf = None
 
@@ -293,3 +295,34 @@ class TestRefusals:
         with pytest.raises(ArgumentError, match=r"attention_mask: got shape \(3, 4\); allowed: \(3, 35\)"):
             model(torch.full((3, 1), 5), attention_mask=mask, past_key_values=cache)
         assert cache.get_seq_length() == 34
+
+
+class TestServing:
+    """The shipped model and its engine beside transformers on the same weights."""
+
+    def test_the_same_weights_compute_the_same(self):
+        model, tokenizer = load_gpt()
+        tokens = tokenizer.encode("The with statement is used to wrap the execution of a block")
+        step = make_cache("none", model, num_tokens=64).begin("a", tokens)
+        with torch.inference_mode():
+            found = serving.as_llama(model)(torch.tensor([tokens])).logits[0]
+            expected = model.logits(model(step.tokens, step.positions, step.attend))
+        assert torch.allclose(found, expected, rtol=0, atol=1e-3)
+
+    def test_both_serve_the_same_requests(self, monkeypatch):
+        model, tokenizer = load_gpt()
+        prompts = [tokenizer.encode(text) for text in ("The with statement", "A list", "def")]
+        found = serving.serve(model, prompts, [3, 12, 7], rounds=1)
+        assert found.same_tokens == 1
+        assert "3 requests of 3 to 12 new tokens" in str(found)
+        assert found.ratio == found.peer_seconds / found.engine_seconds
+        as_llama = serving.as_llama
+
+        def wrong(model):
+            llama = as_llama(model)
+            llama.model.layers[0].self_attn.q_proj.weight.data *= 3
+            return llama
+
+        monkeypatch.setattr(serving, "as_llama", wrong)
+        with pytest.raises(WrongResultError, match="write other texts"):
+            serving.serve(model, prompts, [3, 12, 7], rounds=1)

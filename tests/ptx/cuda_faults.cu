@@ -34,6 +34,16 @@ extern "C" __global__ void uninitialised(float* out, const float* in) {
   __syncthreads();
   out[t] = tile[t];  // uninitialised
 }
+extern "C" __global__ void atomic_then_store(float* out, const float* in) {
+  __shared__ float tile[128];
+  int t = threadIdx.x;
+  tile[t] = in[t];
+  __syncthreads();
+  atomicAdd(&tile[t ^ 1], 1.f);
+  tile[t] = in[t] + 9.f;  // lane race
+  __syncthreads();
+  out[t] = tile[t];
+}
 extern "C" __global__ void divergent_barrier(float* out, const float* in) {
   __shared__ float tile[128];
   int t = threadIdx.x;

@@ -111,3 +111,21 @@ def test_a_missing_barrier_is_one_finding_however_often_its_line_is_unrolled() -
     assert {race.line, race.other_line} == {4, 7}
     assert race.places >= 16
     assert f"; {race.count} times, in {race.places} places of the PTX" in str(report)
+
+
+def test_names_are_those_of_the_source_and_not_mangled():
+    source = (
+        "template <int N> __global__ void shift(float *x) {\n  __shared__ float tile[64];\n"
+        "  tile[threadIdx.x] = x[threadIdx.x];\n"
+        "  float first = tile[0];\n  x[threadIdx.x] = tile[(threadIdx.x + N) % 64] + first;\n}\n"
+        "template __global__ void shift<3>(float *);\n"
+    )
+    report = wb.check_kernel(
+        wb.load_cuda(source, device="sim")["shift<3>"], grid=1, block=64, args=[np.ones(64, np.float32)]
+    )
+    assert not report.ok
+    assert {finding.kernel for finding in report} == {"shift<3>"}
+    assert "shift<3>::tile" in str(report)
+    for text in (str(report), report._repr_html_(), str(report.launch), repr(report.launch), repr(report.findings)):
+        assert "_Z" not in text
+    assert "<th style='text-align:left'>kind</th>" in report._repr_html_(), "heads stand over their columns"

@@ -40,6 +40,7 @@ def run(text: str, kernel: str, block: int = 128) -> tuple[ptx.LaunchReport, np.
         ("bad_alignment", "misaligned", "misaligned"),
         ("shared_overrun", "out-of-bounds", "shared overrun"),
         ("uninitialised", "uninitialised shared read", "uninitialised"),
+        ("atomic_then_store", "warp race", "lane race"),
         ("divergent_barrier", "divergent barrier", "divergent"),
         ("absent_lane", "absent lane", "absent"),
         ("traps", "trap", "trap"),

@@ -63,6 +63,22 @@ def test_an_access_of_128_bits_is_aligned_to_them() -> None:
         _pair(body)
 
 
+def test_registers_of_like_names_and_different_widths() -> None:
+    """A statement's shape takes %a1 and %a2 for the same; their forms are not."""
+    body = """.reg .b32 %a1; .reg .b64 %a2; .reg .b32 %b<3>; mov.b32 %a1, 5; mov.b64 %a2, 6; cvt.u32.u64 %b1, %a2;
+    { .reg .b64 %b1; .reg .b32 %c; mov.b64 %b1, 7; cvt.u32.u64 %c, %b1; mov.b32 %b2, %c; } add.u32 %r1, %a1, %b1;
+    mov.b32 %r2, %b2;"""
+    assert _pair(body) == [11, 7]
+
+
+def test_accesses_at_other_offsets_are_of_one_form_but_for_the_immediate() -> None:
+    body = """.shared .align 4 .b8 tile[16]; mov.u32 %r9, tile; st.shared.u32 [%r9+4], 4; st.shared.u32 [%r9], 1;
+    st.shared.u32 [%r9+8], 8; add.u32 %r8, %r9, 12; st.shared.u32 [%r8+-0], 12; ld.shared.u32 %r3, [%r8-8];
+    ld.shared.u32 %r4, [%r8]; ld.shared.u32 %r5, [%r9+0x8]; ld.shared.u32 %r6, [%r9];
+    mad.lo.u32 %r1, %r3, 100, %r4; mad.lo.u32 %r2, %r5, 100, %r6;"""
+    assert _pair(body) == [412, 801]
+
+
 def _steps(text: str) -> list:
     return ptx.Program(text)["k"].decoded.code
 

@@ -113,3 +113,20 @@ def test_shadow_state_is_at_most_three_bytes_for_one(size: int, stride: int) -> 
     assert report.shadow_bytes >= 4 * size
     plain = program["interleaved"].launch(8, 128, [out, np.int32(size), np.int32(stride)])
     assert plain.shadow_bytes == 0
+
+
+@pytest.mark.parametrize("apart", [1, 4, 8, 16])
+def test_neighbours_in_other_lanes_need_no_records_of_their_own(apart: int) -> None:
+    """Triton often lets lanes that lie 16, 8 or 4 apart access what lies side by side."""
+    source = """extern "C" __global__ void turned(int4* out, const int4* in, int apart) {
+        int t = threadIdx.x, per = 32 / apart, lane = t % 32;
+        int at = t / 32 * 32 + lane % apart * per + lane / apart;
+        out[at] = in[at];
+    }"""
+    kernels = compile_cuda_module(source, arch="sm_80").kernels
+    out, data = np.zeros(1024, np.int32), np.arange(1024, dtype=np.int32)
+    program = ptx.Program.from_text(next(iter(kernels.values())).ptx)
+    report = program["turned"].launch(1, 256, [out, data, np.int32(apart)], checks=True)
+    assert (out == data).all()
+    assert report.findings == []
+    assert report.shadow_bytes == 2 * (40 * 1024 * 4 // 32 + 16 * 1024 * 4 // 128)

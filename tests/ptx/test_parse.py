@@ -84,6 +84,43 @@ def test_statements_know_their_lines() -> None:
     assert [item.opens for item in items if isinstance(item, Scope)] == [True, False]
 
 
+def test_the_cut_of_a_body_agrees_with_its_items() -> None:
+    """What the core finds in a statement is what the parser reads there."""
+    body = """A:.loc 1 7 0\nB : @ %p1 bra A;@!%p2 bra.uni $L_b;$L_b: ld.global.v2.u32 {%r1,%r22}, [%d1+-8] ;
+    red.global.add.u32 [%d1], 1;\n.pragma "nothing";.loc 1 8 0
+    mov.f32 %r3, 0f3F800000; cp.async.cg.shared.global.L2::128B [%r1], [%d1], 16;{.reg .b16 x; } mov.u32 %r4, %tid.x;"""
+    parsed = parse.parse(module("cut", "", body))
+    parts = parsed.body(parsed.entries["cut"])
+    kinds = {Statement: 0, Label: 0, Scope: 0}
+    for start, guard, negated, shape, names in parts.rows():
+        item = parts.item(start)
+        kinds[type(item)] = kinds.get(type(item), 0) + 1
+        if isinstance(item, Label):
+            assert (shape, names) == (item.name, None)
+        elif isinstance(item, Statement):
+            assert (guard, negated) == (item.guard, item.negated)
+            if item.opcode.startswith("bra"):
+                assert (shape, names) == (None, item.operands)
+            else:
+                assert shape.startswith(item.opcode + " ")
+                assert all(name in item.operands for name in names)
+                assert shape.count("#") == len(names)
+        else:
+            assert (shape, names) == (None, None)
+    assert (kinds[Statement], kinds[Label], kinds[Scope]) == (8, 3, 2)
+    shapes = {row[3]: row[4] for row in parts.rows()}
+    assert shapes["ld.global.v2.u32 {%r#,%r#}, [%d#+-8]"] == ("%r1", "%r22", "%d1")
+    assert shapes["mov.f32 %r#, 0f3F800000"] == ("%r3",)
+    assert shapes["mov.u32 %r#, %tid.x#"] == ("%r4", "%tid.x")
+
+
+def test_characters_beyond_ascii() -> None:
+    body = "mov.u32 %r1,\u00a05; // größer\nadd.u32 %r2, %r1, %r1;"
+    assert ptx.Program(module("k", "", body))["k"].launch(1, 32, []).instructions == 3
+    with pytest.raises(ptx.PtxSyntaxError, match="cannot read '→"):
+        ptx.Program(module("k", "", "mov.u32 %r1, 5;\n→ mov.u32 %r1, 5;"))["k"]
+
+
 def test_merged_code_of_a_header_is_the_kernels() -> None:
     """``.loc`` with line 0 and no call site: the compiler merged code of several places."""
     body = ".loc 1 10 3\nmov.u32 %r1, 1;\n.loc 2 0 7\nmov.u32 %r2, 2;\n.loc 2 5 7\nmov.u32 %r3, 3;"

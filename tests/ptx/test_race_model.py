@@ -24,7 +24,8 @@ REGISTERS = {2: "%h1", 4: "%r9", 8: "{%r9,%r9}", 16: "{%r9,%r9,%r9,%r9}"}
 class Access:
     """One instruction, executed by one warp of one block.
 
-    Lane i touches ``width`` bytes at offset + (i ^ flip) * stride. Lanes of a warp are ordered between its ``step``s.
+    Lane i touches ``width`` bytes at offset + (i' ^ flip) * stride, i' being i with its bits turned left by ``turn``.
+    Lanes of a warp are ordered between its ``step``s.
     """
 
     block: int
@@ -36,6 +37,10 @@ class Access:
     stride: int
     step: int = 0
     flip: int = 0
+    turn: int = 0
+
+    def place(self, lane: int) -> int:
+        return ((lane << self.turn | lane >> (5 - self.turn)) & 31) ^ self.flip
 
     @functools.cached_property
     def bytes(self) -> set[int]:
@@ -45,7 +50,7 @@ class Access:
     def touched(self) -> set[tuple[int, int]]:
         """(byte, lane)"""
         return {
-            (self.offset + (lane ^ self.flip) * self.stride + i, lane) for lane in range(32) for i in range(self.width)
+            (self.offset + self.place(lane) * self.stride + i, lane) for lane in range(32) for i in range(self.width)
         }  # fmt: skip
 
     def races(self, other: Access) -> bool:
@@ -61,8 +66,11 @@ class Access:
         return self.block != other.block or self.phase == other.phase
 
 
-def program(seed: int, blocks: int, writes: float, synced: float = 1.0) -> list[Access | None]:
-    """A sequence of accesses; None is a barrier. ``synced`` of them begin with a bar.warp.sync."""
+def program(seed: int, blocks: int, writes: float, synced: float = 1.0, lines: float = 0.0) -> list[Access | None]:
+    """A sequence of accesses; None is a barrier. ``synced`` of them begin with a bar.warp.sync.
+
+    ``lines`` of them go to whole lines of 128 bytes.
+    """
     draw = random.Random(seed)
     steps: list[Access | None] = []
     phase = step = 0
@@ -78,9 +86,13 @@ def program(seed: int, blocks: int, writes: float, synced: float = 1.0) -> list[
         offset = draw.randrange(0, AREA - 31 * stride - width + 1, width)
         step += draw.random() < synced
         flip = draw.choice([0, 0, 1, 5, 31]) if synced < 1 else 0
-        steps.append(
-            Access(draw.randrange(blocks), draw.randrange(WARPS), phase, is_write, width, offset, stride, step, flip)
-        )  # fmt: skip
+        turn = draw.choice([0, 1, 2, 3]) if lines and synced < 1 else 0
+        if lines and draw.random() < lines:
+            width, flip, turn = max(width, 4), 0, 0
+            stride = width
+            offset = draw.randrange(0, AREA - 32 * width + 1, 128)
+        block, warp = draw.randrange(blocks), draw.randrange(WARPS)
+        steps.append(Access(block, warp, phase, is_write, width, offset, stride, step, flip, turn))
     return steps
 
 
@@ -106,7 +118,9 @@ def ptx_of(steps: list[Access | None], space: str) -> tuple[str, dict[int, Acces
         lines += ["bar.warp.sync 0xffffffff;"] if step.step != latest else []
         latest = step.step
         lines += [
-            f"xor.b32 %r10, %r2, {step.flip};", f"mad.lo.u32 %r7, %r10, {step.stride}, {step.offset};",
+            f"shl.b32 %r10, %r2, {step.turn};", f"shr.u32 %r11, %r2, {5 - step.turn};", "or.b32 %r10, %r10, %r11;",
+            "and.b32 %r10, %r10, 31;", f"xor.b32 %r10, %r10, {step.flip};",
+            f"mad.lo.u32 %r7, %r10, {step.stride}, {step.offset};",
             "cvt.u64.u32 %d2, %r7;", "add.u64 %d2, %d2, %d1;",
             "add.u32 %r7, %r7, %r6;", f"add.u32 %r8, %r2, {32 * i + 1};", "shl.b32 %r9, %r8, 16;",
             "or.b32 %r9, %r9, %r8;", "cvt.u16.u32 %h1, %r9;",
@@ -125,15 +139,18 @@ def ptx_of(steps: list[Access | None], space: str) -> tuple[str, dict[int, Acces
 
 
 @pytest.mark.parametrize(
-    ("space", "blocks", "synced"),
-    [("global", 1, 1.0), ("global", 3, 1.0), ("shared", 1, 1.0), ("global", 1, 0.5), ("global", 2, 0.2)],
-)
+    ("space", "blocks", "synced", "lines"),
+    [
+        ("global", 2, 1.0, 0.6), ("global", 3, 1.0, 0.0), ("shared", 1, 1.0, 0.0), ("global", 1, 0.5, 0.0),
+        ("global", 1, 1.0, 0.0), ("global", 2, 0.2, 0.0), ("global", 1, 0.3, 0.4), ("shared", 1, 1.0, 0.8),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("writes", [0.15, 0.5])
-@pytest.mark.sampled(6)
-def test_findings_agree_with_the_model(space: str, blocks: int, synced: float, writes: float) -> None:
+@pytest.mark.sampled(8)
+def test_findings_agree_with_the_model(space: str, blocks: int, synced: float, lines: float, writes: float) -> None:
     racing = 0
     for seed in range(120):
-        steps = program(seed, blocks, writes, synced)
+        steps = program(seed, blocks, writes, synced, lines)
         text, at = ptx_of(steps, space)
         data = np.zeros(AREA // 4, np.uint32)
         report = ptx.Program(text)["random"].launch(blocks, 32 * WARPS, [data], checks=True)

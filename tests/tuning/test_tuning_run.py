@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 import toy
@@ -152,7 +153,34 @@ def test_what_is_shown_labels_its_times_and_repeats_itself():
     text = console.export_text()
     assert "times predicted for A100-SXM4-80GB" in text
     for outcome in run.outcomes:
-        assert text.count(f"│ {outcome} ") == run.outcomes[outcome]
+        assert len(re.findall(rf"  {outcome}(?::|  )", text)) == run.outcomes[outcome]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_a_terminal_of_any_width_shows_whole_numbers(width):
+    """What does not fit is left out by name, never cut."""
+    run = tune_steps(toy.steps_variant(values=(1, 1000, 100_000), pages=(8, 16)))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(summary_table(run))
+    text = console.export_text()
+    assert "…" not in text
+    lines = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +\d", line)]
+    times = {f"{trial.seconds * 1e6:.2f}" for trial in run.trials}
+    assert {(line[0], line[1]) for line in lines} == {(str(s), str(p)) for s in (1, 1000, 100_000) for p in (8, 16)}
+    assert {line[2] for line in lines} == times
+    assert max(map(len, text.splitlines())) <= width
+    rest = re.findall(r"\((?:all have [^;]*; )?no room for (.*?)\)", text.replace("\n", " "))
+    assert bool(rest) == (width == 40)
+
+
+def test_a_page_shows_the_error_as_a_share_of_its_bound_and_no_column_that_says_nothing():
+    run = tune_steps(toy.steps_variant(pages=(8, 16)))
+    page = run._repr_html_()
+    heads = re.findall(r"<th [^>]*>(.*?)</th>", page)
+    assert heads[:3] == ["STEPS", "PAGE", "predicted µs"]
+    assert not {"outcome", "case", "spill"} & set(heads)
+    assert "all have outcome ok" in page
+    assert "…" not in page
 
 
 def test_the_plot_shows_every_variant():

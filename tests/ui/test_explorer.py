@@ -1,11 +1,14 @@
 """The sliders over a kernel's tunables, driven through their traits."""
 
+from unittest.mock import Mock
+
 import pytest
 
 pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
 
 from workbench import ops, ui
-from workbench.errors import ArgumentError, ConfigurationError
+from workbench.errors import ArgumentError, CompileError, ConfigurationError
+from workbench.tracing import trace
 from workbench.ui.explorer import KernelExplorer
 
 OP = ops.get("paged_attention")
@@ -65,6 +68,9 @@ def test_an_illegal_configuration_names_its_rule_and_keeps_the_facts(explorer):
     assert explorer.trace is before
     assert "a warp stays in its page" in explorer._table.value
     assert "a warp stays in its page" in repr(explorer)
+    assert "before" in repr(explorer)
+    assert explorer._image.layout.visibility == "hidden"
+    assert "image/png" not in explorer._repr_mimebundle_()[0]
     explorer.sliders["BLOCK_SIZE"].value = 32
     assert explorer.broken == []
     assert explorer.trace is not before
@@ -80,6 +86,39 @@ def test_a_page_without_javascript_shows_table_and_picture(explorer, picture_of)
     # nbval compares it: the same again, and no address in it.
     again = KernelExplorer("paged_attention", CASE, variant="cuda_thread_group")
     assert repr(again) == repr(explorer)
+
+
+def test_it_says_that_it_computes_and_shows_no_old_number_as_the_present_one(explorer, monkeypatch):
+    seen = []
+
+    def watched(*arguments, **options):
+        seen.append((explorer.busy, explorer._table.value, explorer._image.layout.visibility))
+        return trace(*arguments, **options)
+
+    monkeypatch.setattr("workbench.ui.explorer.trace", watched)
+    explorer.sliders["VEC_SIZE"].value = 8
+    ((busy, table, picture),) = seen
+    assert busy
+    assert "compiling and running" in table
+    assert "VEC_SIZE=8" in table
+    assert "opacity:0.45" in table
+    assert ">before</th>" in table
+    assert ">now</th>" not in table
+    assert picture == "hidden"
+    assert not explorer.busy
+    assert ">now</th>" in explorer._table.value
+    assert explorer._image.layout.visibility == "visible"
+
+
+def test_a_run_that_fails_leaves_it_ready_for_the_next(explorer, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("workbench.ui.explorer.trace", Mock(side_effect=CompileError("no")))
+        with pytest.raises(CompileError):
+            explorer.sliders["VEC_SIZE"].value = 8
+        assert not explorer.busy
+        assert "compiling" not in explorer._table.value
+    explorer.sliders["VEC_SIZE"].value = 2
+    assert keys_of(explorer.trace).bytes_per_lane == 4
 
 
 def test_what_it_refuses():

@@ -26,13 +26,24 @@ def test_every_positive_code_has_a_mark():
     assert counts == [[128, 127, 124], [127, 126, 123]]  # without zero on the right
 
 
-def test_a_point_for_every_granularity():
-    errors = {"int8": {"per head": (1.0, 0.1), "per token": (1.03, 0.05)}, "float16": {"no scale": (2.0, 0.001)}}
+def test_every_point_is_seen():
+    errors = {
+        "int8": {"per head": (1.0, 0.1), "per token": (1.03, 0.05)},
+        "fp8_e4m3": {"per head": (1.0, 0.1), "per token": (1.03, 0.06)},
+        "float16": {"no scale": (2.0, 0.001)},
+    }
     ax = quantization_plots.error_against_bytes(errors, ylabel="error")
-    points = {(*line.get_xdata(), *line.get_ydata()) for line in ax.lines if len(line.get_xdata()) == 1}
-    assert points == {(1.0, 0.1), (1.03, 0.05), (2.0, 0.001)}
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["int8", "float16", "per head", "per token", "no scale"]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[0.1, 0.05], [0.1, 0.06], [0.001]]
+    points = [place for line in ax.lines for place in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    assert len({round(x, 2) for x, _ in points}) == len(points), "equal errors stand side by side"
+    assert [round(x) for x, _ in points] == [0, 1, 0, 1, 2]
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        "per head\n1 B",
+        "per token\n1.03 B",
+        "no scale\n2 B",
+    ]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(errors)
+    assert len({line.get_marker() for line in ax.lines}) == len(errors)
 
 
 def test_outliers_are_channels_of_the_keys():

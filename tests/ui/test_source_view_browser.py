@@ -9,7 +9,7 @@ from view_page import show_view
 
 from workbench import ui
 
-TRAITS = ("fact", "selected_line", "selected_file", "state", "detail")
+TRAITS = ("fact", "selected_line", "selected_file", "state", "detail", "stage", "code")
 pytestmark = pytest.mark.browser
 
 
@@ -71,3 +71,43 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
     expect(row.locator(".sv-value")).to_have_text(view.value(copy))
     page.evaluate("window.done()")
     assert page.evaluate("window.left()") == 0
+
+
+@pytest.mark.long
+def test_source_and_machine_code_lead_to_each_other_in_a_browser(page):
+    from playwright.sync_api import expect
+
+    trace = transpose("tiled")
+    view = ui.source_view(trace)
+    copy = line_of(trace, "// copy")
+
+    def as_python_says() -> None:
+        for name in TRAITS:
+            page.evaluate("([name, value]) => window.model.set(name, value)", [name, getattr(view, name)])
+
+    show_view(page, view)
+    expect(page.locator(".sv-made")).to_be_hidden()
+    page.locator(".sv-button[data-stage=sass]").click()
+    view.stage = page.evaluate("window.sent.at(-1).stage")
+    as_python_says()
+    assert view.stage == "sass"
+    load = page.locator(f".sv-code-row[data-line='{copy}']").filter(has_text="LDS").first
+    load.click()
+    sent = page.evaluate("window.sent.at(-1)")
+    assert (sent["selected_line"], sent["selected_file"]) == (copy, view.files[0])
+    view.selected_line = copy
+    as_python_says()
+    row = page.locator(f".sv-row[data-line='{copy}']")
+    expect(row).to_have_attribute("aria-selected", "true")
+    expect(load).to_have_class("sv-code-row sv-chosen")
+    colours = [one.evaluate("node => node.style.getPropertyValue('--sv-colour')") for one in (row, load)]
+    assert colours[0] == colours[1] != ""
+
+    # From the source to the code: the first of its rows comes into sight.
+    tile = line_of(trace, "tile[j][threadIdx.x] =")
+    page.locator(f".sv-row[data-line='{tile}']").click()
+    view.selected_line = page.evaluate("window.sent.at(-1).selected_line")
+    as_python_says()
+    expect(page.locator(".sv-chosen").first).to_be_in_viewport()
+    page.locator(".sv-button[data-stage=sass]").click()
+    assert page.evaluate("window.sent.at(-1).stage") == ""

@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
 
-import traitlets
 from view_kernels import attention, line_of, requests_of, transpose
 
 from workbench import ui
@@ -128,13 +127,16 @@ def test_banks_of_a_transpose_step_by_step():
     assert (banks.facts["wavefronts"], banks.facts["words"], banks.facts["conflicts"]) == (1, 32, 0)
 
 
-def test_a_source_view_leads_the_maps():
+def test_a_source_view_leads_the_maps_from_its_next_selection_on():
     trace = attention("cuda_thread_group")
-    view, maps = ui.source_view(trace), ui.warp_maps(trace)
-    traitlets.dlink((view, "selected_line"), (maps, "line"))
-    view.selected_line = line_of(trace, "value[i].load")
-    assert maps.facts["line"] == view.selected_line
-    assert maps.facts["bytes_per_lane"] == 16
+    keys, values = line_of(trace, "key[j].load"), line_of(trace, "value[i].load")
+    view, maps = ui.source_view(trace), ui.warp_maps(trace, line=keys, warp=0)
+    maps.follow(view)
+    assert (maps.line, maps.facts["line"], maps.facts["bytes_per_lane"]) == (keys, keys, 8)
+    view.selected_line = values
+    assert (maps.line, maps.facts["bytes_per_lane"]) == (values, 16)
+    view.selected_line = 0
+    assert maps.line == values
 
 
 def test_something_must_have_been_recorded():

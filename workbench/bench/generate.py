@@ -1,7 +1,8 @@
 """``workbench bench generate``: the shipped model over every cache: speed, memory, and how both grow with length.
 
 All caches take a step in turns, so that a busier moment of the machine meets every one of them; the ratios hold where
-the seconds do not. The tokens of the unquantized caches are compared first: a cache that changes the text gets no time.
+the seconds do not. The tokens of the unquantized caches are compared first: one that changes the text gets no time. The
+engine, with its continuous batching, is measured beside transformers in `workbench.bench.serving`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.bench.serving import Serving, agreement, serve
 from workbench.errors import UnknownNameError, WrongResultError
 from workbench.kvcache import MemoryUse
 from workbench.kvcache.errors import check_count
@@ -52,12 +54,13 @@ class Row:
 
 @dataclass(frozen=True)
 class GenerationBenchmark:
-    """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on."""
+    """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
 
     prompt_tokens: tuple[int, ...]
     new_tokens: int
     context_length: int
     rows: tuple[Row, ...]
+    serving: tuple[Serving, ...] = ()
 
     def row(self, cache: str) -> Row:
         """The row of that cache."""
@@ -85,11 +88,15 @@ class GenerationBenchmark:
                 f"{row.cache:16}{speed:>10.0f}{speed / first:>7.1f}x{row.growth:>11.2f}x"
                 f"{use.reserved_bytes / 1024:>10.0f}{wasted:>8}{row.same_tokens:>11.0%}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.serving)])
 
 
 def run(
-    *, new_tokens: int = 160, prompt_tokens: Sequence[int] = (64, 40, 16, 4), caches: Sequence[str] = CACHES
+    *,
+    new_tokens: int = 160,
+    prompt_tokens: Sequence[int] = (64, 40, 16, 4),
+    caches: Sequence[str] = CACHES,
+    peers: bool = False,
 ) -> GenerationBenchmark:
     """Generate the same sequences over every cache, a step of each in turns.
 
@@ -97,10 +104,13 @@ def run(
         new_tokens: for each sequence; at least 1.
         prompt_tokens: lengths of the prompts, which are the beginnings of held-out documents.
         caches: names in `CACHES`, in the order of the table; ratios are to the first.
+        peers: also let the engine and transformers serve four times as many requests: all as long, then of 1/4 to all
+            of ``new_tokens``, as requests are.
 
     Raises:
         ArgumentError: lengths that the model's context does not have room for, a cache that does not exist.
         WrongResultError: an unquantized cache changed the text.
+        MissingToolError: ``peers`` without transformers.
     """
     check_count("new_tokens", new_tokens, 1, "160 show the growth well.")
     for name in caches:
@@ -136,15 +146,13 @@ def run(
     exact = next((tokens[name] for name in caches if name in _UNQUANTIZED), None)
     rows = []
     for name, cache in opened.items():
-        same = 1.0 if exact is None else _agreement(tokens[name], exact)
+        same = 1.0 if exact is None else agreement(tokens[name], exact)
         if name in _UNQUANTIZED and same < 1:
             raise WrongResultError(f"cache {name!r} changed the text: {same:.0%} of the tokens agree before it differs")
         rows.append(Row(name, prompt_seconds[name], tuple(seconds[name]), tuple(reserved[name]), cache.memory(), same))
-    return GenerationBenchmark(tuple(map(len, prompts)), new_tokens, longest, tuple(rows))
-
-
-def _agreement(found: list[list[int]], exact: list[list[int]]) -> float:
-    same = 0
-    for one, other in zip(found, exact, strict=True):
-        same += next((index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), len(one))
-    return same / sum(map(len, exact))
+    serving = ()
+    if peers:
+        many = 4 * prompts
+        uneven = [max(new_tokens * (1 + (index + index // 4) % 4) // 4, 1) for index in range(len(many))]
+        serving = tuple(serve(model, many, lengths) for lengths in ([new_tokens] * len(many), uneven))
+    return GenerationBenchmark(tuple(map(len, prompts)), new_tokens, longest, tuple(rows), serving)

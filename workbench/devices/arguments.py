@@ -111,7 +111,7 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
     parameters = kernel.parameters
     expected = len(parameters) - kernel.scratch_parameters
     if len(args) != expected:
-        listing = ", ".join(f"{one.name} ({one.type})" for one in parameters[:expected]) or "none"
+        listing = ", ".join(f"{one.name} ({one.kind})" for one in parameters[:expected]) or "none"
         raise ArgumentError(
             f"arguments of {kernel.label}", f"{len(args)} values", f"{expected}: {listing}", "Pass one for each."
         )
@@ -122,7 +122,7 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:
-    if value is None and _takes_addresses(parameter):
+    if value is None and _is_word(parameter):
         return None
     if is_array(value):
         return _checked_array(where, parameter, value)
@@ -160,7 +160,7 @@ def _checked_float(where: str, parameter: Parameter, value: Any) -> float:
 def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
     if parameter.type == "b8" and isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
         return _struct_bytes(where, parameter, value.reshape(())[()])
-    if not _takes_addresses(parameter):
+    if parameter.size != 8 or parameter.type in _FLOAT_FORMATS:  # a struct of one pointer takes it
         raise ArgumentError(where, type(value).__name__, _allowed(parameter), "Pass a number, not an array.")
     # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps only its elements.
     if isinstance(value, np.ndarray) and (not value.flags.c_contiguous or value.dtype.hasobject):
@@ -192,11 +192,11 @@ def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes:
 
 def _allowed(parameter: Parameter) -> str:
     if parameter.type == "b8":
-        return f"a struct of {parameter.size} bytes"
+        return f"a {parameter.kind}"
     if parameter.type in _FLOAT_FORMATS:
         return f"a float ({parameter.type})"
     if parameter.size == 8:
-        return f"a tensor, None or an integer ({parameter.type})"
+        return f"a tensor, None or an integer ({parameter.kind})"
     return f"an integer ({parameter.type})"
 
 
@@ -283,7 +283,7 @@ def _layout(kernel: CompiledKernel) -> _Layout:
             ),
             passed=len(passed),
             scratch=(0,) * scratch,
-            words=tuple(map(_takes_addresses, passed)),
+            words=tuple(map(_is_word, passed)),
             promised=tuple((at, one.divisibility) for at, one in enumerate(passed) if one.divisibility > 1),
         )
     return found
@@ -304,5 +304,5 @@ def _form(parameters: Sequence[Parameter]) -> str:
     return form
 
 
-def _takes_addresses(parameter: Parameter) -> bool:
+def _is_word(parameter: Parameter) -> bool:
     return parameter.size == 8 and parameter.type not in _OTHER_FORMATS

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,11 @@ _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "enable_fp_fusion")
 
 
+_KEPT = ("ttir", "ttgir", "llir")
+_BY_HASH: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
+"""The kernels that Triton has loaded: who only has the PTX of one finds the stages before it here."""
+
+
 class Kernel(triton_compiler.CompiledKernel):
     """Triton's compiled kernel with its last stage put off: the assembler runs when machine code or registers are read.
 
@@ -41,6 +47,7 @@ class Kernel(triton_compiler.CompiledKernel):
         if machine_code and "ptx" not in self.asm:
             return
         self.kernel = _at_home(self.asm["ptx"] if machine_code else self.kernel.decode(), src).encode()
+        _BY_HASH[hash] = self
         if not machine_code:
             rest = {name: text for name, text in self.asm.items() if name not in ("cubin", "ptx")}
             self.asm = _Stages(rest | {"ptx": self.kernel.decode()})
@@ -147,7 +154,9 @@ def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
     key = disk_cache.content_key(["triton jit", metadata.hash])
     kernel = kernel_of(ptx, fields, label, parameter_names(src), promises, arch, key, None)
     options = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
-    return replace(kernel, assembly=assembly_of(kernel, options))
+    made = _BY_HASH.get(metadata.hash)
+    stages = {name: str(made.asm[name]) for name in _KEPT if name in made.asm} if made else {}
+    return replace(kernel, assembly=assembly_of(kernel, options), stages=stages)
 
 
 def parameter_names(src: Any) -> list[str]:

@@ -63,7 +63,8 @@ class CheckReport:
         notes = "".join(f"<p>note: {escape(note)}</p>" for note in self.notes)
         if self.ok:
             return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
-        head = "".join(f"<th>{name}</th>" for name in ("kind", "line", "other side", "block, thread", "where", "count"))
+        heads = ("kind", "line", "other side", "block, thread", "where", "count")
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in heads)
         rows = "".join(
             "<tr>"
             + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in _cells(finding))
@@ -131,7 +132,7 @@ def _cells(finding: Finding) -> list[str]:
             return ""
         text = _text(*used)
         header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
-        code = f"<br><code>{escape(text)}</code>" if text else ""
+        code = f"<br><code style='white-space:pre-wrap;overflow-wrap:anywhere'>{escape(text)}</code>" if text else ""
         return "near " * near + escape(_place(*used, ptx_line)) + header + code
 
     sides = zip(_sides(finding), (finding.near, finding.other_near), strict=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.frames import data_frame
-from workbench.kernels import tables
 from workbench.kernels.lines import source_text
 from workbench.ptx import Program
 from workbench.toolchain.sass_counts import counts_by_ptx_line
@@ -127,21 +127,24 @@ class MachineCode:
         rows = []
         for (path, line), counts in self.by_line.items():
             place = f"{Path(path).name}:{line}" if several and line else str(line)
-            rows.append((place, str(counts.total), counts.brief, source_text(path, line).strip()))
-        return [*rows, ("all", str(self.counts.total), self.counts.brief, "")]
+            rows.append((place, source_text(path, line).strip(), str(counts.total), counts.brief))
+        return [*rows, ("all", "", str(self.counts.total), self.counts.brief)]
 
     def __str__(self) -> str:
-        cut = [(*row[:2], tables.cut(row[2], 60), tables.cut(row[3], 34)) for row in self._rows()]
-        return tables.text(self._heads(), ("line", "all", "by class", "source"), cut, "rrll")
+        cut = [(place, tables.cut(source, 28), number, brief) for place, source, number, brief in self._rows()]
+        table = tables.text((), _HEADS, cut, "rlrl").splitlines()
+        heads = [piece for head in self._heads() for piece in tables.wrap(head)]
+        return "\n".join([*heads, *(tables.cut(line, tables.WIDTH) for line in table)])
 
     def __repr__(self) -> str:
         return f"<{self._heads()[0]}: {self.counts.starting(*TELLING).brief}>"
 
     def _repr_html_(self) -> str:
-        return tables.html(self._heads()[0], ("line", "all", "by class", "source"), self._rows(), "rrlc")
+        return tables.html(self._heads()[0], _HEADS, self._rows(), "rcrl")
 
 
 _TITLE = "machine instructions"
+_HEADS = ("line", "source", "all", "by class")
 
 
 def machine_code(kernels: Sequence[CompiledKernel], *, inlined: bool = False) -> MachineCode:

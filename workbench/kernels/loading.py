@@ -83,7 +83,7 @@ class Kernel:
         return converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
-        parameters = ", ".join(f"{parameter.name}: {parameter.type}" for parameter in self.compiled.parameters)
+        parameters = ", ".join(f"{parameter.name}: {parameter.kind}" for parameter in self.compiled.parameters)
         return f"<kernel {self.compiled.label}({parameters}) for {self.compiled.arch} on {self.device.name}>"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels import tables
 
 if TYPE_CHECKING:
     import pandas
@@ -94,6 +94,11 @@ def summarise(trace: Trace) -> Summary:
         found, line = _resources(kernel, several=len(trace.kernels) > 1)
         facts += found
         brief.append(line)
+    if trace.kernels and report.has_statistics:
+        predicted = trace.prediction()
+        meaning = f"on {predicted.device}, bound by {predicted.bound_by}; from the counts, not measured"
+        facts.append(Fact("predicted µs", 1e6 * predicted.seconds, None, meaning, ".2f"))
+        brief.append(str(predicted))
     return Summary(trace.title, tuple(facts), tuple(brief))
 
 

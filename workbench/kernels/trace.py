@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from workbench import tables
+from workbench.device_models import DeviceModel, device_model, device_models
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels import tables
 from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
+from workbench.kernels.hints import Hint, hints_of
 from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
+from workbench.kernels.stages import Stage, stages_of
 from workbench.kernels.summary import Summary, summarise
 from workbench.kernels.traffic import Traffic, traffic
 from workbench.ptx.report import LaunchReport
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
 
     from workbench.ptx.recording import Recording
     from workbench.toolchain import CompiledKernel, Occupancy
+    from workbench.tuning.predict import Prediction
 
 _SHOWN_SHARE = 0.01
 _HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
+_PLAIN = {"lanes": "32", "used": "100%"}
 _NOTE = (
     "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
     "request; sectors and wavefronts stand as counted/ideal."
@@ -119,6 +125,27 @@ class Trace(Ratios):
         """Warp instructions for which warps waited at barriers."""
         return total(self.lines, "barrier_waits")
 
+    # -- what follows -------------------------------------------------------------------------------------------
+
+    def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
+        """The time that the counts predict on a GPU; default: one of the architecture that the kernel is compiled for.
+
+        Raises UnknownNameError for a device model that does not exist.
+        """
+        from workbench.tuning.predict import counts_of, predict_counts
+
+        return predict_counts(counts_of(self.report, self.kernels), self._model(model))
+
+    def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
+        """What to try next, with the evidence; ``model`` as for `prediction`."""
+        return hints_of(self, self._model(model))
+
+    def _model(self, model: str | DeviceModel | None) -> DeviceModel:
+        usual = device_model(model)
+        if model is not None or not self.kernels or usual.arch == self.kernel.arch:
+            return usual
+        return next((one for one in device_models().values() if one.arch == self.kernel.arch), usual)
+
     # -- parts of it --------------------------------------------------------------------------------------------
 
     @cached_property
@@ -137,6 +164,13 @@ class Trace(Ratios):
         if len(self.kernels) < 2:
             return traffic(self.title, zip(self.kernels, (self.report,), strict=False))
         return traffic(self.title, zip(self.kernels, self.report.parts, strict=True))
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The forms that the main kernel went through, each line with its line of the source: of Triton TTIR, TTGIR and
+        LLVM IR, then PTX with how often each instruction ran, and SASS where there is a disassembler."""
+        report = self.report.parts[0] if len(self.kernels) > 1 else self.report
+        return stages_of(self.kernel, report, inlined=self._unfolded) if self.kernels else ()
 
     @property
     def kernel(self) -> CompiledKernel:
@@ -186,7 +220,11 @@ class Trace(Ratios):
         facts = [
             {"fact": f.name, "value": f.value, "at_best": f.best, "meaning": f.meaning} for f in self.summary().facts
         ]
-        return document("trace", title=self.title, facts=facts, lines=self.lines)
+        hints = [
+            {"what": h.name, "line": h.line and h.line.line, "evidence": h.evidence, "to_try": h.remedy}
+            for h in self.hints()
+        ]
+        return document("trace", title=self.title, facts=facts, lines=self.lines, hints=hints)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per source line, as a pandas DataFrame."""
@@ -206,25 +244,25 @@ class Trace(Ratios):
         except MissingToolError:
             return None
 
-    def _columns(self) -> tuple[str, ...]:
-        columns = ["line", "instr.", "lanes"]
+    def _columns(self) -> list[str]:
+        columns = ["instr.", "lanes"]
         if self.global_requests:
             columns += ["requests", "sectors", "used"]
         if self.shared_requests:
             columns.append("wavefronts")
         if self.barrier_waits:
             columns.append("waits")
-        return tuple(columns)
+        return columns
 
-    def _rows(self) -> Iterable[tuple[TracedLine, list[str]]]:
-        columns = self._columns()
+    def _table(self) -> tuple[list[str], list[tuple[TracedLine, list[str]]], str]:
+        """Columns, the lines that are shown with their texts, and in words the columns that are alike in all lines."""
+        columns, rows = self._columns(), []
         for line in self.lines:
             quiet = not line.global_requests and not line.shared_requests and not line.barrier_waits
             if line.share < _SHOWN_SHARE and quiet:
                 continue
             some = bool(line.global_requests)
             texts = {
-                "line": self._place(line),
                 "instr.": f"{line.share:.1%}",
                 "lanes": f"{line.active_lanes:.0f}",
                 "requests": f"{line.global_requests:,}" if some else "",
@@ -235,40 +273,63 @@ class Trace(Ratios):
                 else "",
                 "waits": f"{line.barrier_waits:,}" if line.barrier_waits else "",
             }
-            yield line, [texts[name] for name in columns]
+            rows.append((line, [texts[name] for name in columns]))
+        plain = tables.alike(columns, [texts for _, texts in rows], _PLAIN)
+        kept = [at for at, name in enumerate(columns) if name not in plain]
+        said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
+        return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
 
     def _place(self, line: TracedLine) -> str:
         """The line's number, with its file where there are several."""
         return str(line.line) if len({one.path for one in self.lines}) == 1 else f"{line.file}:{line.line}"
 
-    def _heads(self) -> list[str]:
-        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
-        return [*self.summary().brief, _NOTE, f"lines of {files}"]
-
     def __str__(self) -> str:
-        rows = list(self._rows())
-        columns = (*self._columns(), "source")
-        table = tables.text(
-            (), columns, [(*texts, line.text.strip()) for line, texts in rows], "r" * len(columns[1:]) + "l"
-        )
-        heads = [piece for head in (self.title, *self._heads()) for piece in tables.wrap(head)]
-        return "\n".join([*heads, *(tables.cut(row, tables.WIDTH) for row in table.splitlines())])
+        columns, rows, said = self._table()
+        numbers = tables.text((), columns, [texts for _, texts in rows], "r" * len(columns)).splitlines()
+        files = ", ".join(dict.fromkeys(line.file for line in self.lines))
+        heads = [
+            self.title,
+            *self.summary().brief,
+            _NOTE,
+            f"lines of {files}" + (f"; in all of them {said}" if said else ""),
+        ]
+        places = [self._place(line) for line, _ in rows]
+        width = max(map(len, ("line", *places)))
+        out = [piece for head in heads for piece in tables.wrap(head)]
+        out += [f"{'line':>{width}}  source", " " * width + "  " + numbers[0]]
+        for place, (line, _), text in zip(places, rows, numbers[1:], strict=True):
+            out.append(tables.cut(f"{place:>{width}}  {line.text.strip()}", tables.WIDTH))
+            out.append(f"{'':{width}}  {text}")
+        hints = [textwrap.fill(str(hint), tables.WIDTH, subsequent_indent="  ") for hint in self.hints()]
+        return "\n".join([*out, *(["what to try next:"] if hints else []), *hints])
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
 
     def _repr_html_(self) -> str:
-        made = self._machine_code()
-        columns = (*self._columns(), *(("machine code",) if made else ()), "source")
-        align = "r" * len(self._columns()) + ("n" if made else "") + "c"
-        body, styles = [], []
+        columns, rows, said = self._table()
         largest = max((line.share for line in self.lines), default=1.0)
-        for line, texts in self._rows():
-            static = [made.at(line.path, line.line).starting(*TELLING).brief] if made else []
-            body.append([*texts, *static, line.text.strip()])
+        body, styles = [], []
+        for line, texts in rows:
+            body.append([self._place(line), line.text.strip(), *texts])
             heat = _HEAT.format(0.8 * line.share / largest)
-            styles.append([heat if name == "instr." else "" for name in columns])
-        return tables.html(". ".join([self.title, *self.summary().brief]), columns, body, align, styles, _NOTE)
+            styles.append([heat if name == "instr." else "" for name in ("line", "source", *columns)])
+        caption, note = (
+            ". ".join([self.title, *self.summary().brief]),
+            _NOTE + (f" In all lines {said}." if said else ""),
+        )
+        table = tables.html(caption, ("line", "source", *columns), body, "rc" + "r" * len(columns), styles, note)
+        return table + self._hints_html() + self._machine_code_html([line for line, _ in rows])
+
+    def _hints_html(self) -> str:
+        hints = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]
+        return tables.html("What to try next", ("line", "what", "evidence", "to try"), hints, "rlll") if hints else ""
+
+    def _machine_code_html(self, shown: Sequence[TracedLine]) -> str:
+        made = self._machine_code()
+        rows = [(line, made.at(line.path, line.line).starting(*TELLING).brief) for line in shown] if made else []
+        body = [(self._place(line), line.text.strip(), brief) for line, brief in rows if brief]
+        return tables.details("machine code by line", ("line", "source", "static instructions"), body, "rcl")
 
 
 class _Unfolded(Trace):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels import tables
 
 if TYPE_CHECKING:
     import pandas

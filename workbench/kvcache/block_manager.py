@@ -269,6 +269,11 @@ class BlockManager:
         """Whether a sequence is on the host."""
         return self._known(seq).on_host
 
+    def check_running(self, seqs: Iterable[Hashable]) -> None:
+        """Raise for the first sequence that is not known, or is on the host."""
+        for seq in seqs:
+            self._running(seq)
+
     def block_table(self, seq: Hashable) -> list[int]:
         """The physical block of each logical one, host blocks for a swapped-out sequence; `FREED` (-1) for none."""
         return self._known(seq).table.copy()

@@ -197,8 +197,10 @@ class PagedKVCache:
         tables = []
         for seq in self._check_running(seqs):
             table = self.manager.block_table(seq)
-            live = next((block for block in table if block != FREED), 0)
-            tables.append([live if block == FREED else block for block in table])
+            if table and table[0] == FREED:
+                live = next((block for block in table if block != FREED), 0)
+                table = [live if block == FREED else block for block in table]
+            tables.append(table)
         widest = max(map(len, tables), default=0)
         rows = [table + [0] * (widest - len(table)) for table in tables]
         return torch.tensor(rows, dtype=torch.int32, device=self.device).view(len(rows), widest)
@@ -316,6 +318,5 @@ class PagedKVCache:
 
     def _check_running(self, seqs: Iterable[Hashable]) -> list[Hashable]:
         seqs = list(seqs)
-        for seq in seqs:
-            self.manager.slots(seq, 0, 0)  # raises unless it is known and on the device
+        self.manager.check_running(seqs)
         return seqs

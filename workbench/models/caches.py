@@ -23,6 +23,7 @@ from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
 from workbench.kvcache.errors import SequenceStateError, UnknownSequenceError
 from workbench.models.gpt import GPT, Attend
+from workbench.models.slot_attention import SlotAttention, serves
 from workbench.ops import causal_attention, contiguous_attention, paged_attention
 
 Batch = Mapping[Hashable, Sequence[int]]
@@ -225,14 +226,18 @@ class PagedCache:
         _check_single(batch)
         starts = [self.kv.manager.num_tokens(seq) for seq in batch]
         placed = self.kv.append_batch(batch)
-        block_tables, seq_lens = self.kv.block_tables(batch), self.kv.seq_lens(batch)
+        block_tables = self.kv.block_tables(batch)
+        seq_lens = torch.tensor([start + 1 for start in starts], dtype=torch.int32, device=self.kv.device)
+        parts = list(zip(batch.values(), starts, strict=True))
+        if batch and self.variant == "auto" and serves(self.kv):
+            return _step_of(parts, SlotAttention(self.kv, placed.slot_mapping, block_tables, seq_lens), self.kv.device)
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             self.kv.write(layer, key, value, placed.slot_mapping)
             caches, options = self.kv.layers[layer], self.kv.attention_options(layer)
             return paged_attention(query, *caches, block_tables, seq_lens, variant=self.variant, **options)
 
-        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+        return _step_of(parts, attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
         """Give every sequence the history that another one has now, over the same blocks: nothing is copied."""
@@ -249,6 +254,21 @@ class PagedCache:
     def memory(self) -> MemoryUse:
         """Bytes of the cache, of the blocks in use and of the tokens in them."""
         return self.kv.memory()
+
+
+def joined(steps: Sequence[Step]) -> Step:
+    """Several steps of one cache, of different sequences, as one; they attend in their order."""
+    if len(steps) == 1:
+        return steps[0]
+    lengths = [len(step.tokens) for step in steps]
+    starts = [sum(lengths[:index]) for index in range(len(steps))]
+
+    def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        parts = zip(steps, query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
+        return torch.cat([step.attend(layer, *part) for step, *part in parts])
+
+    last = torch.cat([step.last + start for step, start in zip(steps, starts, strict=True)])
+    return Step(torch.cat([step.tokens for step in steps]), torch.cat([step.positions for step in steps]), last, attend)
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -19,15 +19,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from workbench.errors import ArgumentError, UnknownNameError, WorkbenchError
 from workbench.kvcache import MemoryUse, OutOfBlocksError, PagedKVCache
 from workbench.kvcache.errors import check_count
-from workbench.models.caches import PagedCache, Step
+from workbench.models.caches import PagedCache, Step, joined
 from workbench.models.generation import STOP, advance, check_prompt
 from workbench.models.gpt import GPT
-from workbench.models.sampling import GREEDY, Sampler, Sampling
+from workbench.models.sampling import GREEDY, Sampler, Sampling, pick_each
 
 PREEMPTIONS = ("recompute", "swap")
 
@@ -190,7 +188,8 @@ class Engine:
         try:
             self._decode()
             self._resume()
-            self._admit()
+            while self._admit():
+                pass  # what has ended with its first token left a place
             memory = self._cache.memory()
         finally:
             while self._ended:
@@ -235,7 +234,9 @@ class Engine:
                 return
             self._running.append(self._swapped.popleft())
 
-    def _admit(self) -> None:
+    def _admit(self) -> bool:
+        """Begin the waiting requests that fit, all in one pass of the model; whether there were any."""
+        begun: list[tuple[_Request, Step]] = []
         while self._waiting and not self._swapped and len(self._running) < self.max_num_seqs:
             request = self._waiting[0]
             tokens = request.prompt + request.tokens
@@ -248,7 +249,10 @@ class Engine:
                 break
             self._waiting.popleft()
             self._running.append(request)
-            self._compute([request], step)
+            begun.append((request, step))
+        if begun:
+            self._compute([request for request, _ in begun], joined([step for _, step in begun]))
+        return bool(begun)
 
     def _compute(self, requests: list[_Request], step: Step) -> None:
         """Run the model for a step and give each request its token."""
@@ -260,14 +264,12 @@ class Engine:
             if not isinstance(error, Exception):
                 raise
             return
-        for request, row in zip(requests, rows, strict=True):
-            self._give(request, row)
+        for request, token in zip(requests, pick_each([one.sampler for one in requests], rows), strict=True):
+            self._give(request, token)
 
-    def _give(self, request: _Request, logits: torch.Tensor) -> None:
-        try:
-            token = request.sampler.pick(logits)
-        except WorkbenchError as error:
-            self._leave(request, "error", error)
+    def _give(self, request: _Request, token: int | WorkbenchError) -> None:
+        if isinstance(token, WorkbenchError):
+            self._leave(request, "error", token)
             return
         if token in request.stop:
             self._leave(request, "stop")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.functional import linear
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.errors import check_count
@@ -83,12 +84,13 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor, attend: Attend) -> torch.Tensor:
         c = self.config
-        qkv = self.qkv(self.attention_norm(x)).view(len(x), -1, c.head_size)
-        query, key, value = qkv.split([c.num_heads, c.num_kv_heads, c.num_kv_heads], dim=1)
-        mixed = attend(self.layer, rotate(query, rotation), rotate(key, rotation), value)
-        x = x + self.out(mixed.reshape(len(x), -1))
+        qkv = linear(self.attention_norm(x), self.qkv.weight).view(x.shape[0], -1, c.head_size)
+        turned = rotate(qkv[:, : c.num_heads + c.num_kv_heads], rotation)
+        query, key = turned.split([c.num_heads, c.num_kv_heads], dim=1)
+        mixed = attend(self.layer, query, key, qkv[:, c.num_heads + c.num_kv_heads :])
+        x = x + linear(mixed.flatten(1), self.out.weight)
         h = self.ffn_norm(x)
-        return x + self.down(functional.silu(self.gate(h)) * self.up(h))
+        return x + linear(functional.silu(linear(h, self.gate.weight)) * linear(h, self.up.weight), self.down.weight)
 
 
 class GPT(nn.Module):
@@ -117,7 +119,7 @@ class GPT(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[..., vocab_size]`` float32 of hidden states ``[..., hidden_size]``."""
-        return functional.linear(hidden, self.embedding.weight).float()
+        return linear(hidden, self.embedding.weight).float()
 
     @property
     def dtype(self) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,6 +64,21 @@ class Sampler:
         if self.sampling.temperature == 0:
             return int(logits.argmax())
         return int(torch.multinomial(probabilities(logits, self.sampling), 1, generator=self._generator))
+
+
+def pick_each(samplers: Sequence[Sampler], logits: torch.Tensor) -> list[int | WorkbenchError]:
+    """What each sampler picks of its row of logits ``[num_seqs, vocab_size]``, or the error that its `pick` raises."""
+    likeliest, finite = logits.argmax(dim=-1).tolist(), logits.isfinite().all(dim=-1).tolist()
+    found: list[int | WorkbenchError] = []
+    for row, sampler in enumerate(samplers):
+        if finite[row] and sampler.sampling.temperature == 0:
+            found.append(likeliest[row])
+            continue
+        try:
+            found.append(sampler.pick(logits[row]))
+        except WorkbenchError as error:
+            found.append(error)
+    return found
 
 
 def check_finite(logits: torch.Tensor) -> torch.Tensor:

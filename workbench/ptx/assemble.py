@@ -124,7 +124,7 @@ class _Table:
         self._registers = np.array([register.number for step in code for register in step.registers], np.int64)
         guarded = [(pc, step.guard.number, step.negated) for pc, step in enumerate(code) if step.guard is not None]
         self._guarded, self._guards, self._negated = np.array(guarded, np.int64).reshape(-1, 3).T
-        self._inserted = np.array([pc for pc, step in enumerate(code) if step.statement is None], np.int64)
+        self._inserted = np.array([pc for pc, step in enumerate(code) if step.start is None], np.int64)
 
     def _numbers(self, places: _Lists) -> tuple[np.ndarray, np.ndarray]:
         """(pc, register) of those places in every step."""
@@ -169,8 +169,8 @@ class _Lists:
 def _row(form: Form, slots: Slots) -> list[int]:
     """What the rows of all steps of this form have in common."""
     made = form.instruction
-    row = [form.opcode.index, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(made.imm)]
-    row += [_signed(made.imm >> 32), *[0] * core.SLOTS]
+    row = [form.opcode.index, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(form.imm)]
+    row += [_signed(form.imm >> 32), *[0] * core.SLOTS]
     for slot, operand in form.fixed:
         row[_ROW_HEAD + slot] = slots.take(operand)
     for slot, value in made.raw.items():

@@ -142,9 +142,10 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
 
 def _guarded(item: Step, part: Instruction) -> Step:
     """A part of a call, under the call's guard; the call itself keeps its statement."""
-    is_call = part.opcode.name.startswith("call")
-    step = Step.of(part, item.statement if is_call else None)
+    step = Step.of(part)
     step.guard, step.negated = item.guard, item.negated
+    if part.opcode.name.startswith("call"):
+        step.body, step.start = item.body, item.start
     return step
 
 

@@ -41,8 +41,8 @@ FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.i
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
 # A name in an operand, not the letters of a number. (What lies behind is tested after the first letter: that is quick.)
 _NAME = re.compile(r"([%A-Za-z_$](?<![\w.].)[\w$.]*+)")
-_LABEL = re.compile(r"[\w$%]+")
-_BRANCHES = frozenset({"bra", "bra.uni"})
+# The shape of an access at an offset from a register, which is the immediate, and what stands before and behind that.
+_OFFSET = re.compile(r"((?:ld|st)\.[^[]*\[[^]+-]*#)\+?(-?\d+)(\].*)", re.S)
 _BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # where it leads is no part of the form
 _MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # what a plan meets in nonsense
 
@@ -101,26 +101,27 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
     """
     items: list[Step | Label] = []
-    forms: dict[tuple, Form] = {}
-    append, split, names, labels = items.append, _NAME.split, symbols.names, _Labels()
-    for item in module.body(entry):
-        if type(item) is Statement:
-            pieces = split(item.operands)  # literals and punctuation at even places, names at odd ones
+    forms: dict[str | tuple, Form] = {}
+    append, names, labels, body = items.append, symbols.names, _Labels(), module.body(entry)
+    for start, guard, negated, shape, found in body.rows():
+        if found is not None:
             try:
-                if item.opcode in _BRANCHES and _LABEL.fullmatch(item.operands):
-                    form, registers, target = _BRANCH, [], item.operands
+                if shape is None:
+                    form, registers, target = _BRANCH, [], found
                 else:
-                    registers, target = [names[name] for name in pieces[1::2]], None
-                    form = forms[item.opcode, *pieces[::2], *[register.width for register in registers]]
-                guard = None if item.guard is None else _guard(symbols, item.guard)
-                append(Step(form, registers, target, guard, item.negated, item))
+                    registers, target = [names[name] for name in found], None
+                    form = forms[shape if symbols.alike else (shape, *[register.width for register in registers])]
+                append(Step(form, registers, target, guard and _guard(symbols, guard), negated, body, start))
             except (KeyError, Refused):
-                items += _bind(module, entry, symbols, item, pieces, forms)
+                items += _bind(module, entry, symbols, body.item(start), shape, forms)
             if labels.scope:
                 labels.use(items)
-        elif type(item) is Label:
-            append(labels.define(item))
-        elif type(item) is Scope:
+            continue
+        if shape is not None:
+            append(labels.define(Label(shape)))
+            continue
+        item = body.item(start)
+        if type(item) is Scope:
             labels.enter(item.opens)
             if item.opens:
                 symbols.open_scope()
@@ -160,7 +161,7 @@ class _Labels:
                 break
             if step.form.kind == BRANCH:
                 self.uses.append((step, self.scope))
-            if step.statement is not None:
+            if step.start is not None:
                 break
 
     def resolve(self) -> None:
@@ -171,14 +172,14 @@ class _Labels:
 
 
 def _bind(
-    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, pieces: list[str], forms: dict
+    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, shape: str | None, forms: dict
 ) -> list[Step]:
     """The steps of a statement whose shape is new, or which has names that are not registers."""
     plan = _plan(item.opcode)
     try:
         if isinstance(plan, str):
             raise Refused(plan)
-        steps = _steps(symbols, plan, item, pieces, forms)
+        steps = _steps(symbols, plan, item, shape, forms)
         guard = None if item.guard is None else _guard(symbols, item.guard)
         if guard is not None and any(step.guard is not None for step in steps):
             raise Refused("a guard on an instruction that the machine takes apart")
@@ -190,26 +191,40 @@ def _bind(
     for step in steps:
         if guard is not None:
             step.guard, step.negated = guard, item.negated
-    steps[0].statement = item
+    steps[0].body, steps[0].start = item.body, item.start
     return steps
 
 
-def _steps(symbols: Symbols, plan: Plan, item: Statement, pieces: list[str], forms: dict) -> list[Step]:
+def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict) -> list[Step]:
     """Binds the statement, and keeps the form for its shape unless the form depends on more than that."""
+    pieces = _NAME.split(item.operands)  # literals and punctuation at even places, names at odd ones
     registers = [symbols.register(name) for name in pieces[1::2]]
     only_registers, distinct = None not in registers, len(set(registers)) == len(registers)
+    at_offset = _OFFSET.fullmatch(shape) if shape is not None and only_registers else None
+    if at_offset is not None:  # an unrolled loop has thousands, alike but for the immediate
+        alike = _key(symbols, f"{at_offset[1]}+{at_offset[3]}", registers)
+        if alike in forms:
+            form = forms[_key(symbols, shape, registers)] = forms[alike].with_imm(int(at_offset[2]))
+            return [Step(form, registers)]
+    form = None
     if only_registers and not distinct:
         form = _with_stand_ins(symbols, plan, pieces, registers)
-        if form is not None:
-            forms[_shape(item, pieces, registers)] = form
-            return [Step(form, registers)]
-    made = plan(symbols, split_operands(item.operands))
-    if isinstance(made, list):
-        return [part if type(part) is Step else Step.of(part) for part in made]
-    if not only_registers or not distinct or not _takes_only(made, registers):
-        return [Step.of(made)]
-    form = forms[_shape(item, pieces, registers)] = Form(made, registers)
+    if form is None:
+        made = plan(symbols, split_operands(item.operands))
+        if isinstance(made, list):
+            return [part if type(part) is Step else Step.of(part) for part in made]
+        if not only_registers or not distinct or not _takes_only(made, registers):
+            return [Step.of(made)]
+        form = Form(made, registers)
+    forms[_key(symbols, shape, registers)] = form
+    if at_offset is not None:
+        forms[alike] = form
     return [Step(form, registers)]
+
+
+def _key(symbols: Symbols, shape: str, registers: list[Register]) -> str | tuple:
+    """What a form is kept by: the shape says which widths there are, unless registers of like names have several."""
+    return shape if symbols.alike else (shape, *[register.width for register in registers])
 
 
 def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: list[Register]) -> Form | None:
@@ -224,10 +239,6 @@ def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: 
     if isinstance(made, list) or not _takes_only(made, stand_ins):
         return None
     return Form(made, stand_ins)
-
-
-def _shape(item: Statement, pieces: list[str], registers: list[Register]) -> tuple:
-    return (item.opcode, *pieces[::2], *[register.width for register in registers])
 
 
 def _takes_only(made: Instruction, registers: list[Register]) -> bool:

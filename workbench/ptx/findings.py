@@ -30,6 +30,7 @@ GRID_SYNC = (
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
 _TOLD = (20, 21, 22)  # what is wrong is told in words
 _NEAR = 24  # instructions, to look for a named line
+_MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
 _WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
 
@@ -99,8 +100,9 @@ def describe(
     kernel_source, kernel_line = kernel.source_of(at, in_kernel_file=True)
     other_kernel_source, other_kernel_line = kernel.source_of(other_at, in_kernel_file=True)
     return Finding(
-        kind, message, kernel.name, block_at, thread_at, address, buffer, line or None, source, other_line or None,
-        other_source, statement.line if statement else 0, other_statement.line if other_statement else None,
+        kind, message, readable(kernel.name), block_at, thread_at, address, buffer, line or None, source,
+        other_line or None, other_source, statement.line if statement else 0,
+        other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
         None if row["other_block"] < 0 else _coordinates(row["other_block"], grid),
@@ -180,7 +182,7 @@ def _named(kernel: Kernel, pc: int) -> int:
     """
     code = kernel.decoded.code
     for at in range(pc, min(pc + _NEAR, len(code)) if pc >= 0 else pc):
-        if code[at].statement is None or (at > pc and code[at].form.ends):
+        if code[at].start is None or (at > pc and code[at].form.ends):
             break
         if kernel.source_of(at)[1]:
             return at
@@ -198,5 +200,5 @@ def _place(kernel: Kernel, pc: int) -> str:
     where = locate(kernel.program.module, kernel.decoded.code[named].statement.location)
     if where and named != pc:
         where = f"or near {where}"
-    ptx = f"PTX line {statement.line}, `{statement.text}`"
+    ptx = f"PTX line {statement.line}, `{_MANGLED.sub(lambda found: readable(found[0]), statement.text)}`"
     return f"{where} ({ptx})" if where else ptx

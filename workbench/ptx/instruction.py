@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from workbench.ptx.machine import BRANCH, EXIT, OPCODES, RETURN, Opcode
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
-from workbench.ptx.parse import Statement
+from workbench.ptx.parse import Body, Statement
 
 
 @dataclass(slots=True)
@@ -34,13 +34,13 @@ class Instruction:
 class Form:
     """What the statements of one shape have in common. Registers are places: positions in a step's registers."""
 
-    __slots__ = ("ends", "fixed", "instruction", "kind", "opcode", "places", "reads", "registers", "writes")
+    __slots__ = ("ends", "fixed", "imm", "instruction", "kind", "opcode", "places", "reads", "registers", "writes")
 
     def __init__(self, instruction: Instruction, registers: Sequence[Register]):
         place = {register: i for i, register in enumerate(registers)}
         self.instruction = instruction
         self.registers = len(registers)  # of every step
-        self.opcode = instruction.opcode
+        self.opcode, self.imm = instruction.opcode, instruction.imm
         self.kind = instruction.opcode.kind
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # a block
         self.fixed: list[tuple[int, Operand]] = []  # (slot, operand) of constants and special registers
@@ -57,28 +57,45 @@ class Form:
             if written in self.reads:
                 self.reads.remove(written)
 
+    def with_imm(self, imm: int) -> Form:
+        """The same with another immediate."""
+        other = object.__new__(Form)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.imm = imm
+        return other
+
 
 @dataclass(slots=True)
 class Step:
-    """One statement, or what the machine inserts (``statement`` None). ``registers`` fill the places of its form."""
+    """One statement, or what the machine inserts. ``registers`` fill the places of its form.
+
+    The statement starts at offset ``start`` of the text; None where it was inserted.
+    """
 
     form: Form
     registers: list[Register]
     target: str | None = None
     guard: Register | None = None
     negated: bool = False
-    statement: Statement | None = None
+    body: Body | None = None
+    start: int | None = None
 
     @property
     def opcode(self) -> Opcode:
         return self.form.opcode
 
+    @property
+    def statement(self) -> Statement | None:
+        """What is written there, read anew each time; None for what was inserted."""
+        return None if self.start is None else self.body.item(self.start)
+
     @classmethod
-    def of(cls, instruction: Instruction, statement: Statement | None = None) -> Step:
+    def of(cls, instruction: Instruction) -> Step:
         """A step whose form is its own."""
         found = [operand for operand in instruction.slots.values() if type(operand) is Register]
         registers = list(dict.fromkeys(found))
-        return cls(Form(instruction, registers), registers, instruction.target, statement=statement)
+        return cls(Form(instruction, registers), registers, instruction.target)
 
 
 # A plan is made once per distinct opcode text and binds the operands of the first statement of each shape. What it

@@ -247,8 +247,9 @@ class Kernel:
         """(pc, by warp the lanes in which it is) of the loads that are unused in some threads of such a block."""
         if block not in self._unused_loads:
             found = unused_loads(self.program.module.body(self.entry), block)
-            places = [(pc, step.statement) for pc, step in enumerate(self.decoded.code) if found and step.statement]
-            self._unused_loads[block] = [(pc, found[one.start].tolist()) for pc, one in places if one.start in found]
+            self._unused_loads[block] = [
+                (pc, found[step.start].tolist()) for pc, step in enumerate(self.decoded.code) if step.start in found
+            ]
         return self._unused_loads[block]
 
     @staticmethod

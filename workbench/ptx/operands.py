@@ -118,12 +118,15 @@ class Symbols:
     local_bytes: int = 0
     # Labels by the name of the .branchtargets that lists them.
     branch_targets: dict[str, list[str]] = field(default_factory=dict)
+    # Whether all registers whose names differ in the digits at their end only have the same width.
+    alike: bool = True
     _carry: Register | None = None
     frame_addresses: list[tuple[Register, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.parameters: dict[str, Parameter] = {}
         self.addresses: dict[str, Register] = {}
+        self._widths: dict[str, int] = {}  # by a name without the digits at its end
         self._hidden: list[dict[str, Register | None]] = []  # per open scope: what its names meant outside
         self._stand_ins: dict[tuple[int, int], Register] = {}
         self.in_function = isinstance(self.entry, Function)
@@ -147,6 +150,8 @@ class Symbols:
                 raise Refused(f"{family[2]} registers, where the most is {MOST_REGISTERS}")
             names = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name.strip()]
             made = list(map(Register, names, repeat(width), count(len(self.registers))))
+            stem = (family[1] if family else names[0]).rstrip("0123456789")
+            self.alike &= self._widths.setdefault(stem, width) == width
             if self._hidden:
                 for each in names:
                     self._hidden[-1].setdefault(each, self.names.get(each))

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from workbench.errors import WorkbenchError
+from workbench.ptx.machine import core
 
 TYPE_SIZES = {
     "b8": 1, "s8": 1, "u8": 1, "b16": 2, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "b32": 4, "s32": 4, "u32": 4,
@@ -167,10 +170,18 @@ class Module:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+        return [0, *(np.flatnonzero(np.frombuffer(self.ascii, np.uint8) == ord("\n")) + 1).tolist()]
 
     def line_of(self, offset: int) -> int:
         return bisect.bisect_right(self._line_starts, offset)
+
+    @cached_property
+    def ascii(self) -> bytes:
+        """The text for the core, each character a byte: one that is not ASCII is a space, or like a letter."""
+        text = self.text
+        if not text.isascii():
+            text = re.sub(r"[^\x00-\x7f]", lambda match: " " if match[0].isspace() else "_", text)
+        return text.encode("ascii")
 
     def body(self, entry: Entry | Function) -> Body:
         """The items of a body in order."""
@@ -193,18 +204,15 @@ _VARIABLE = re.compile(
     re.S,
 )
 _MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
-# Statements first, as they are most; a label is no opcode. The last alternative takes what nothing else does, and a gap
-# with its .loc directives belongs to the item before it, so that matches follow each other.
+# One item, where scan.cpp says that it starts. A label is no opcode; the last alternative takes what nothing else does.
 _ITEM = re.compile(
-    r"(?:(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?"
+    r"(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?"
     r"(?P<opcode>[a-z][\w.]*+(?:::[\w.]*+)*+)(?!\s*:)\s*(?P<operands>[^;]*);"
     r"|(?P<label>[\w$%]+)\s*:(?!:)"
-    r"|(?P<brace>[{}])"
     r"|\.reg\s*\.(?P<reg>\w+)\s+(?P<names>[^;]*);"
     r"|\.(?P<directive>\w+)(?P<rest>[^;]*);"
-    r"|(?P<unknown>\S))(?:\s++|\.loc\s[^\n]*+)*+"
+    r"|(?P<unknown>\S)"
 )
-_GAP = re.compile(r"(?:\s++|\.loc\s[^\n]*+)*+")
 _MARK = re.compile(r"(?<![\w.\"])\.loc\s+")
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
 _MOST_PARAMETER_BYTES, _MOST_ALIGNMENT, _MOST_VARIABLE_BYTES = 32764, 1 << 16, 1 << 34
@@ -322,26 +330,36 @@ class Body:
         self._latest: dict[tuple[int, int], Location] = {}
 
     def __iter__(self) -> Iterator[Item]:
+        return (self.item(row[0]) for row in self.rows())
+
+    def rows(self) -> list[tuple[int, str | None, bool, str | None, tuple[str, ...] | str | None]]:
+        """(start, guard, negated, shape, names) of each item; of what is neither statement nor label, only the start.
+
+        The shape is the opcode and the operands without the digits at the end of each name; ``names`` are these names.
+        A branch to a label has no shape, and the label for the names; a label is the shape, without names.
+        """
+        return core.scan(self.module.ascii, self.entry.body_start, self.entry.body_end)
+
+    def item(self, start: int) -> Item:
+        """The item that starts there. Raises PtxSyntaxError for what is none."""
         text, end = self.module.text, self.entry.body_end
-        begin = _GAP.match(text, self.entry.body_start, end).end()
-        for match in _ITEM.finditer(text, begin, end):
-            kind = match.lastgroup
-            if kind == "operands":
-                negated, guard, opcode, operands = match.group(1, 2, 3, 4)
-                yield Statement(self, match.start(), guard, negated == "!", opcode, operands.rstrip())
-            elif kind == "label":
-                yield Label(match["label"])
-            elif kind == "brace":
-                yield Scope(match["brace"] == "{")
-            elif kind == "names":
-                yield Declaration(match["reg"], match["names"])
-            elif kind == "rest":
-                whole = "." + match["directive"] + match["rest"]
-                variable = parse_variable(whole.strip())
-                yield variable or Directive(match["directive"], whole, self.module.line_of(match.start("directive")))
-            else:
-                rest = text[match.start() : end].splitlines()[0].strip()
-                raise PtxSyntaxError(f"PTX line {self.module.line_of(match.start())}: cannot read {rest[:80]!r}")
+        if text[start] in "{}":
+            return Scope(text[start] == "{")
+        match = _ITEM.match(text, start, end)
+        kind = match.lastgroup
+        if kind == "operands":
+            negated, guard, opcode, operands = match.group(1, 2, 3, 4)
+            return Statement(self, start, guard, negated == "!", opcode, operands.rstrip())
+        if kind == "label":
+            return Label(match["label"])
+        if kind == "names":
+            return Declaration(match["reg"], match["names"])
+        if kind == "rest":
+            whole = "." + match["directive"] + match["rest"]
+            variable = parse_variable(whole.strip())
+            return variable or Directive(match["directive"], whole, self.module.line_of(match.start("directive")))
+        rest = text[start:end].splitlines()[0].strip()
+        raise PtxSyntaxError(f"PTX line {self.module.line_of(start)}: cannot read {rest[:80]!r}")
 
     @cached_property
     def _marks(self) -> list[int]:

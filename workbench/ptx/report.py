@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from workbench.ptx.decode import readable
+
 if TYPE_CHECKING:
     from workbench.ptx.recording import Recording
 
@@ -309,7 +311,7 @@ class LaunchReport:
 
     def __str__(self) -> str:
         shape = "x".join(map(str, self.grid)), "x".join(map(str, self.block))
-        out = [f"{self.kernel}: grid {shape[0]}, block {shape[1]}, {self.instructions:,} warp instructions"]
+        out = [f"{readable(self.kernel)}: grid {shape[0]}, block {shape[1]}, {self.instructions:,} warp instructions"]
         if self.has_statistics:
             out.append(
                 f"  global: {self.global_load_requests:,} loads, {self.global_store_requests:,} stores, "

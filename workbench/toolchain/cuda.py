@@ -258,11 +258,12 @@ def _base(name: str) -> str:
 
 
 def _named(parameters: tuple[Parameter, ...], declaration: Declaration | None) -> tuple[Parameter, ...]:
-    """The parameters under the names of the source, where the text could be read and the counts agree."""
+    """The parameters as the source names and declares them, where the text could be read and the counts agree."""
     if declaration is None or len(declaration.parameters) != len(parameters):
         return parameters
     return tuple(
-        replace(parameter, name=name) for parameter, name in zip(parameters, declaration.parameters, strict=True)
+        replace(parameter, name=name, pointer="*" in type_)
+        for parameter, name, type_ in zip(parameters, declaration.parameters, declaration.types, strict=True)
     )
 
 

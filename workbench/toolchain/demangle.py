@@ -36,12 +36,16 @@ def demangle(name: str) -> str:
 
 
 def _without_types(text: str) -> str:
-    """Drop the parameters after the name and the return type before it, minding brackets: ``void f<int>(char*)``."""
+    """Drop the parameters after the name and the return type before it, minding brackets: ``void f<int>(char*)``.
+
+    A variable of a function keeps its own name: ``void f<int>(char*)::tile``.
+    """
     text = text.replace("(anonymous namespace)", "{anonymous}")
     depth, start = 0, 0
     for position, character in enumerate(text):
         if character == "(" and depth == 0:
-            return text[start:position]
+            _, inner, name = text.rpartition(")::")
+            return text[start:position] + (f"::{name}" if inner else "")
         if character == " " and depth == 0:
             start = position + 1
         depth += (character in "<([") - (character in ">)]")

@@ -24,7 +24,7 @@ from workbench.files import replace_file
 from workbench.home import cache_folder
 
 # Raised whenever the meaning of a stored entry changes; it is part of every key.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _MAGIC = b"workbench cache 1\n"
 
 DEFAULT_LIMIT = 2 << 30

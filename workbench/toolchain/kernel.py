@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from workbench.toolchain.sass import Resources, disassemble, no_machine_code
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
+_STAGE = "stage "
 _ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
 
@@ -30,6 +32,7 @@ class Parameter:
     pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
     ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
     the kernel fail. ``scratch`` marks a pointer that the compiler appended and that a launch fills with null.
+    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
     """
 
     name: str
@@ -38,6 +41,14 @@ class Parameter:
     align: int
     divisibility: int = 1
     scratch: bool = False
+    pointer: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
+        if self.pointer:
+            return "pointer"
+        return f"struct of {self.size} bytes" if self.type == "b8" else self.type
 
 
 def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
@@ -52,9 +63,9 @@ def _parse_parameter(text: str) -> Parameter:
     match = _PARAMETER.search(text.strip())
     if match is None:
         raise ValueError(f"not a PTX parameter: {text.strip()!r}")
-    align, kind, _, name, count = match.groups()
+    align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
-    return Parameter(name, kind, size * int(count or 1), int(align or size))
+    return Parameter(name, kind, size * int(count or 1), int(align or size), pointer=".ptr" in attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +75,8 @@ class CompiledKernel:
     ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
     static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
     ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper,
-    ``scratch_bytes`` is what a launch by Triton has to bring along for every program.
+    ``scratch_bytes`` is what a launch by Triton has to bring along for every program, ``stages`` the texts that Triton
+    made on the way to the PTX: ``ttir``, ``ttgir``, ``llir``.
 
     Running a kernel in the PTX machine needs no more than that. ``assembly`` makes the rest when it is first asked for:
     ``cubin``, ``registers``, ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise
@@ -87,6 +99,7 @@ class CompiledKernel:
     front_log: str = ""
     scratch_bytes: int = 0
     assembly: Assembly | None = None
+    stages: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledKernel) and self.key == other.key
@@ -178,9 +191,10 @@ class CompiledKernel:
     def to_blobs(self) -> dict[str, bytes]:
         """The kernel as a cache entry; its machine code has one of its own."""
         header = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del header["ptx"], header["assembly"]
+        del header["ptx"], header["assembly"], header["stages"]
         header["parameters"] = [dataclasses.asdict(parameter) for parameter in self.parameters]
-        return {"header": json.dumps(header).encode(), "ptx": self.ptx.encode()}
+        stages = {_STAGE + name: zlib.compress(text.encode()) for name, text in self.stages.items()}
+        return {"header": json.dumps(header).encode(), "ptx": self.ptx.encode(), **stages}
 
     @classmethod
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
@@ -188,7 +202,12 @@ class CompiledKernel:
         header = json.loads(blobs["header"])
         header["parameters"] = tuple(Parameter(**parameter) for parameter in header["parameters"])
         header["from_cache"] = True
-        return cls(**header, ptx=blobs["ptx"].decode())
+        stages = {
+            name.removeprefix(_STAGE): zlib.decompress(blob).decode()
+            for name, blob in blobs.items()
+            if name.startswith(_STAGE)
+        }
+        return cls(**header, ptx=blobs["ptx"].decode(), stages=stages)
 
 
 class CompiledModule(Mapping[str, CompiledKernel]):

@@ -18,8 +18,8 @@ from workbench.toolchain import sass
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
 
-_PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:\s+(.*?))?\s*;")
+PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:\s+(.*?))?\s*;")
 _LABEL = re.compile(r"^(\.L\w+):")
 _WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}
 _TARGET = re.compile(r"\((\.L\w+)\)")
@@ -64,12 +64,12 @@ def count(text: str) -> dict[int, Counter[str]]:
     counts: dict[int, Counter[str]] = {}
     line, label = 0, ""
     for row in text.splitlines():
-        if match := _PTX_LINE.match(row):
+        if match := PTX_LINE.match(row):
             line = int(match[1])
         elif match := _LABEL.match(row):
             label = match[1]
             continue
-        elif match := _INSTRUCTION.match(row):
+        elif match := INSTRUCTION.match(row):
             to_itself = bool(label) and match[1] == "BRA" and f"({label})" in (match[2] or "")
             if match[1] != "NOP" and not to_itself:
                 counts.setdefault(line, Counter())[class_of(match[1])] += 1
@@ -99,7 +99,7 @@ def loops(text: str) -> list[Counter[str]]:
     for row in text.splitlines():
         if match := _LABEL.match(row):
             labels[match[1]] = len(code)
-        elif match := _INSTRUCTION.match(row):
+        elif match := INSTRUCTION.match(row):
             code.append(class_of(match[1]))
             target = _TARGET.search(match[2] or "")
             first = labels.get(target[1]) if target and code[-1] == "BRA" else None

@@ -69,9 +69,10 @@ def compile_triton(
     if blobs is not None:
         kernel = CompiledKernel.from_blobs(blobs)
     else:
-        ptx, metadata = _compile(jit, signature, constexprs, promises, arch, options)
+        texts, metadata = _compile(jit, signature, constexprs, promises, arch, options)
+        ptx = texts.pop("ptx")
         names = [name for name in signature if name not in constexprs]
-        kernel = kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started)
+        kernel = replace(kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started), stages=texts)
         refuse_scratch(kernel)
         disk_cache.store(key, kernel.to_blobs())
     kernel = replace(kernel, assembly=assembly_of(kernel, options))
@@ -216,8 +217,8 @@ def _compile(
     promises: Mapping[str, int],
     arch: str,
     options: Mapping[str, int],
-) -> tuple[str, dict[str, Any]]:
-    """The PTX, and what the stages on the way to it wrote down."""
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The text of every stage to the PTX, by name, and what the stages wrote down."""
     import triton
     from triton._C.libtriton import ir
     from triton.compiler import ASTSource
@@ -234,10 +235,12 @@ def _compile(
             codegen, modules = backend.get_codegen_implementation(chosen), backend.get_module_map()
             code = source.make_ir(_target(arch), chosen, codegen, modules, context)
             metadata = dict(vars(chosen))
+            texts = {}
             for name, stage in stages.items():
                 if name != "cubin":
                     code = stage(code, metadata)
-            return code, metadata
+                    texts[name] = str(code)
+            return texts, metadata
     except Exception as error:
         # Triton raises many types, assertion errors of its own among them.
         raise CompileError(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench import tables
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
 from workbench.terminal import plain
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
+    from workbench.ops.variant import Variant
     from workbench.tuning.run import TuningRun
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
@@ -23,7 +26,8 @@ _STYLES = (
     ("#56B4E9", "P"),
     ("#000000", "X"),
 )
-_HTML_ROWS = 30
+_HTML_ROWS, _HTML_LEAST = 30, 8
+"""Rows of all tables of a page, and of one."""
 
 
 def row_of(trial: Trial) -> dict:
@@ -70,66 +74,110 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
     return sorted(run.trials, key=place)
 
 
-_COLUMNS = (
-    ("configuration", "left"),
-    ("outcome", "left"),
-    ("{time} µs", "right"),
-    ("bound by", "left"),
-    ("regs", "right"),
-    ("spill", "right"),
-    ("occ.", "right"),
-    ("sectors\n/request", "right"),
-    ("conflicts", "right"),
-    ("error / bound", "right"),
-)
+_PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
+"""What says nothing if all trials have it."""
+_LEFT = ("case", "outcome", "bound by")
 
 
-def _cells(trial: Trial) -> list[str]:
+def _facts(trial: Trial, time: str) -> dict[str, str]:
+    """Column -> text, those that matter most first."""
     row = row_of(trial)
-    error = ""
-    if row["max_error"] is not None:
-        error = f"{row['max_error']:.1e} / {row['error_bound']:.1e}"
-    return [
-        trial.config_text,
-        trial.outcome,
-        _format(_micro(trial.seconds), ".2f"),
-        row["bound_by"] or _first_line(trial.message),
-        _format(row["registers"], "d"),
-        _format(row["spill_bytes"], "d"),
-        _format(row["occupancy"], ".0%"),
-        _format(row["sectors_per_request"], ".1f"),
-        _format(row["shared_conflicts"], "d"),
-        error,
+    why = _first_line(trial.message)
+    return {
+        f"{time} µs": _format(_micro(trial.seconds), ".2f"),
+        "outcome": trial.outcome if trial.ok or not why else f"{trial.outcome}: {why}",
+        "bound by": row["bound_by"] or "",
+        "error/bound": _error(trial),
+        "regs": _format(row["registers"], "d"),
+        "occ.": _format(row["occupancy"], ".0%"),
+        "sectors/request": _format(row["sectors_per_request"], ".1f"),
+        "conflicts": _format(row["shared_conflicts"], ",d"),
+        "spill": _format(row["spill_bytes"], "d"),
+    }
+
+
+def _error(trial: Trial) -> str:
+    """How much of its bound the error takes."""
+    if trial.max_error is None:
+        return ""
+    if not trial.error_bound:
+        return "exact" if trial.max_error == 0 else f"{trial.max_error:.1e}"
+    return f"{trial.max_error / trial.error_bound:.0%}"
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The trials of one variant: a row for each, its settings first and then its facts."""
+
+    trials: list[Trial]
+    settings: list[str]
+    facts: list[str]
+    rows: list[list[str]]
+    said: str
+    """The facts that say nothing, in words."""
+
+    @property
+    def heads(self) -> list[str]:
+        return [*self.settings, *self.facts]
+
+
+def _grid(run: TuningRun, variant: Variant, most: int | None = None) -> _Grid:
+    trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
+    facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
+    names = list(facts[0]) if facts else []
+    plain = tables.alike(names, [list(one.values()) for one in facts], _PLAIN)
+    kept = [name for name in names if name not in plain and any(one[name] for one in facts)]
+    said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
+    case = ["case"] if len(run.cases) > 1 else []
+    rows = [
+        [*(trial.case for _ in case), *(str(trial.config.get(name, "")) for name in variant.space)]
+        + [one[name] for name in kept]
+        for trial, one in zip(trials, facts, strict=True)
     ]
+    return _Grid(trials, [*case, *variant.space], kept, rows, f"all have {said}" if said else "")
+
+
+class _TerminalTable:
+    """The trials of one variant: its tunables, and of the facts as many as the terminal has room for, numbers whole."""
+
+    def __init__(self, run: TuningRun, variant: Variant):
+        self._run, self._variant = run, variant
+
+    def __rich_console__(self, console, options):
+        from rich.table import Table
+
+        run, grid = self._run, _grid(self._run, self._variant)
+        yield plain(_title(run, self._variant))
+        # Long names are broken, so that a row stays on one line.
+        broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in grid.heads]
+        widths = [max(map(len, [*head.split("\n"), *(row[at] for row in grid.rows)])) for at, head in enumerate(broken)]
+        fit = len(widths)
+        while fit > len(grid.settings) + 1 and sum(widths[:fit]) + 2 * fit > options.max_width:
+            fit -= 1
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        for name, head in zip(grid.heads[:fit], broken[:fit], strict=True):
+            table.add_column(plain(head), justify="left" if name in _LEFT else "right", no_wrap=True)
+        best = _winning(run)
+        for trial, row in zip(grid.trials, grid.rows, strict=True):
+            style = "bold green" if id(trial) in best else "" if trial.ok else "dim"
+            table.add_row(*map(plain, row[:fit]), style=style)
+        yield table
+        left_out = f"no room for {', '.join(grid.heads[fit:])}" if fit < len(widths) else ""
+        if notes := "; ".join(filter(None, (grid.said, left_out))):
+            yield plain(f"({notes})")
 
 
 def summary_table(run: TuningRun):
-    """Every trial for a terminal, one rich table per variant: each tunable, outcome, labelled time, resources, memory
-    facts and error against its bound. The winner is bold."""
+    """Every trial for a terminal, one table per variant: each tunable, the labelled time, the outcome if it is not
+    "ok", what binds it, its error as a share of its bound, resources and memory facts. The winner is bold. Facts that
+    the terminal has no room for are named below the table."""
     from rich.console import Group
-    from rich.table import Table
 
-    time = "measured" if run.model is None else "predicted"
-    several = len(run.cases) > 1
-    best = _winning(run)
-    tables = []
-    for variant in run.variants:
-        table = Table(title=plain(f"{run.op.name} / {variant.name}: times {run.time_label}"), title_justify="left")
-        if several:
-            table.add_column("case")
-        for name in variant.space:
-            # Long names are broken at their underscores, so that a row stays on one line.
-            table.add_column(plain(name.replace("_", "_\n")), justify="right")
-        for name, justify in _COLUMNS[1:]:
-            table.add_column(name.format(time=f"{time}\n"), justify=justify, no_wrap=True)
-        for trial in sorted_trials(run):
-            if trial.variant != variant.name:
-                continue
-            tunables = [str(trial.config.get(name, "")) for name in variant.space]
-            cells = [*((trial.case,) if several else ()), *tunables, *_cells(trial)[1:]]
-            table.add_row(*map(plain, cells), style="bold green" if id(trial) in best else None if trial.ok else "dim")
-        tables.append(table)
-    return Group(*tables)
+    return Group(*(_TerminalTable(run, variant) for variant in run.variants))
+
+
+def _title(run: TuningRun, variant: Variant) -> str:
+    return f"{run.op.name} / {variant.name}: times {run.time_label}"
 
 
 def text_of(run: TuningRun) -> str:
@@ -170,22 +218,17 @@ def text_of(run: TuningRun) -> str:
 
 def html_of(run: TuningRun) -> str:
     """The leaders of each variant and what failed. Holds nothing that differs between two equal runs."""
-    time = "measured" if run.model is None else "predicted"
-    heads = ["variant", "case", *(name.format(time=time).replace("\n", "") for name, _ in _COLUMNS)]
     best = _winning(run)
-    body = []
-    trials = sorted_trials(run)
-    for trial in trials[:_HTML_ROWS]:
-        style = ' style="font-weight:bold"' if id(trial) in best else ""
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (trial.variant, trial.case, *_cells(trial)))
-        body.append(f"<tr{style}>{cells}</tr>")
-    more = f"<p>and {len(trials) - _HTML_ROWS} more: .to_frame()</p>" if len(trials) > _HTML_ROWS else ""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
-    winner = _nothing(run) if run.best is None else f"winner: {run.best}"
-    return (
-        f"<p><b>{html.escape(run.op.name)}</b>: {html.escape(winner)}; times are {html.escape(run.time_label)}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{more}"
-    )
+    out = [f"<p>{html.escape(_nothing(run) if run.best is None else f'winner: {run.best}')}</p>"]
+    for variant in run.variants:
+        grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
+        more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
+        notes = [grid.said, f"{more} more: .to_frame()" if more else ""]
+        align = "".join("l" if name in _LEFT else "r" for name in grid.heads)
+        styles = [["font-weight:bold" if id(trial) in best else ""] * len(align) for trial in grid.trials]
+        note = "; ".join(filter(None, notes))
+        out.append(tables.html(_title(run, variant), grid.heads, grid.rows, align, styles, note))
+    return "".join(out)
 
 
 def frame_of(run: TuningRun):

@@ -16,14 +16,15 @@ from workbench.ops.variant import Case, Variant
 from workbench.tracing import trace
 from workbench.ui.picture import Picture
 
-_COLUMNS = ("", "now", "at the start")
+_START = "at the start"
 
 
 class KernelExplorer(ipywidgets.VBox):
     """One slider per tunable; each change compiles the kernel, runs it in the PTX machine and shows its facts.
 
-    Beside every fact stands its value for the configuration that the explorer began with. Where the sliders stand on
-    an illegal configuration, the rules that it breaks are shown, and the facts stay those of the last legal one.
+    Beside every fact stands its value for the configuration that the explorer began with. While it computes, it says
+    so, and the facts are those of the configuration before, faded. So they are where the sliders stand on an illegal
+    configuration, beside the rules that it breaks. The picture waits for a configuration that has run.
     Put it last in a notebook cell; where no JavaScript runs, its table and picture stand there instead.
 
     Args:
@@ -44,6 +45,7 @@ class KernelExplorer(ipywidgets.VBox):
     config = traitlets.Dict(help="The configuration of the sliders; may be set. Every tunable has a value.")
     broken = traitlets.List(traitlets.Unicode(), help="The rules that it breaks; empty if it is legal.")
     trace = traitlets.Instance(Trace, allow_none=True, help="Of the last legal configuration.")
+    busy = traitlets.Bool(False, read_only=True, help="Whether the kernel is being compiled and run.")
 
     def __init__(
         self,
@@ -74,10 +76,11 @@ class KernelExplorer(ipywidgets.VBox):
 
     def __repr__(self) -> str:
         rows = [(name, now, self._start[name]) for name, now in _facts(self.trace).items()]
-        widths = [max(len(row[at]) for row in (_COLUMNS, *rows)) for at in range(3)]
+        rows.insert(0, self._columns)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.variant} on {self.case.label}, {_settings(self.config)}"]
         lines += [f"breaks {rule}" for rule in self.broken]
-        for name, now, start in (_COLUMNS, *rows):
+        for name, now, start in rows:
             lines.append(f"  {name:{widths[0]}}  {now:>{widths[1]}}  {start:>{widths[2]}}")
         return "\n".join(lines)
 
@@ -85,11 +88,15 @@ class KernelExplorer(ipywidgets.VBox):
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = data | {"text/plain": repr(self)}
-        if self._image.value:
+        if self._image.value and not self.broken:
             data["image/png"] = bytes(self._image.value)
         return data, metadata
 
     # -- steps of the above -------------------------------------------------------------------------------------
+
+    @property
+    def _columns(self) -> tuple[str, str, str]:
+        return "", "before" if self.busy or self.broken else "now", _START
 
     def _names(self, tunables: Sequence[str] | None) -> tuple[str, ...]:
         names = tuple(self.variant.space if tunables is None else tunables)
@@ -115,30 +122,45 @@ class KernelExplorer(ipywidgets.VBox):
     def _on_config(self, change) -> None:
         for name, slider in self.sliders.items():
             slider.value = self.config[name]
-        broken = self.variant.broken(self.config, self.case.problem(self.config))
-        self.broken = [str(rule) for rule in broken]
-        if not broken:
+        self.broken = [str(rule) for rule in self.variant.broken(self.config, self.case.problem(self.config))]
+        try:
+            if not self.broken:
+                self._run()
+        finally:
+            self._show()
+
+    def _run(self) -> None:
+        self.set_trait("busy", True)
+        self._show()
+        try:
             self.trace = trace(
                 self._op, self.case, variant=self.variant, config=self.config, record_block=self._record_block
             )
             self._start = self._start or _facts(self.trace)
             if self._picture is not None:
                 self._image.value = self._picture(self.trace).png()
+        finally:
+            self.set_trait("busy", False)
+
+    def _show(self) -> None:
+        self._image.layout.visibility = "hidden" if self.busy or self.broken else "visible"
         self._table.value = self._table_html()
 
     def _table_html(self) -> str:
         cell = '<td style="text-align:{};padding:0 1em 0 0;{}">{}</td>'.format
         rows = []
-        for name, now in _facts(self.trace).items():
+        for name, now in _facts(self.trace).items() if self.trace else ():
             start = self._start[name]
             weight = "font-weight:bold" if now != start else ""
-            texts = (cell("left", "", name), cell("right", weight, now), cell("right", "color:#666", start))
+            texts = (cell("left", "", name), cell("right", weight, now), cell("right", "opacity:0.7", start))
             rows.append(f"<tr>{''.join(texts)}</tr>")
-        head = "".join(f'<th style="text-align:right;padding-right:1em">{name}</th>' for name in _COLUMNS)
+        head = "".join(f'<th style="text-align:right;padding-right:1em">{name}</th>' for name in self._columns)
+        settings = html.escape(_settings(self.config))
         rules = "".join(f"<li>{html.escape(rule)}</li>" for rule in self.broken)
-        refused = f"<b>{html.escape(_settings(self.config))} is illegal:</b><ul>{rules}</ul>" if rules else ""
-        fade = "opacity:0.45" if rules else ""
-        return f'{refused}<table style="{fade}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        said = f"<b>{settings} is illegal:</b><ul>{rules}</ul>" if rules else ""
+        said = f"<b>compiling and running {settings} …</b>" if self.busy else said
+        fade = "opacity:0.45" if said else ""
+        return f'{said}<table style="{fade}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _settings(config: dict) -> str:

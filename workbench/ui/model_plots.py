@@ -102,7 +102,9 @@ def perplexity_changes(rows: Sequence[Perplexity], *, ax=None):
     left, right = ax.get_xlim()
     ticks = [tick for tick in (-10, -1, 0, 1, 10, 100, 1000) if 3 * left < tick < 3 * right]
     ax.set_xticks(ticks, [f"{tick:+d} %" if tick else "0" for tick in ticks])
-    ax.set(ylim=(len(shown) - 0.5, -0.5), xlabel=f"perplexity against {rows[0].name}")
+    ax.set(
+        ylim=(len(shown) - 0.5, -0.5), xlabel=f"perplexity against {rows[0].name} (linear to ±1 %, logarithmic beyond)"
+    )
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="x", alpha=0.25)
     return ax

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
+def figure(value: float) -> str:
+    """A number as one reads it: ``12.3``, ``1,234``, ``254,000``; three digits below a thousand, never an exponent."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if not value or abs(value) >= 1e-3 else f"{value:.6f}".rstrip("0")
+
+
 def key_page_map(
     thread_group_size: int, vec_size: int, *, block_size: int = 16, head_size: int = 32, x: int = 8, ax=None
 ):
@@ -67,8 +74,9 @@ def grouped_bars(labels: Sequence[str], series: dict[str, Sequence[float]], *, y
             places, values, width, label=name, color=OKABE_ITO[index], hatch=("", "//", "..", "xx")[index % 4],
             edgecolor="white",
         )  # fmt: skip
-        ax.bar_label(bars, fmt="%.3g", fontsize=8)
+        ax.bar_label(bars, fmt=figure, fontsize=8)
     ax.set_xticks(range(len(labels)), labels)
+    ax.yaxis.set_major_formatter(lambda value, _: figure(value))
     ax.set(ylabel=ylabel, title=title)
     ax.spines[["top", "right"]].set_visible(False)
     if len(series) > 1:

@@ -53,29 +53,28 @@ def token_maps(tensors: Mapping[str, torch.Tensor]):
 
 
 def error_against_bytes(errors: Mapping[str, Mapping[str, tuple[float, float]]], *, ylabel: str, ax=None):
-    """Points of error over bytes per element: ``{kind: {granularity: (bytes, error)}}``. Returns the matplotlib Axes.
+    """Points of error over what has a scale of its own: ``{kind: {granularity: (bytes, error)}}``.
 
-    Colour and dashes tell the kinds apart, markers the granularity.
+    The granularities stand in the order of their bytes per element, which are named below them; in each the kinds stand
+    side by side, so that none hides another. Colour and marker tell the kinds apart. Returns the matplotlib Axes.
     """
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
 
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 3.8))
-    granularities = list(dict.fromkeys(name for points in errors.values() for name in points))
-    handles = []
+    size_of = {name: size for points in errors.values() for name, (size, _) in points.items()}
+    granularities = sorted(size_of, key=size_of.__getitem__)
     for row, (kind, points) in enumerate(errors.items()):
-        style = {"color": OKABE_ITO[row % len(OKABE_ITO)], "linestyle": ("-", "--", ":", "-.")[row % 4]}
-        ax.plot(*zip(*points.values(), strict=True), linewidth=1, **style)
-        handles.append(Line2D([], [], label=kind, **style))
-        for name, (size, error) in points.items():
-            ax.plot(size, error, _MARKERS[granularities.index(name)], color=style["color"], markersize=8)
-    handles += [
-        Line2D([], [], color="black", linestyle="", marker=_MARKERS[row], label=name)
-        for row, name in enumerate(granularities)
-    ]
-    ax.legend(handles=handles, frameon=False, ncols=2)
-    ax.set(xlabel="bytes per element, scales included", ylabel=ylabel, yscale="log")
+        aside = 0.6 * ((row + 0.5) / len(errors) - 0.5)
+        places = [granularities.index(name) + aside for name in points]
+        ax.plot(
+            places, [error for _, error in points.values()], _MARKERS[row % len(_MARKERS)], label=kind,
+            color=OKABE_ITO[row % len(OKABE_ITO)], linestyle=("-", "--", ":", "-.")[row % 4], linewidth=1, markersize=8,
+        )  # fmt: skip
+    ax.legend(frameon=False, fontsize=8)
+    ax.set_xticks(range(len(granularities)), [f"{name}\n{size_of[name]:.3g} B" for name in granularities])
+    ax.set(xlim=(-0.5, len(granularities) - 0.5), xlabel="scale, and bytes per element with it", ylabel=ylabel)
+    ax.set_yscale("log")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25)
+    ax.grid(axis="y", alpha=0.25)
     return ax

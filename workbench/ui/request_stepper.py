@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import traitlets
@@ -14,6 +14,9 @@ from workbench.ptx.recording import Recording, WarpRequest
 from workbench.ui.bank_picture import BankMap
 from workbench.ui.picture import Picture, plural
 from workbench.ui.sector_picture import WarpMap
+
+if TYPE_CHECKING:
+    from workbench.ui.source_widget import SourceView
 
 ALL_WARPS = -1
 ALL_LINES = 0
@@ -26,8 +29,8 @@ class RequestStepper(ipywidgets.VBox):
     """One picture of one request, and controls that choose which; `warp_maps` and `bank_maps` make it.
 
     Put it last in a notebook cell; where no JavaScript runs, picture and text of the chosen one stand there instead.
-    ``line`` may be linked to the ``selected_line`` of a `source_view`: ``traitlets.dlink((source, "selected_line"),
-    (maps, "line"))``. A line or a warp without requests empties the picture, and ``headline`` says so.
+    `follow` lets a `source_view` choose the line. A line or a warp without requests empties the picture, and
+    ``headline`` says so.
 
     Raises:
         ArgumentError: when set, a line below 0, a warp that the block has not, or an index past the last request.
@@ -83,6 +86,13 @@ class RequestStepper(ipywidgets.VBox):
     def lines(self) -> dict[int, int]:
         """Requests by line of the kernel's file, for the lines that have some."""
         return {line: len(requests) for line, requests in sorted(self._lines.items())}
+
+    def follow(self, source: SourceView) -> None:
+        """Show the requests of each line of the kernel's own file that is selected in ``source`` from now on.
+
+        The line shown now stays until then.
+        """
+        source.observe(lambda change: self._on_selection(source), ["selected_line", "selected_file"])
 
     # -- how it looks without a browser -------------------------------------------------------------------------
 
@@ -144,6 +154,11 @@ class RequestStepper(ipywidgets.VBox):
             self.index = last  # draws
         else:
             self._update()
+
+    def _on_selection(self, source: SourceView) -> None:
+        own = {requests[0].kernel_source for requests in self._lines.values()}
+        if source.selected_line and source.selected_file in own:
+            self.line = source.selected_line
 
     def _on_line_menu(self, change) -> None:
         if change.new is not None:  # None: a line without requests was set from elsewhere

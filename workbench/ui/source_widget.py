@@ -13,6 +13,7 @@ import anywidget
 import traitlets
 
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.kernels.stages import NAMES as NAMES_OF_STAGES
 from workbench.ui.picture import folded
 from workbench.ui.source_facts import FACTS, FINDINGS, NAMES, Place, detail_of, sides_of, values_of
 
@@ -25,7 +26,7 @@ _LONGEST_GAP = 12  # lines without instructions that the browser still shows
 _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
 _BAR = 8
-_WIDTH = 110  # columns of the text form
+_WIDTH = 80  # columns of the text form
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
 _KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the other side of it")}
 
@@ -33,11 +34,12 @@ _KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the oth
 class SourceView(anywidget.AnyWidget):
     """Source lines with a gutter of one fact; made by `source_view`. Put it last in a notebook cell.
 
-    Setting a trait is the same as clicking. Where no JavaScript runs, the lines that have a part in the chosen fact
-    stand there instead, with their bars as text.
+    Below the source stands, if ``stage`` names it, what the compiler made of it: the lines of both that belong together
+    have one colour, and selecting one selects the other. Setting a trait is the same as clicking. Where no JavaScript
+    runs, the lines that have a part in the chosen fact stand there instead, with their bars as text.
 
     Raises:
-        UnknownNameError: when ``fact`` is set to a name that is not one of ``NAMES``.
+        UnknownNameError: when ``fact`` or ``stage`` is set to a name that is not one of ``NAMES`` or of ``stages``.
         ArgumentError: when ``selected_line`` is set to a line that is not shown.
     """
 
@@ -49,6 +51,11 @@ class SourceView(anywidget.AnyWidget):
     selected_file = traitlets.Unicode("", help="Its path; the main file if not set.").tag(sync=True)
     state = traitlets.Dict(help="The lines and the values of every fact.").tag(sync=True)
     detail = traitlets.Dict(help="All that is known of the selected line: facts, ptx, sass, findings.").tag(sync=True)
+    stage = traitlets.Unicode("", help="ttir, ttgir, llir, ptx or sass, those of `stages`; empty for none.").tag(
+        sync=True
+    )
+    stages = traitlets.List(help="Pairs of name and label of the stages that may be shown.").tag(sync=True)
+    code = traitlets.List(help="Of the stage that is shown rows of text, path, line, and runs.").tag(sync=True)
 
     def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
         self.trace = trace
@@ -57,9 +64,12 @@ class SourceView(anywidget.AnyWidget):
         self._files = _main_first(trace, self.findings)
         super().__init__()
         self.state = self._snapshot()
+        names = ([*trace.kernel.stages, "ptx", "sass"] if trace.kernel.assembly else ["ptx"]) if trace.kernels else []
+        self.stages = [[name, NAMES_OF_STAGES[name]] for name in names]
         self.fact = fact
         self.select(line, file)
         self.observe(self._on_selection, ["selected_line", "selected_file"])
+        self.observe(self._on_stage, "stage")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -101,7 +111,8 @@ class SourceView(anywidget.AnyWidget):
         body = "\n".join([*rows, *map(html.escape, self._detail_lines())])
         return (
             f"<p>{html.escape(self.trace.title)}<br>{head}</p>"
-            f'<pre style="font-size:12px;line-height:1.3;white-space:pre;overflow-x:auto">{body}</pre>'
+            '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere">'
+            f"{body}</pre>"
         )
 
     def _repr_mimebundle_(self, **kwargs):
@@ -117,6 +128,13 @@ class SourceView(anywidget.AnyWidget):
             raise UnknownNameError("fact", repr(proposal.value), ", ".join(NAMES), "Name one of these.")
         return proposal.value
 
+    @traitlets.validate("stage")
+    def _check_stage(self, proposal) -> str:
+        known = [name for name, _ in self.stages]
+        if proposal.value not in ("", *known):
+            raise UnknownNameError("stage", repr(proposal.value), ", ".join(known) or "none", "The trace has these.")
+        return proposal.value
+
     @traitlets.validate("selected_line")
     def _check_line(self, proposal) -> int:
         path = self.selected_file or self._files[0] if self._files else ""
@@ -129,6 +147,11 @@ class SourceView(anywidget.AnyWidget):
 
     def _on_selection(self, change) -> None:
         self.detail = self._detail()
+
+    def _on_stage(self, change) -> None:
+        found = [stage for stage in self.trace.stages if stage.name == self.stage]
+        rows = [[one.text, *one.place, one.executions] for one in found[0].lines] if found else []
+        self.code = rows if found or not self.stage else [["(no disassembler on this machine)", "", 0, None]]
 
     def _detail(self) -> dict[str, Any]:
         if not self.selected_line:

@@ -17,6 +17,15 @@ from workbench.errors import ArgumentError
 from workbench.ops.variant import TritonVariant, Variant
 
 _STEP = re.compile(r"^\s*(?://|#)\s*(\d+)\.\s+(\w+)")
+_STYLES = {
+    "Token.Comment.Preproc": "color:var(--jp-mirror-editor-meta-color,#a2f)",
+    "Token.Comment": "color:var(--jp-mirror-editor-comment-color,#408080);font-style:italic",
+    "Token.Keyword": "color:var(--jp-mirror-editor-keyword-color,#008000);font-weight:bold",
+    "Token.Literal.String": "color:var(--jp-mirror-editor-string-color,#ba2121)",
+    "Token.Literal.Number": "color:var(--jp-mirror-editor-number-color,#080)",
+    "Token.Name.Decorator": "color:var(--jp-mirror-editor-meta-color,#a2f)",
+}
+"""By how a token's kind begins, the first that fits."""
 _KERNEL = re.compile(r'^(extern "C" )?__global__', re.MULTILINE)
 
 
@@ -25,6 +34,7 @@ class SideBySide:
     """Kernel sources cut into the same steps: ``steps`` maps a step's title to one text per variant."""
 
     variants: tuple[str, ...]
+    languages: tuple[str, ...]
     steps: dict[str, tuple[str, ...]]
 
     def __repr__(self) -> str:
@@ -35,17 +45,21 @@ class SideBySide:
 
     def _repr_html_(self) -> str:
         pane = (
-            '<td style="text-align:left;vertical-align:top;border-left:2px solid #999;max-width:470px">'
-            '<pre style="font:10px/1.3 monospace;white-space:pre;overflow-x:auto;margin:0;background:transparent">'
-            "{}</pre></td>"
+            '<td style="text-align:left;vertical-align:top;padding:0 0.6em;border-left:2px solid #999">'
+            '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;'
+            'margin:0;background:transparent">{}</pre></td>'
         ).format
-        head = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in self.variants)
+        heads = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in self.variants)
         rows = "".join(
-            '<tr style="border-top:1px solid #999"><th style="text-align:left;vertical-align:top">'
-            f"{html.escape(title)}</th>{''.join(pane(html.escape(text)) for text in texts)}</tr>"
+            f'<tr style="border-top:1px solid #999"><th colspan="{len(texts)}" style="text-align:left">'
+            f"{html.escape(title)}</th></tr><tr>{''.join(map(pane, self._coloured(texts)))}</tr>"
             for title, texts in self.steps.items()
         )
-        return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        table = '<table style="table-layout:fixed;width:100%">'
+        return f"{table}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _coloured(self, texts: Sequence[str]) -> list[str]:
+        return [coloured(text, language) for text, language in zip(texts, self.languages, strict=True)]
 
 
 def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
@@ -68,7 +82,25 @@ def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
     for number, row in enumerate(zip(*cut, strict=True)):
         names = " / ".join(dict.fromkeys(title for title, _ in row))
         rows[f"{number}. {names}" if number else names] = tuple(text for _, text in row)
-    return SideBySide(tuple(variants), rows)
+    return SideBySide(tuple(variants), tuple(variant.language for variant in found), rows)
+
+
+def coloured(text: str, language: str) -> str:
+    """The text as HTML, in the colours that JupyterLab's theme has for code; elsewhere in those of its light theme.
+
+    Args:
+        text: some lines of a source.
+        language: "cuda"; any other is taken for Python.
+    """
+    from pygments import lex
+    from pygments.lexers import CudaLexer, PythonLexer
+
+    out = []
+    for token, piece in lex(text, CudaLexer(stripnl=False) if language == "cuda" else PythonLexer(stripnl=False)):
+        style = next((style for kind, style in _STYLES.items() if str(token).startswith(kind)), "")
+        escaped = html.escape(piece)
+        out.append(f'<span style="{style}">{escaped}</span>' if style and piece.strip() else escaped)
+    return "".join(out).removesuffix("\n")
 
 
 def kernel_source(variant: Variant) -> str:

@@ -18,6 +18,13 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
 }
 
+Pattern& Block::pattern(const Instruction& in, bool shared, const u64* addresses, u32 mask, u32 bytes) {
+  std::unique_ptr<Pattern>& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + shared];
+  if (!known) known = std::make_unique<Pattern>();
+  if (!known->fits(addresses, mask, bytes)) known->become(addresses, mask, bytes);
+  return *known;
+}
+
 void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes) {
   Finding finding{.problem = kind, .pc = pc_of(in), .block = index, .thread = thread, .address = address, .bytes = bytes};
   if (!launch->checks) throw Stop{finding};

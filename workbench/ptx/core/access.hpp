@@ -50,26 +50,4 @@ void store_lanes(Warp& warp, const Instruction& in, const Request& request, cons
 // The same for one lane.
 void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes);
 
-// A global request by 32-byte sectors. Accesses are aligned and of at most 32 bytes, so that a lane touches one sector.
-struct Pieces {
-  int count = 0;
-  u32 distinct_bytes = 0;
-  u64 sector[kLanes];  // address / 32, each once, ascending
-  u32 bytes[kLanes];   // which of its bytes
-};
-void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& pieces);
-
-// Passes through the 32 banks of shared memory that a request takes, and those it would take without bank conflicts.
-//
-// 32 lanes get 128 bytes per pass: a request of 8 bytes per lane goes by half warps, one of 16 by quarters. A load in
-// which every active lane asks for the same address as its neighbour (lane ^ 1), or the next but one (lane ^ 2), packs
-// what it returns and takes half as many; a 16-byte request therefore takes at least two. Source: G. Smith (NVIDIA),
-// forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228, for compute capability 7.0 and later.
-// A part of the warp without active lanes takes no pass. Within a pass, lanes that touch the same 32-bit word share it,
-// and a bank delivers one word (CUDA C++ Programming Guide, Shared Memory).
-struct Wavefronts {
-  u32 taken, ideal;
-};
-Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_load);
-
 }  // namespace workbench::ptx

@@ -10,6 +10,14 @@
 namespace workbench::ptx {
 namespace {
 
+// Calls function(the size of a copy as a constant): copying and comparing so many bytes takes an instruction or two then.
+template <class F>
+inline auto of_size(u32 bytes, F function) {
+  if (bytes == 16) return function(std::integral_constant<u32, 16>{});
+  if (bytes == 8) return function(std::integral_constant<u32, 8>{});
+  return function(std::integral_constant<u32, 4>{});
+}
+
 void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
@@ -40,6 +48,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.slot[4]))) & 0xffffffffu;
   }
   copy.mask = 0;
+  u32 changed = 0;
   PTX_FOR_EACH_LANE(lane, allowed) {
     const u64 offset = offsets[lane];
     copy.destination[lane] = static_cast<u32>(offset);
@@ -50,10 +59,13 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     } else {
       copy.mask |= 1u << lane;
       if (!block.shadow) continue;
-      const bool same = copy.copied[lane] == bytes && std::memcmp(block.shared + offset, copy.source[lane], bytes) == 0;
-      block.shadow->copy_issued(warp, in, lane, static_cast<u32>(offset), bytes, !same);
+      const bool same = copy.copied[lane] == bytes && of_size(bytes, [&](auto size) {
+                          return std::memcmp(block.shared + offset, copy.source[lane], size) == 0;
+                        });
+      changed |= (same ? 0u : 1u) << lane;
     }
   }
+  if (block.shadow) block.shadow->copy_issued(warp, in, copy.destination, copy.mask, bytes, changed);
   if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
   if (copy.mask) warp.copies.push_back(copy);
 }
@@ -88,17 +100,21 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
 // `clock`: when the issuing warp asked to be told of the landing, 0 for now.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock) {
   Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, lanes) {
-    u8* destination = block.shared + copy.destination[lane];
-    const u32 copied = copy.copied[lane];
-    u8 fresh[16] = {};  // what is not copied is filled with zeros
-    if (copied) std::memcpy(fresh, copy.source[lane], copied);
-    if (block.shadow) {
-      const bool changes = std::memcmp(destination, fresh, copy.bytes) != 0;
-      block.shadow->copy_landed(warp, block.kernel->code[copy.pc], lane, copy.destination[lane], copy.bytes, changes, clock);
+  const u32 changed = of_size(copy.bytes, [&](auto size) {
+    u32 found = 0;
+    PTX_FOR_EACH_LANE(lane, lanes) {
+      u8* destination = block.shared + copy.destination[lane];
+      const u32 copied = copy.copied[lane];
+      u8 fresh[size] = {};  // what is not copied is filled with zeros
+      if (copied == size) std::memcpy(fresh, copy.source[lane], size);
+      else if (copied) std::memcpy(fresh, copy.source[lane], copied);
+      found |= (std::memcmp(destination, fresh, size) != 0 ? 1u : 0u) << lane;
+      std::memcpy(destination, fresh, size);
     }
-    std::memcpy(destination, fresh, copy.bytes);
-  }
+    return found;
+  });
+  if (!block.shadow) return;
+  block.shadow->copy_landed(warp, block.kernel->code[copy.pc], copy.destination, lanes, copy.bytes, changed, clock);
 }
 
 // Lands what `ready` (copy, lane) says has to be there by now.

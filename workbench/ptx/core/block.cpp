@@ -64,8 +64,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
   block.findings = &result.findings, block.printed = &result.printed;
   if (launch.statistics) {
-    result.counts.resize(kernel_.code.size());
-    block.counts = result.counts.data();
+    result.counts.resize(kernel_.code.size()), result.tallies.resize(kernel_.code.size());
+    block.counts = result.counts.data(), block.tallies = result.tallies.data();
     if (!result.traffic) result.traffic = std::make_unique<Traffic>(launch.buffers);
     block.traffic = result.traffic.get();
   }
@@ -74,6 +74,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
     block.shadow = &shadow_;
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
+  block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {
     Warp& warp = warps_[i];
     warp.index = static_cast<int>(i), warp.block = &block;

@@ -37,6 +37,7 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
 }
 
 void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes) {
+  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   // Lane by lane: one that stores what an earlier one stored changes nothing.
   u32 changed = 0;
   PTX_FOR_EACH_LANE(lane, request.mask) {
@@ -51,6 +52,7 @@ void store_lanes(Warp& warp, const Instruction& in, const Request& request, cons
 }
 
 void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes) {
+  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   u8* to = request.host[lane];
   const u32 bit = 1u << lane, changed = std::memcmp(to, from, bytes) != 0 ? bit : 0;
   const bool strong = in.slot[kFlagsSlot] & kStrong;

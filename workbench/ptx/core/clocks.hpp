@@ -25,6 +25,13 @@ class Clocks {
   u32 start() const { return start_; }
   u32 now(u32 warp) const { return warps_[warp].seen[warp]; }
   const u32* seen(u32 warp) const { return warps_[warp].seen; }
+  // A clock up to which a warp comes after all that any warp of its block did, whichever the lanes.
+  u32 floor(u32 warp) const {
+    u32 floor = now(warp) - 1;
+    for (u32 w = 0; w < warps_.size(); ++w)
+      if (w != warp) floor = std::min(floor, warps_[warp].seen[w]);
+    return floor;
+  }
   // Up to which clock a warp has seen another one of its block: its first is 1, 0 is nothing.
   u32 since_start(u32 warp, u32 other) const { return warps_[warp].seen[other] + 1 - start_; }
 

@@ -10,7 +10,7 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u16 kUnknownPc = 0xffff;
-constexpr std::size_t kExtras = 11, kSectors = 4;  // so many extra records for so many sectors
+constexpr std::size_t kExtras = 13, kSectors = 5;  // so many extra records for so many sectors
 
 inline u16 short_pc(s32 pc) { return pc < kUnknownPc ? static_cast<u16>(pc) : kUnknownPc; }
 inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
@@ -18,6 +18,11 @@ inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
 bool has(const std::vector<u64>& blocks, u32 index) {
   return index / 64 < blocks.size() && (blocks[index / 64] >> index % 64 & 1);
 }
+
+constexpr u32 kLineSectors = 4;
+
+inline u64 sectors_of(const Buffer& buffer) { return ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5); }
+inline u64 lines_of(const Buffer& buffer) { return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7); }
 
 // Which pairs of bytes of a sector some bytes lie in, and back.
 u16 pairs_of(u32 bytes) {
@@ -46,16 +51,26 @@ bool unite(std::vector<u64>& into, const std::vector<u64>& from) {
 std::mutex ShadowPages::mutex_;
 ShadowPages::Pages ShadowPages::idle_;
 
-ShadowPages::ShadowPages(u64 sectors, u64 blocks) {
+void ShadowPages::Pages::free() {
+  std::free(sectors), std::free(lines);
+  *this = {};
+}
+
+ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
   {
     std::lock_guard lock(mutex_);
     std::swap(pages_, idle_);
   }
-  if (pages_.capacity < sectors || u64{pages_.next} + blocks + 1 > UINT32_MAX) {
-    std::free(pages_.memory);
+  if (pages_.capacity < sectors || pages_.lines_capacity < lines || u64{pages_.next} + blocks + 1 > UINT32_MAX) {
+    pages_.free();
     // calloc: pages that the kernel does not touch cost nothing.
-    pages_ = {static_cast<GlobalSector*>(std::calloc(std::max<u64>(sectors, 1), sizeof(GlobalSector))), sectors, 0};
-    if (!pages_.memory) throw std::bad_alloc();
+    pages_.sectors = static_cast<GlobalSector*>(std::calloc(std::max<u64>(sectors, 1), sizeof(GlobalSector)));
+    pages_.lines = static_cast<GlobalLine*>(std::calloc(std::max<u64>(lines, 1), sizeof(GlobalLine)));
+    pages_.capacity = sectors, pages_.lines_capacity = lines;
+    if (!pages_.sectors || !pages_.lines) {
+      pages_.free();
+      throw std::bad_alloc();
+    }
   }
   base_ = pages_.next;
   pages_.next += static_cast<u32>(blocks) + 1;
@@ -66,32 +81,33 @@ ShadowPages::~ShadowPages() {
     std::lock_guard lock(mutex_);
     if (pages_.capacity >= idle_.capacity) std::swap(pages_, idle_);
   }
-  std::free(pages_.memory);
+  pages_.free();
 }
 
 // ---- requests ----
 
 GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.threads > 1) {
   for (const Buffer& buffer : launch.buffers) {
-    const u64 sectors = ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
-    sectors_ += sectors;
+    const u64 sectors = sectors_of(buffer);
+    sectors_ += sectors, lines_ += lines_of(buffer);
     written_.emplace_back(buffer.uninitialised ? sectors : 0);
   }
   // A launch with more blocks than there are numbers runs unchecked; it would take days.
   if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
-  pages_ = std::make_unique<ShadowPages>(sectors_, static_cast<u64>(launch.blocks()));
+  pages_ = std::make_unique<ShadowPages>(sectors_, lines_, static_cast<u64>(launch.blocks()));
   base_ = pages_->base();
   most_extras_ = kExtras * sectors_ / kSectors;
   extras_.reserve(most_extras_);  // only what is used is ever touched
   GlobalSector* next = pages_->sectors();
+  GlobalLine* next_line = pages_->lines();
   for (Buffer& buffer : launch.buffers) {
-    buffer.shadow = next;
-    next += ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
+    buffer.shadow = next, buffer.lines = next_line;
+    next += sectors_of(buffer), next_line += lines_of(buffer);
   }
 }
 
 u64 GlobalShadow::bytes() const {
-  u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + extras_.size() * sizeof(Extra) : 0;
+  u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) + extras_.size() * sizeof(Extra) : 0;
   for (const auto& bytes : written_) total += bytes.size() * sizeof(u32);
   return total;
 }
@@ -103,33 +119,51 @@ GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, con
           short_pc(block.pc_of(in)), {0, 0}};
 }
 
-// Calls function(buffer index, piece, sector of the shadow).
-template <class F>
-void GlobalShadow::for_each_sector(const Asking& who, const LanePieces& pieces, F function) {
+// Calls on_sector(buffer index, piece, sector of the shadow) for each piece of a request. For a line that is not open it asks
+// on_line(buffer index, piece, line) first, and goes by sectors where that says false.
+template <class OnSector, class OnLine>
+void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector, OnLine on_line) {
   const Block& block = *who.warp.block;
-  const std::vector<Buffer>& buffers = launch_.buffers;
+  const LanePieces& pieces = divided.pieces;
   const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(block.pc_of(who.in))];
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (shared_) lock.lock();
+  const auto held = hold();
   if (buffer && buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
-    const u64 first = buffer->address >> 5, sectors = ((buffer->address + buffer->size + 31) >> 5) - first;
-    for (int i = 0; i < pieces.count; ++i)
-      if (pieces.all[i].sector - first < sectors) __builtin_prefetch(buffer->shadow + (pieces.all[i].sector - first), 1);
+    const u64 first = buffer->address >> 5, sectors = sectors_of(*buffer);
+    for (int i = 0; i < pieces.count; ++i) {
+      const u64 sector = divided.base + pieces.all[i].sector;
+      if (sector - first >= sectors) continue;
+      __builtin_prefetch(buffer->lines + (sector / kLineSectors - first / kLineSectors), 1);
+      if (!pieces.all[i].line) __builtin_prefetch(buffer->shadow + (sector - first), 1);
+    }
   }
   for (int i = 0; i < pieces.count; ++i) {
-    const Piece& piece = pieces.all[i];
+    Piece piece = pieces.all[i];
+    piece.sector += divided.base, piece.changed |= piece.bytes & divided.changed;
     const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
-    if (!buffer || address < buffer->address || address >= buffer->address + buffer->size) buffer = block.find(address, 1);
+    if (!buffer || address - buffer->address >= buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
-    function(static_cast<std::size_t>(buffer - buffers.data()), piece, buffer->shadow[piece.sector - (buffer->address >> 5)]);
+    const std::size_t which = static_cast<std::size_t>(buffer - launch_.buffers.data());
+    GlobalLine& line = buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
+    GlobalSector* sector = buffer->shadow + (piece.sector - (buffer->address >> 5));
+    const bool is_open = line.block > base_ && line.state == GlobalLine::open;
+    if (piece.line && !is_open && on_line(which, piece, line)) continue;
+    if (!is_open) open(line, who, sector - piece.sector % kLineSectors);
+    if (!piece.line) {
+      on_sector(which, piece, *sector);
+      continue;
+    }
+    for (u32 k = 0; k < kLineSectors; ++k) {
+      Piece part = piece;
+      part.sector += k, part.lanes = piece.lanes.from(k);
+      on_sector(which, part, sector[k]);
+    }
   }
 }
 
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
-  LanePieces pieces;
-  split_by_lanes(addresses, mask, bytes, 0, pieces);
-  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
       const u32 known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
       if (piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
@@ -142,43 +176,91 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
     if (sector.write.block > base_) check_writes(who, piece, sector);
     const bool again = same(sector.read, who) && sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
     if (!again) record_read(who, piece, sector);
-  });
+  };
+  for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
+                 [&](std::size_t buffer, const Piece& piece, GlobalLine& line) {
+                   return written_[buffer].empty() && read_line(who, piece, line);
+                 });
 }
 
 void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed) {
   Asking who = asking(warp, in, addresses, mask, bytes);
-  LanePieces pieces;
-  split_by_lanes(addresses, mask, bytes, changed, pieces);
-  if (pieces.clashing) report_clash(who, pieces.clashing);
-  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
+  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
     if (fresh(sector)) return write_sector(who, piece, sector);
     sector = {};
     sector.write = access_of(who, piece.bytes, piece.lanes);
-  });
+  };
+  const auto on_line = [&](std::size_t buffer, const Piece& piece, GlobalLine& line) {
+    return written_[buffer].empty() && write_line(who, piece, line);
+  };
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const LanePieces& known = pattern.pieces(addresses);
+  if (!changed || (changed == mask && !known.repeats))
+    return for_each_piece(who, {known, pattern.base(addresses), changed ? ~0u : 0u}, on_sector, on_line);
+  LanePieces pieces;
+  split_by_lanes(addresses, mask, bytes, changed, pieces);
+  if (pieces.clashing) report_clash(who, pieces.clashing);
+  for_each_piece(who, {pieces, 0, 0}, on_sector, on_line);
 }
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   // An atomic acquires before it releases: it hands on what it learnt.
   if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane]);
-  LanePieces pieces;
-  split_by_lanes(addresses, mask, bytes, 0, pieces);
-  for_each_sector(who, pieces, [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
       u32& known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
       if (is_read && piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
       if (is_write) known |= piece.bytes;
     }
     if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
-  });
+  };
+  for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
+                 [](std::size_t, const Piece&, GlobalLine&) { return false; });
   if (is_write) PTX_FOR_EACH_LANE(lane, mask) publish(warp, addresses[lane]);
+}
+
+// ---- one line ----
+
+// False if the line has to be opened first, as it is wherever there is more to say than that one access comes after another.
+bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
+  if (line.block > base_) {
+    if (line.state != GlobalLine::read) return false;
+    if (same(line, who)) return line.lanes == piece.lanes;
+    if (!before(line, who)) return false;
+  }
+  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::read};
+  return true;
+}
+
+bool GlobalShadow::write_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
+  if (line.block > base_) {
+    const bool of_each_lane = same(line, who) && line.lanes == piece.lanes && piece.lanes.single();
+    if (!of_each_lane && (same(line, who) || !before(line, who))) return false;
+  }
+  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::written};
+  return true;
+}
+
+// Hands what is known of a line on to its sectors.
+void GlobalShadow::open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const {
+  if (line.block > base_) {
+    for (u32 k = 0; k < kLineSectors; ++k) {
+      sectors[k] = {};
+      GlobalAccess& access = line.state == GlobalLine::read ? sectors[k].read : sectors[k].write;
+      access = {line.block, line.when, ~0u, line.pc, line.lanes.from(k)};
+    }
+  }
+  line.block = who.block, line.state = GlobalLine::open;
 }
 
 // ---- one sector ----
 
-bool GlobalShadow::before(const GlobalAccess& access, const Asking& who) const {
-  if (access.block != who.block) return published(access, who);
+template <class Access>
+bool GlobalShadow::before(const Access& access, const Asking& who) const {
+  if (access.block != who.block) return published(access.block, access.when, who);
   const u32 warp = access.when >> kWarpShift;
   if (warp == who.index) return access.when != who.when || (who.when & kLatest) == kLatest;
   const Clocks& clocks = who.warp.block->shadow->clocks;
@@ -384,13 +466,13 @@ void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 b
 
 // ---- order between blocks ----
 
-bool GlobalShadow::published(const GlobalAccess& access, const Asking& who) const {
+bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
   if (flags_.empty()) return false;
-  const u32 other = access.block - base_ - 1;
+  const u32 other = block - base_ - 1;
   const auto known = acquired_.find(who.block - base_ - 1);
   if (known == acquired_.end()) return false;
   const auto clocks = published_.find(other);
-  if (clocks == published_.end() || (access.when & kLatest) >= clocks->second.steps[access.when >> kWarpShift]) return false;
+  if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift]) return false;
   for (const Acquired& acquired : known->second) {
     const bool seen = acquired.warp == who.index ||
                       acquired.clock <= who.warp.block->shadow->clocks.since_start(who.index, acquired.warp);
@@ -400,8 +482,7 @@ bool GlobalShadow::published(const GlobalAccess& access, const Asking& who) cons
 }
 
 void GlobalShadow::end_block(s64 block) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (shared_) lock.lock();
+  const auto held = hold();
   acquired_.erase(static_cast<u32>(block));
 }
 
@@ -410,8 +491,7 @@ void GlobalShadow::publish(Warp& warp, u64 address) {
   const u32 index = static_cast<u32>(warp.index), me = static_cast<u32>(warp.block->index);
   u32 fenced[Clocks::kWarps];
   if (!clocks.published(index, fenced)) return;
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (shared_) lock.lock();
+  const auto held = hold();
   u32* mine = published_[me].steps;
   for (u32 i = 0; i < Clocks::kWarps; ++i)
     if (fenced[i]) mine[i] = std::max(mine[i], clocks.step_after(i, fenced[i]));
@@ -425,8 +505,7 @@ void GlobalShadow::publish(Warp& warp, u64 address) {
 }
 
 void GlobalShadow::acquire(Warp& warp, u64 address) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (shared_) lock.lock();
+  const auto held = hold();
   const auto flag = flags_.find(address);
   if (flag == flags_.end()) return;
   const Clocks& clocks = warp.block->shadow->clocks;

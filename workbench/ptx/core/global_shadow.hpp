@@ -1,5 +1,6 @@
-// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each 32-byte sector, and on
-// average up to 55 more where several accesses to a sector have to be told apart: less than 3 bytes for one.
+// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each 32-byte sector, 16 for
+// each line of four, and on average up to 52 for a sector where several accesses to it have to be told apart: at most 3
+// bytes for one.
 //
 // Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic, and neither comes before
 // the other; two stores of the same value do not race, and who made one of them may read it. Accesses of one lane come
@@ -11,7 +12,7 @@
 //
 // Exact but for these concessions, all towards silence: of more than two concurrent readers of a byte two are kept; where
 // more than two stored the same value to a byte its readers are not accused; loads that reach nothing (Launch::unused) are
-// passed over; and when the list of extra records is full, a new one replaces the last. (When it is half full, accesses of
+// passed over; and when the list of extra records is full, a new one replaces the last. (When it is a good half full, accesses of
 // one warp share a record: a finding may name another line of that warp as the other side, and races between its lanes go
 // unseen.)
 #pragma once
@@ -34,6 +35,17 @@ struct GlobalAccess {
   Lanes lanes{};
 };
 
+// A line of 128 bytes, as long as nothing is known of it but one access to all of it. Sectors tell more: it is open then.
+struct GlobalLine {
+  enum State : u32 { read, written, open };
+  u32 block = 0;  // as in GlobalAccess
+  u32 when = 0;
+  u16 pc = 0;
+  Lanes lanes{};
+  State state = read;
+};
+static_assert(sizeof(GlobalLine) == 16);
+
 struct GlobalSector {
   GlobalAccess write, read;
   u16 agreed;  // pairs of bytes to which more than two stored the same value
@@ -45,19 +57,23 @@ static_assert(sizeof(GlobalSector) == 40);
 // go on from launch to launch, so that nothing has to be cleared: a record of an earlier launch counts as empty.
 class ShadowPages {
  public:
-  ShadowPages(u64 sectors, u64 blocks);
+  ShadowPages(u64 sectors, u64 lines, u64 blocks);
   ~ShadowPages();
   ShadowPages(const ShadowPages&) = delete;
   ShadowPages& operator=(const ShadowPages&) = delete;
 
-  GlobalSector* sectors() const { return pages_.memory; }
+  GlobalSector* sectors() const { return pages_.sectors; }
+  GlobalLine* lines() const { return pages_.lines; }
   u32 base() const { return base_; }  // block i of this launch has the number base + 1 + i
 
  private:
   struct Pages {
-    GlobalSector* memory = nullptr;
-    u64 capacity = 0;  // sectors
+    GlobalSector* sectors = nullptr;
+    GlobalLine* lines = nullptr;
+    u64 capacity = 0, lines_capacity = 0;
     u32 next = 0;
+
+    void free();
   };
   static constexpr u64 kKept = (u64{64} << 20) / sizeof(GlobalSector);  // sectors that the process may keep
 
@@ -72,6 +88,11 @@ class GlobalShadow {
  public:
   // The launch must outlive this.
   explicit GlobalShadow(Launch& launch);
+
+  // Keeps other workers out, so that nobody stores between a comparison of bytes and the request that it is for.
+  std::unique_lock<std::recursive_mutex> hold() {
+    return shared_ ? std::unique_lock(mutex_) : std::unique_lock(mutex_, std::defer_lock);
+  }
 
   // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
@@ -112,6 +133,12 @@ class GlobalShadow {
     }
   };
   using Piece = LanePiece;
+  // A request's pieces.
+  struct Divided {
+    const LanePieces& pieces;
+    u64 base;     // what their sectors count from
+    u32 changed;  // bytes that count as changed, beside the pieces' own
+  };
   // What a warp learnt from a flag: everything that these blocks had published.
   struct Acquired {
     u32 warp, clock;
@@ -122,23 +149,30 @@ class GlobalShadow {
   };
 
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
-  template <class F>
-  void for_each_sector(const Asking& who, const LanePieces& pieces, F function);
+  template <class OnSector, class OnLine>
+  void for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector, OnLine on_line);
   bool fresh(const GlobalSector& sector) const { return sector.write.block > base_ || sector.read.block > base_; }
-  bool before(const GlobalAccess& access, const Asking& who) const;
+  template <class Access>
+  bool before(const Access& access, const Asking& who) const;
   template <class F>
   u32 unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const;
-  bool published(const GlobalAccess& access, const Asking& who) const;
+  bool published(u32 block, u32 when, const Asking& who) const;
   GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const { return {who.block, who.when, bytes, who.pc, lanes}; }
-  bool same(const GlobalAccess& access, const Asking& who) const { return access.block == who.block && access.when == who.when; }
+  template <class Access>
+  bool same(const Access& access, const Asking& who) const {
+    return access.block == who.block && access.when == who.when;
+  }
   void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const;
   void report_clash(const Asking& who, u32 lanes) const;
   void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;
 
+  bool read_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
+  bool write_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
+  void open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const;
   void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
   void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
   void write_sector(Asking& who, const Piece& piece, GlobalSector& sector);
-  bool crowded() const { return extras_.size() >= most_extras_ / 2; }
+  bool crowded() const { return extras_.size() >= most_extras_ * 17 / 32; }
   void add(GlobalSector& sector, const GlobalAccess& access, bool is_write);
   void settle(GlobalSector& sector);
   template <class F>
@@ -148,14 +182,14 @@ class GlobalShadow {
   void acquire(Warp& warp, u64 address);
 
   Launch& launch_;
-  u64 sectors_ = 0;
+  u64 sectors_ = 0, lines_ = 0;
   std::unique_ptr<ShadowPages> pages_;
   u32 base_ = 0;
   std::vector<std::vector<u32>> written_;  // by buffer that began uninitialised, by sector: bytes written
   std::vector<Extra> extras_;
   std::size_t most_extras_ = 0;
   u32 free_extra_ = 0;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
   bool shared_ = false;  // by several workers
 
   std::unordered_map<u64, std::vector<u64>> flags_;       // by address: blocks that published there

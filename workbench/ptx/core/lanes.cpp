@@ -16,14 +16,14 @@ struct Group {
 };
 
 // The rule of lanes that all have bytes of their own, or of which each byte has as many, alike in all but some bits.
-bool find_rule(const Group& group, const u64* addresses, u32 width, Lanes& rule) {
-  const u32 first = static_cast<u32>(first_lane(group.lanes)), start = addresses[first] & 31;
+bool find_rule(const Group& group, const u64* addresses, u32 width, u32 turn, Lanes& rule) {
+  const u32 lead = static_cast<u32>(first_lane(group.lanes)), first = Lanes::turned(lead, turn), start = addresses[lead] & 31;
   u32 free = 0;
   if (group.repeats) {
     u32 together = 0;
     PTX_FOR_EACH_LANE(lane, group.lanes) {
       if ((addresses[lane] & 31) != start) continue;
-      free |= lane ^ first, together += 1;
+      free |= Lanes::turned(lane, turn) ^ first, together += 1;
     }
     const u32 elements = static_cast<u32>(count_lanes(group.bytes)) / width;
     if (together != 1u << count_lanes(free) || static_cast<u32>(count_lanes(group.lanes)) != together * elements) return false;
@@ -34,13 +34,19 @@ bool find_rule(const Group& group, const u64* addresses, u32 width, Lanes& rule)
     bool fits = Lanes::fits(base);
     PTX_FOR_EACH_LANE(lane, group.lanes & (group.lanes - 1)) {
       if (!fits) break;
-      const s32 element = static_cast<s32>(Lanes::element(lane, free));
+      const s32 element = static_cast<s32>(Lanes::element(Lanes::turned(lane, turn), free));
       fits = element - static_cast<s32>((addresses[lane] & 31) >> shift) == base;
     }
     if (!fits) continue;
-    rule = Lanes(base, static_cast<u32>(shift), free);
+    rule = Lanes(base, static_cast<u32>(shift), free, turn);
     return true;
   }
+  return false;
+}
+
+bool find_rule(const Group& group, const u64* addresses, u32 width, Lanes& rule) {
+  for (u32 turn = 0; turn < Lanes::kTurns; ++turn)
+    if (find_rule(group, addresses, width, turn, rule)) return true;
   return false;
 }
 
@@ -69,6 +75,16 @@ bool split_row(const u64* addresses, u32 width, u32 changed, LanePieces& pieces)
   return true;
 }
 
+// All 32 lanes at one address. False if they are not.
+bool split_same(const u64* addresses, u32 width, LanePieces& pieces) {
+  u64 apart = 0;
+  PTX_LANES { apart |= addresses[lane] ^ addresses[0]; }
+  if (apart) return false;
+  add(pieces, addresses[0] >> 5, access_of(width) << (addresses[0] & 31), 0, Lanes(0, 5, kLanes - 1));
+  pieces.repeats = true;
+  return true;
+}
+
 }  // namespace
 
 u32 Lanes::element(u32 lane, u32 free) {
@@ -81,12 +97,15 @@ u32 Lanes::element(u32 lane, u32 free) {
 
 u32 Lanes::at(u32 byte) const {
   const u32 element = static_cast<u32>(base() + static_cast<s32>(byte >> shift()));
-  u32 lane = 0, place = 0;
+  u32 number = 0, place = 0;
   for (u32 bit = 0; bit < 5; ++bit)
-    if (!(free() >> bit & 1)) lane |= (element >> place++ & 1) << bit;
-  u32 lanes = 1u << lane;
+    if (!(free() >> bit & 1)) number |= (element >> place++ & 1) << bit;
+  u32 numbers = 1u << number;
   for (u32 bit = 0; bit < 5; ++bit)
-    if (free() >> bit & 1) lanes |= lanes << (1u << bit);
+    if (free() >> bit & 1) numbers |= numbers << (1u << bit);
+  if (!turn()) return numbers;
+  u32 lanes = 0;
+  PTX_FOR_EACH_LANE(lane, kAllLanes) lanes |= (numbers >> turned(lane, turn()) & 1) << lane;
   return lanes;
 }
 
@@ -113,9 +132,9 @@ u32 Lanes::apart(const Lanes& there, u32 bytes) const {
 }
 
 void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, LanePieces& pieces) {
-  pieces.count = 0, pieces.clashing = 0;
+  pieces.count = 0, pieces.repeats = false, pieces.clashing = 0;
   const u32 access = access_of(width);
-  if (mask == kAllLanes && split_row(addresses, width, changed, pieces)) return;
+  if (mask == kAllLanes && (split_row(addresses, width, changed, pieces) || (!changed && split_same(addresses, width, pieces)))) return;
   Group groups[kLanes];
   int count = 0;
   PTX_FOR_EACH_LANE(lane, mask) {
@@ -129,7 +148,7 @@ void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, Lane
     }
     Group& group = groups[at];
     if (group.bytes & part) {
-      group.repeats = true;
+      group.repeats = pieces.repeats = true;
       if (changed & bit) pieces.clashing |= bit;
     }
     group.lanes |= bit, group.bytes |= part;
@@ -148,6 +167,31 @@ void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, Lane
       add(pieces, group.sector, part, changed >> lane & 1 ? part : 0, Lanes::one(lane));
     }
   }
+}
+
+namespace {
+
+// Whether these are four sectors in a row, all of their bytes, by one rule.
+bool in_a_row(const LanePiece* four) {
+  if (!four[0].lanes.known()) return false;
+  for (u32 i = 0; i < 4; ++i)
+    if (four[i].sector != four[0].sector + i || ~four[i].bytes || !(four[i].lanes == four[0].lanes.from(i))) return false;
+  return true;
+}
+
+}  // namespace
+
+void join_lines(LanePieces& pieces) {
+  int count = 0;
+  pieces.rows = false;
+  for (int i = 0; i < pieces.count; ++i) {
+    LanePiece piece = pieces.all[i];
+    const bool row = i + 4 <= pieces.count && in_a_row(&pieces.all[i]);
+    pieces.rows |= row;
+    if (row && piece.sector % 4 == 0) piece.line = true, i += 3;
+    pieces.all[count++] = piece;
+  }
+  pieces.count = count;
 }
 
 }  // namespace workbench::ptx

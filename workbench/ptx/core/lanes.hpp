@@ -5,11 +5,13 @@
 namespace workbench::ptx {
 
 // The lanes of each byte, by a rule that fits in 16 bits: byte b belongs to element base + (b >> shift), and element e
-// to the lane whose bits outside `free` spell e, with any bits in `free`.
+// to the lane whose bits outside `free` spell e, with any bits in `free`. `turn` says where a lane's number begins, for
+// neighbours in memory that are 16, 8 or 4 lanes apart: its lowest 4, 3 or 2 bits then count as its highest.
 class Lanes {
  public:
   Lanes() = default;
-  Lanes(s32 base, u32 shift, u32 free) : bits_(static_cast<u16>(static_cast<u32>(base + kBias) | shift << 6 | free << 9)) {}
+  Lanes(s32 base, u32 shift, u32 free, u32 turn = 0)
+      : bits_(static_cast<u16>(static_cast<u32>(base + kBias) | shift << 6 | free << 9 | turn << 14)) {}
   // One lane for the whole sector.
   static Lanes one(u32 lane) { return Lanes(static_cast<s32>(lane), 5, 0); }
 
@@ -22,11 +24,22 @@ class Lanes {
   bool known() const { return bits_ != kUnknown; }
 
   static bool fits(s32 base) { return base >= -kBias && base < kBias; }
-  // The number that the bits of `lane` outside `free` spell.
+  static constexpr u32 kTurns = 4;
+  // A lane's number under a turn.
+  static u32 turned(u32 lane, u32 turn) {
+    const u32 low = turn ? 5 - turn : 0;
+    return (lane >> low | lane << (5 - low)) & (kLanes - 1);
+  }
+  // The number that the bits of a turned `lane` outside `free` spell.
   static u32 element(u32 lane, u32 free);
 
   bool operator==(const Lanes&) const = default;
-  bool single() const { return bits_ >> 9 == 0; }  // one lane for each byte
+  // What this rule, where it is known, says of the bytes from 32 * `sectors` on.
+  Lanes from(u32 sectors) const {
+    const s32 there = base() + static_cast<s32>(32 * sectors >> shift());
+    return fits(there) ? Lanes(there, shift(), free(), turn()) : unknown();
+  }
+  bool single() const { return free() == 0; }  // one lane for each byte
   u32 at(u32 byte) const;
 
   // Bytes, of these, that are accessed by a lane here which does not access them there, as far as is known.
@@ -41,7 +54,8 @@ class Lanes {
 
   s32 base() const { return static_cast<s32>(bits_ & 63) - kBias; }
   u32 shift() const { return bits_ >> 6 & 7; }
-  u32 free() const { return bits_ >> 9; }
+  u32 free() const { return bits_ >> 9 & 31; }
+  u32 turn() const { return bits_ >> 14; }
   template <class F>
   u32 where(const Lanes& there, u32 bytes, F differ) const;
 };
@@ -52,15 +66,20 @@ struct LanePiece {
   u32 bytes;
   u32 changed;  // of these bytes, those of lanes in the caller's `changed`
   Lanes lanes;
+  bool line = false;  // likewise of the three sectors after it, by the same rule; begins a line of 128 bytes
 };
 
 // A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of its own. Accesses are
 // aligned and of at most 32 bytes.
 struct LanePieces {
   int count = 0;
-  u32 clashing = 0;  // lanes that stored something else than an earlier one to the same address
+  bool rows = false;     // four or more whole sectors in a row, as of a line
+  bool repeats = false;  // several lanes access the same bytes
+  u32 clashing = 0;      // lanes that stored something else than an earlier one to the same address
   LanePiece all[kLanes];
 };
 void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, LanePieces& pieces);
+// Joins the pieces that make up a line.
+void join_lines(LanePieces& pieces);
 
 }  // namespace workbench::ptx

@@ -102,7 +102,13 @@ struct Buffer {
   u8* host;
   bool writable;
   struct GlobalSector* shadow = nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
+  struct GlobalLine* lines = nullptr;     // likewise from its line on
   bool uninitialised = false;           // the caller says that nothing was written to it yet
+};
+
+// How often one instruction was executed, and by how many lanes in all.
+struct Tally {
+  u64 executions = 0, lanes = 0;
 };
 
 // Counts of one instruction, summed over warps.
@@ -222,7 +228,8 @@ struct Launch {
 struct WorkerResult {
   u64 instructions = 0;
   u64 lanes = 0;
-  std::vector<Counts> counts;  // per instruction, with statistics
+  std::vector<Counts> counts;  // per instruction, with statistics; but executions and lanes are
+  std::vector<Tally> tallies;  // by themselves, as every execution adds to them
   std::unique_ptr<Traffic> traffic;  // with statistics
   FindingList findings;
   std::vector<Printed> printed;

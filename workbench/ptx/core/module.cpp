@@ -10,11 +10,13 @@
 #include <condition_variable>
 #include <memory>
 #include <thread>
+#include <unordered_map>
 
 #include "global_shadow.hpp"
 #include "machine.hpp"
 #include "processor.hpp"
 #include "recorder.hpp"
+#include "scan.hpp"
 
 namespace nb = nanobind;
 
@@ -216,7 +218,10 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   if (statistics) {
     std::vector<Counts> total(kernel.code.size());
     for (const WorkerResult& result : results)
-      for (std::size_t i = 0; i < result.counts.size(); ++i) total[i] += result.counts[i];
+      for (std::size_t i = 0; i < result.counts.size(); ++i) {
+        total[i] += result.counts[i];
+        total[i].executions += result.tallies[i].executions, total[i].lanes += result.tallies[i].lanes;
+      }
     out["counts"] = raw_bytes(total);
     std::vector<const Traffic*> traffic;
     for (const WorkerResult& result : results)
@@ -235,6 +240,41 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     out["truncated"] = recorder.truncated();
   }
   return out;
+}
+
+// Strings that occur time and again, made once. The texts must outlive this.
+class Strings {
+ public:
+  nb::object operator()(std::string_view text) {
+    nb::object& known = known_[text];
+    if (!known) known = nb::str(text.data(), text.size());
+    return known;
+  }
+
+ private:
+  std::unordered_map<std::string_view, nb::object> known_;
+};
+
+// (start, guard or None, negated, shape, names) of a statement, (start, guard or None, negated, None, label) of a branch,
+// (start, None, False, label, None) of a label, and (start, None, False, None, None) of anything else.
+nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
+  const std::vector<ScannedItem> items = scan_body({text.c_str(), text.size()}, begin, end);
+  Strings strings;
+  nb::list rows;
+  for (const ScannedItem& item : items) {
+    const nb::object guard = item.guard.empty() ? nb::object(nb::none()) : strings(item.guard);
+    nb::object shape = nb::none(), names = nb::none();
+    if (!item.label.empty()) {
+      (item.is_statement ? names : shape) = strings(item.label);
+    } else if (item.is_statement) {
+      shape = strings(item.shape);
+      names = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(item.names.size())));
+      for (std::size_t i = 0; i < item.names.size(); ++i)
+        PyTuple_SET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i), strings(item.names[i]).release().ptr());
+    }
+    rows.append(nb::make_tuple(item.start, guard, item.negated, shape, names));
+  }
+  return rows;
 }
 
 // (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
@@ -259,6 +299,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   m.attr("SPECIALS") = nb::tuple(specials);
   m.def("instruction_table", &table_rows);
   m.def("supports_v3", &supports_v3);
+  m.def("scan", &scan);
   nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
   m.def("launch", &launch_kernel);
 }

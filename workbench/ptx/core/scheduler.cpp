@@ -40,6 +40,9 @@ void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 
   if (in.slot[kMemberSlot] == kNoSlot) return;
   const u32* member = at<u32>(warp.registers, in.slot[kMemberSlot]);
   const u32 first = static_cast<u32>(first_lane(active));
+  u32 apart = active & ~member[first];
+  PTX_LANES { apart |= member[lane] ^ member[first]; }
+  if (!apart) return;
   u32 nameless = 0, different = 0;
   PTX_FOR_EACH_LANE(lane, active) {
     nameless |= (~member[lane] >> lane & 1) << lane;
@@ -228,7 +231,7 @@ template <bool Statistics>
 Outcome run_warp(Block& block, Warp& warp) {
   const Instruction* code = block.kernel->code.data();
   u8* const registers = warp.registers;
-  Counts* const counts = block.counts;
+  Tally* const tallies = block.tallies;
   Current current;
   u64 executed = 0, lanes = 0;
   const auto leave = [&](Outcome outcome) {
@@ -261,8 +264,8 @@ Outcome run_warp(Block& block, Warp& warp) {
       executed += in.counted;
       lanes += static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
       if constexpr (Statistics) {
-        counts[pc].executions += 1;
-        counts[pc].lanes += static_cast<u64>(count_lanes(active));
+        tallies[pc].executions += 1;
+        tallies[pc].lanes += static_cast<u64>(count_lanes(active));
       }
       if (__builtin_expect(in.kind == Kind::plain, 1)) {
         if (active) in.run(registers, in, active, warp);

@@ -47,19 +47,19 @@ void Shadow::join(u32 unit) {
 
 template <class F>
 inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& function) {
+  if (bytes == 1u << kUnitShift && !apart_[address >> kUnitShift]) return function(units_[address >> kUnitShift]);
   const u32 end = address + bytes;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
     const u32 first = std::max(address, unit << kUnitShift), last = std::min(end, (unit + 1) << kUnitShift);
     const bool whole = last - first == 1u << kUnitShift;
-    if (!apart_[unit]) {
-      if (whole || per_unit_ == 1) {
-        function(units_[unit]);
-        continue;
-      }
-      take_apart(unit);
+    Granule* record = &units_[unit];
+    u32 count = 1;
+    if (apart_[unit] || !(whole || per_unit_ == 1)) {
+      if (!apart_[unit]) take_apart(unit);
+      record = &granules_[first >> shift_], count = ((last - 1) >> shift_) - (first >> shift_) + 1;
     }
-    for (u32 i = first >> shift_; i <= (last - 1) >> shift_; ++i) function(granules_[i]);
-    if (whole && joins) join(unit);
+    for (; count; --count) function(*record++);
+    if (whole && joins && apart_[unit]) join(unit);
   }
 }
 
@@ -68,7 +68,7 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
   Access access;
   access.clock = clocks.now(index), access.pc = warp.block->pc_of(in);
   access.by = u32{clocks.lane_order(index)} << 16 | (strong ? 0x8000u : 0);
-  return {index, 0, 0, clocks.seen(index), clocks.start(), access};
+  return {index, 0, 0, clocks.seen(index), clocks.start(), clocks.floor(index), access};
 }
 
 inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
@@ -85,7 +85,7 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
 }
 
 // The same as a quick question, for one lane that asks.
-inline bool Shadow::before(const Asker& who, const Access& other, u32 lanes) {
+[[gnu::always_inline]] inline bool Shadow::before(const Asker& who, const Access& other, u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock <= who.seen[warp];
   return other.clock < who.start || other.lane_order() != who.access.lane_order() || !(lanes & ~who.lanes);
@@ -160,8 +160,12 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 }  // namespace
 
 // A plain read of what was written before it: the usual case, with the same outcome as read_slowly. False if unsure.
-inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
+[[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
   if (g.pending >= 0 || g.write.clock < who.start || who.access.strong()) return false;
+  if (g.write.clock <= who.floor && g.read.clock <= who.floor) {
+    who.record(g.read), g.read_lanes = who.lanes;
+    return true;
+  }
   const u32 writer = g.write.thread() / kLanes;
   if (writer != who.warp ? g.write.clock > who.seen[writer] : g.write.lane_order() == who.access.lane_order()) return false;
   const u32 reader = g.read.thread() / kLanes;
@@ -180,14 +184,17 @@ inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
 }
 
 // Nothing that one lane's plain store, or copy, could race with. False if unsure.
-inline bool Shadow::quiet(const Asker& who, const Granule& g) {
+[[gnu::always_inline]] inline bool Shadow::quiet(const Asker& who, const Granule& g) {
   if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
-  return before(who, g.write, g.weak_lanes) && before(who, g.read, g.read_lanes) &&
+  if (std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor) return true;
+  // weak_lanes are those of the last plain store, which a strong one may have followed.
+  const u32 lanes = g.write.strong() ? 1u << g.write.thread() % kLanes : g.weak_lanes;
+  return before(who, g.write, lanes) && before(who, g.read, g.read_lanes) &&
          before(who, g.other, 1u << g.other.thread() % kLanes);
 }
 
 // Likewise a plain store by one lane that changes what is there.
-inline bool Shadow::write_quietly(const Asker& who, Granule& g) {
+[[gnu::always_inline]] inline bool Shadow::write_quietly(const Asker& who, Granule& g) {
   if (g.pending >= 0 || who.access.strong() || !quiet(who, g)) return false;
   record_write(who, g);
   return true;
@@ -214,10 +221,13 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
 
 void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong) {
   Asker who = asker(warp, in, strong);
-  const auto read_one = [&](u32 address, u32 lanes) {
+  const LaneGroups& groups = warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
+  for (int i = 0; i < groups.count; ++i) {
+    const u32 lanes = groups.lanes[i];
     set_lanes(who, warp, lanes);
+    const u32 address = static_cast<u32>(addresses[who.lane]);
     u32 reported = 0;
-    for_each(address, bytes, false, [&](Granule& g) {
+    for_each(address, bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (read_quietly(who, g)) return;
       Asker one = who;
       PTX_FOR_EACH_LANE(lane, lanes) {
@@ -225,23 +235,7 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
         if (read_slowly(warp, in, one, g, address, bytes, reported >> lane & 1)) reported |= 1u << lane;
       }
     });
-  };
-  // Lanes that read the same address go together where they stand in a row, or take turns.
-  u32 lanes = 0, earlier_lanes = 0, address = 0, earlier = 0;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    const u32 here = static_cast<u32>(addresses[lane]), bit = 1u << lane;
-    if (lanes && here == address) {
-      lanes |= bit;
-    } else if (earlier_lanes && here == earlier) {
-      earlier_lanes |= bit;
-    } else {
-      if (earlier_lanes) read_one(earlier, earlier_lanes);
-      earlier = address, earlier_lanes = lanes;
-      address = here, lanes = bit;
-    }
   }
-  if (earlier_lanes) read_one(earlier, earlier_lanes);
-  if (lanes) read_one(address, lanes);
 }
 
 bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool changes,
@@ -283,43 +277,49 @@ void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 
     const bool changes = changed >> lane & 1;
     const u32 address = static_cast<u32>(addresses[lane]);
     bool reported = false;
-    for_each(address, bytes, changes && !strong, [&](Granule& g) {
+    for_each(address, bytes, changes && !strong, [&](Granule& g) __attribute__((always_inline)) {
       if (!changes || !write_quietly(who, g)) reported = write_slowly(warp, in, who, g, address, bytes, changes, reported);
     });
   }
 }
 
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with it.
-void Shadow::copy_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool changes) {
+void Shadow::copy_issued(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed) {
   Asker who = asker(warp, in, false);
-  set_lanes(who, warp, 1u << lane);
-  bool reported = false;
-  for_each(address, bytes, false, [&](Granule& g) {
-    if (!reported && changes && !quiet(who, g)) {
-      const Access* other = &g.write;
-      u32 lanes = storing_lanes(g, *other);
-      Conflict found = with_write(who, g);
-      if (found == Conflict::none) found = with_reads(who, g, other, lanes);
-      if (found != Conflict::none) {
-        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other_thread(who, *other, lanes));
-        reported = true;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    set_lanes(who, warp, 1u << lane);
+    bool reported = !(changed >> lane & 1);
+    for_each(addresses[lane], bytes, false, [&](Granule& g) __attribute__((always_inline)) {
+      if (!reported && !quiet(who, g)) {
+        const Access* other = &g.write;
+        u32 lanes = storing_lanes(g, *other);
+        Conflict found = with_write(who, g);
+        if (found == Conflict::none) found = with_reads(who, g, other, lanes);
+        if (found != Conflict::none) {
+          const Problem problem = problem_of(found == Conflict::lanes);
+          report(warp, in, problem, lane, addresses[lane], bytes, other->pc, other_thread(who, *other, lanes));
+          reported = true;
+        }
       }
-    }
-    g.pending = who.access.pc << 10 | who.access.thread();
-  });
+      g.pending = who.access.pc << 10 | who.access.thread();
+    });
+  }
 }
 
-void Shadow::copy_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool changes, u32 clock) {
+void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock) {
   Asker who = asker(warp, in, false);
-  set_lanes(who, warp, 1u << lane);
   if (clock) who.access.clock = clock;
-  for_each(address, bytes, changes, [&](Granule& g) {
-    if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
-      report(warp, in, Problem::shared_race, lane, address, bytes, g.write.pc, g.write.thread());
-    g.pending = -1;
-    if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= 1u << who.warp;
-    else record_write(who, g);
-  });
+  PTX_FOR_EACH_LANE(lane, mask) {
+    set_lanes(who, warp, 1u << lane);
+    const bool changes = changed >> lane & 1;
+    for_each(addresses[lane], bytes, changes, [&](Granule& g) __attribute__((always_inline)) {
+      if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
+        report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc, g.write.thread());
+      g.pending = -1;
+      if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= 1u << who.warp;
+      else record_write(who, g);
+    });
+  }
 }
 
 }  // namespace workbench::ptx

@@ -27,10 +27,10 @@ class Shadow {
   // One request. `changed`: lanes whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed);
-  // One lane of a cp.async; `changes`: the bytes differ from what is there.
-  void copy_issued(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool changes);
+  // One cp.async, with `changed` likewise.
+  void copy_issued(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed);
   // `clock`: that of the issuing warp when it asked to be told, 0 for now.
-  void copy_landed(Warp& warp, const Instruction& instruction, u32 lane, u32 address, u32 bytes, bool changes, u32 clock = 0);
+  void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock);
 
  private:
   struct Access {
@@ -58,7 +58,7 @@ class Shadow {
   struct Asker {
     u32 warp, lane, lanes;
     const u32* seen;
-    u32 start;
+    u32 start, floor;  // see Clocks
     Access access;
 
     // Field by field: the lane was filled in just now, and a copy of the whole would have to wait for it.

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "types.hpp"
+#include "pattern.hpp"
 
 namespace workbench::ptx {
 
@@ -28,20 +28,24 @@ class Traffic {
  public:
   explicit Traffic(const std::vector<Buffer>& buffers);
 
-  // `position`: sectors that the warp has read before.
-  void read(std::size_t buffer, u64 sector, u64 block, u32 position) {
+  // A request by `block`: these sectors of a buffer, counted from its sector `first`; `position` is how many the warp has
+  // read before.
+  void read(std::size_t buffer, u64 first, const Pieces& pieces, u64 block, u32 position) {
     Map& map = reads_[buffer];
     const u32 stamp = static_cast<u32>(block + 1);
     if (!map.stamps) allocate(map, true);
-    u32& then = map.positions[sector];
-    if (map.stamps[sector] == stamp) map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
-    then = position;
-    touch(map, sector, stamp);
+    for (int i = 0; i < pieces.count; ++i, ++position) {
+      const u64 sector = first + pieces.sector[i];
+      u32& then = map.positions[sector];
+      if (map.stamps[sector] == stamp) map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
+      then = position;
+    }
+    touch(map, first, pieces, stamp);
   }
-  void write(std::size_t buffer, u64 sector, u64 block) {
+  void write(std::size_t buffer, u64 first, const Pieces& pieces, u64 block) {
     Map& map = writes_[buffer];
     if (!map.stamps) allocate(map, false);
-    touch(map, sector, static_cast<u32>(block + 1));
+    touch(map, first, pieces, static_cast<u32>(block + 1));
   }
 
   // Adds up what several workers saw; `distinct` counts a sector once.
@@ -60,13 +64,14 @@ class Traffic {
   };
 
   static std::size_t bucket(u32 distance) { return distance ? 32u - static_cast<u32>(__builtin_clz(distance)) : 0u; }
-  static void touch(Map& map, u64 sector, u32 stamp) {
-    map.seen.moved += 1;
-    u32& last = map.stamps[sector];
-    if (last == stamp) return;
-    map.seen.by_blocks += 1;
-    map.seen.distinct += last == 0;
-    last = stamp;
+  static void touch(Map& map, u64 first, const Pieces& pieces, u32 stamp) {
+    u32 by_block = 0, fresh = 0;
+    for (int i = 0; i < pieces.count; ++i) {
+      u32& last = map.stamps[first + pieces.sector[i]];
+      by_block += last != stamp, fresh += last == 0;
+      last = stamp;
+    }
+    map.seen.moved += static_cast<u64>(pieces.count), map.seen.by_blocks += by_block, map.seen.distinct += fresh;
   }
   static void allocate(Map& map, bool with_positions);
 

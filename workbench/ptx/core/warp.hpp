@@ -1,6 +1,9 @@
 // Execution state of a warp and of the block it belongs to; seen by handlers and by the scheduler.
 #pragma once
+#include <memory>
+
 #include "machine.hpp"
+#include "pattern.hpp"
 #include "recorder.hpp"
 #include "shadow.hpp"
 
@@ -81,6 +84,7 @@ struct Block {
   s64 index = 0;
   u8* shared = nullptr;
   Counts* counts = nullptr;        // null without statistics
+  Tally* tallies = nullptr;        // likewise
   Traffic* traffic = nullptr;      // likewise
   Shadow* shadow = nullptr;        // null without checks
   FindingList* findings = nullptr;
@@ -88,6 +92,7 @@ struct Block {
   Recorder* recorder = nullptr;    // of this block, if it is the one to record
   bool observed = false;           // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
+  std::vector<std::unique_ptr<Pattern>> patterns;  // likewise how it asked last, for global and for shared memory
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
   bool polled = false;    // the last poll found nothing
@@ -96,6 +101,9 @@ struct Block {
   std::vector<AsyncArrival> async_arrivals;
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
+
+  // How these lanes ask, as that instruction asked before if possible.
+  Pattern& pattern(const Instruction& instruction, bool shared, const u64* addresses, u32 mask, u32 bytes);
 
   // The buffer that holds [address, address + bytes), or null.
   const Buffer* find(u64 address, u64 bytes) const;

@@ -19,7 +19,7 @@ function codeOf(row) {
   return node;
 }
 
-function rowOf(row) {
+function rowOf(colours, row) {
   if (row.head !== undefined) return element("div", "sv-head", row.head);
   if (row.skip !== undefined) return element("div", "sv-skip", `⋯ ${row.skip} lines without instructions`);
   const node = element("div", "sv-row");
@@ -28,8 +28,31 @@ function rowOf(row) {
   node.dataset.path = row.path;
   const bar = element("span", "sv-bar");
   bar.append(element("span", "sv-fill"));
+  node.style.setProperty("--sv-colour", colours.get(nameOf(row.path, row.line)) ?? "transparent");
   const number = element("span", "sv-number", row.line ? String(row.line) : "–");
   node.append(number, element("span", "sv-value"), bar, codeOf(row));
+  return node;
+}
+
+// -- what the compiler made of it: lines of one source line have its colour ---------------------------------------
+
+const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D00", "#666666"];
+const nameOf = (path, line) => `${path}:${line}`;
+
+// The lines that did something take the colours in turn: neighbours differ.
+function coloursOf(rows) {
+  const active = rows.filter((row) => row.line && Object.keys(row.values).length);
+  return new Map(active.map((row, at) => [nameOf(row.path, row.line), COLOURS[at % COLOURS.length]]));
+}
+
+function codeRowOf(colours, [text, path, line, runs]) {
+  const node = element("div", "sv-code-row");
+  node.dataset.line = line;
+  node.dataset.path = path;
+  node.style.setProperty("--sv-colour", colours.get(nameOf(path, line)) ?? "transparent");
+  node.append(element("span", "sv-number", line ? String(line) : ""));
+  if (runs !== null) node.append(element("span", "sv-runs", runs.toLocaleString("en-US")));
+  node.append(element("span", "sv-code", text));
   return node;
 }
 
@@ -72,10 +95,15 @@ function render({ model, el }) {
   list.setAttribute("role", "listbox");
   list.setAttribute("aria-label", "source lines");
   list.tabIndex = 0;
+  const stages = element("div", "sv-choice sv-stages");
+  stages.setAttribute("role", "radiogroup");
+  stages.setAttribute("aria-label", "what the compiler made of it");
+  const code = element("div", "sv-made");
   const detail = element("div", "sv-detail");
-  root.append(title, choice, meaning, list, detail);
+  root.append(title, choice, meaning, list, stages, code, detail);
   el.append(root);
 
+  let colours = new Map();
   const send = (values) => {
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
@@ -97,7 +125,8 @@ function render({ model, el }) {
         return node;
       }),
     );
-    list.replaceChildren(...state.rows.map(rowOf));
+    colours = coloursOf(state.rows);
+    list.replaceChildren(...state.rows.map((row) => rowOf(colours, row)));
     drawFact();
     drawSelection();
   }
@@ -118,9 +147,45 @@ function render({ model, el }) {
       node.classList.toggle("sv-quiet", !text);
     });
   }
+  function drawStages() {
+    const known = model.get("stages"), shown = model.get("stage");
+    stages.hidden = !known.length;
+    stages.replaceChildren(
+      element("span", "sv-hint", "made of it:"),
+      ...known.map(([name, label]) => {
+        const node = element("button", "sv-button", label);
+        node.type = "button";
+        node.dataset.stage = name;
+        node.setAttribute("role", "radio");
+        node.setAttribute("aria-checked", String(name === shown));
+        node.addEventListener("click", () => send({ stage: name === model.get("stage") ? "" : name }));
+        return node;
+      }),
+    );
+    root.classList.toggle("sv-linked", Boolean(shown));
+  }
+  function drawCode() {
+    const rows = model.get("code");
+    code.hidden = !rows.length;
+    code.classList.toggle("sv-counted", rows.some((row) => row[3] !== null));
+    code.replaceChildren(...rows.map((row) => codeRowOf(colours, row)));
+    drawSelection();
+  }
+  function drawSelectedCode(line, path) {
+    let first = null;
+    for (const node of code.children) {
+      const here = line !== "0" && node.dataset.line === line && (!path || node.dataset.path === path);
+      node.classList.toggle("sv-chosen", here);
+      if (here && !first) first = node;
+    }
+    if (!first) return;
+    const [box, row] = [code.getBoundingClientRect(), first.getBoundingClientRect()];
+    if (row.top < box.top || row.bottom > box.bottom) code.scrollTop += row.top - box.top - box.height / 4;
+  }
   function drawSelection() {
     const [line, path] = [String(model.get("selected_line")), model.get("selected_file")];
     let chosen = null;
+    drawSelectedCode(line, path);
     for (const node of list.querySelectorAll(".sv-row")) {
       const here = line !== "0" && node.dataset.line === line && (!path || node.dataset.path === path) && !chosen;
       node.setAttribute("aria-selected", String(here));
@@ -132,6 +197,12 @@ function render({ model, el }) {
   }
   const drawDetail = () => detail.replaceChildren(detailOf(model.get("detail")));
 
+  code.addEventListener("click", (event) => {
+    const node = event.target.closest(".sv-code-row");
+    const known = node && [...list.querySelectorAll(".sv-row")].some(
+      (row) => row.dataset.line === node.dataset.line && row.dataset.path === node.dataset.path);
+    if (known && node.dataset.line !== "0") select(node);
+  });
   list.addEventListener("click", (event) => {
     const node = event.target.closest(".sv-row");
     if (node && node.dataset.line !== "0") select(node);
@@ -148,8 +219,11 @@ function render({ model, el }) {
   });
   const listeners = [["change:state", drawState], ["change:fact", drawFact], ["change:detail", drawDetail]];
   listeners.push(["change:selected_line", drawSelection], ["change:selected_file", drawSelection]);
+  listeners.push(["change:stage", drawStages], ["change:stages", drawStages], ["change:code", drawCode]);
   for (const [event, draw] of listeners) model.on(event, draw);
   drawState();
+  drawStages();
+  drawCode();
   drawDetail();
   return () => {
     for (const [event, draw] of listeners) model.off(event, draw);

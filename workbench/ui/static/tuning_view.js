@@ -142,7 +142,7 @@ function drawHeat(model, table) {
   table.replaceChildren(...(heat.length ? [head, ...rows] : []));
 }
 
-// -- parallel coordinates: a line per configuration through its values to its time, the darker the faster -----------
+// -- parallel coordinates: a line per configuration through its values to its time, the stronger the faster -----------
 
 const LINES_W = 940, LINES_H = 250, SPREAD = 9;
 const CLEAR = 150; // so many of the fastest stand out; of the others one sees where there are many
@@ -169,7 +169,7 @@ function drawLines(model, svg) {
     at.push([x(shown.length), y(slowness(time), 2)]);
     const best = number === points.at(-1)[0], chosen = number === model.get("selected");
     const line = shape("polyline", { points: at.map((p) => p.join()).join(" "), class: "tv-line" });
-    line.style.stroke = best ? "#D55E00" : `rgb(${shade(slowness(time)).join()})`;
+    if (!best) line.style.setProperty("--tv-strength", `${Math.round(100 - 75 * slowness(time))}%`);
     line.classList.toggle("tv-line-faint", rank < points.length - CLEAR);
     line.classList.toggle("tv-line-best", best);
     line.classList.toggle("tv-line-chosen", chosen);
@@ -192,7 +192,7 @@ function drawLines(model, svg) {
     parts.push(shape("text", { x: end + 6, y: y(slowness(value), 2) + 4, class: "tv-tick" }, figure(value)));
   svg.replaceChildren(...parts);
   svg.nextSibling.textContent =
-    "one line for each configuration that has a time, the darker the faster, the best in orange; choose one by a click";
+    "one line for each configuration that has a time, the stronger the faster, the best in orange; choose one by a click";
 }
 
 // -- the controls -------------------------------------------------------------------------------------------------

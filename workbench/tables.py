@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import html as markup
+import re
 import textwrap
 from collections.abc import Sequence
 
-WIDTH = 110
-"""Columns of a printed trace."""
+WIDTH = 80
+"""Columns of a printed trace: those of a terminal that nobody has widened."""
 
 
 def cut(text: str, width: int) -> str:
     """``text`` in at most ``width`` columns."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def alike(columns: Sequence[str], rows: Sequence[Sequence[str]], plain: dict[str, str]) -> list[str]:
+    """The columns that say nothing: of several rows all that say something say what is ``plain`` there."""
+    said = {name: {row[at] for row in rows} - {""} for at, name in enumerate(columns)}
+    return [name for name in columns if len(rows) > 1 and said[name] == {plain.get(name)}]
 
 
 def wrap(text: str) -> list[str]:
@@ -42,18 +49,17 @@ def html(
     styles: Sequence[Sequence[str]] = (),
     note: str = "",
 ) -> str:
-    """The same as HTML. ``align``: l, r, n (left, never wrapped) or c (code).
+    """The same as HTML. ``align``: l, r (never wrapped) or c (code, wrapped as the page needs it).
 
     ``styles`` holds more CSS for cells, row by row. Cells are escaped here.
     """
     sides = {
         "l": "text-align:left",
-        "n": "text-align:left;white-space:nowrap",
-        "r": "text-align:right",
-        "c": "text-align:left;font:11px monospace;white-space:pre",
+        "r": "text-align:right;white-space:nowrap;padding:0.4em 0.3em",
+        "c": "text-align:left;font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;min-width:15em",
     }
     head = "".join(
-        f'<th style="{sides["l" if side in "cn" else side]}">{markup.escape(name)}</th>'
+        f'<th style="text-align:{"right" if side == "r" else "left"}">{_breakable(name)}</th>'
         for name, side in zip(columns, align, strict=True)
     )
     body = []
@@ -65,7 +71,22 @@ def html(
         )
         body.append(f"<tr>{cells}</tr>")
     foot = f"<p>{markup.escape(note)}</p>" if note else ""
-    return (
-        f'<table><caption style="text-align:left">{markup.escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{foot}"
-    )
+    above = f'<caption style="text-align:left">{markup.escape(caption)}</caption>' if caption else ""
+    return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{foot}"
+
+
+def whole(text: str) -> str:
+    """``text`` as HTML whose numbers with an exponent are not broken at its sign."""
+    return re.sub(r"[\d.]+e-\d+", r'<span style="white-space:nowrap">\g<0></span>', markup.escape(text))
+
+
+def _breakable(name: str) -> str:
+    """A heading that may be broken in its middle, so that narrow numbers do not stand in a wide column."""
+    return markup.escape(name).replace("_", "_<wbr>").replace("/", "/<wbr>")
+
+
+def details(summary: str, columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
+    """A table of HTML that is folded until somebody wants it; nothing without rows."""
+    if not rows:
+        return ""
+    return f"<details><summary>{markup.escape(summary)}</summary>{html('', columns, rows, align)}</details>"

@@ -1,0 +1,1 @@
+"""Random programs for the PTX machine: kernels, instructions and planted races."""

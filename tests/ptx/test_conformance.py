@@ -1,0 +1,94 @@
+"""Random programs: kernels on the machine and on the CPU, instructions against exact arithmetic, planted races.
+
+``python tests/ptx/fuzz --seconds 3600`` goes on for longer, and tells the round of a fault, to be run alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+from fuzz import both, command, instructions, page, programs, races
+from fuzz.trees import Kernel, Node
+
+BUDGET = 15  # seconds of every run, for all kinds together
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++: apt-get install g++")
+
+
+def test_fresh_programs() -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    tally = command.fuzz(seed, BUDGET, shrinking=20)
+    print(tally)
+    assert not tally.faults, "\n".join(tally.faults)
+    assert min(tally.kernels, tally.instructions, tally.races) > 0
+
+
+@pytest.mark.long
+def test_an_hour_of_programs() -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    tally = command.fuzz(seed, 3600)
+    assert not tally.faults, f"seed {seed}\n" + "\n".join(tally.faults)
+
+
+@pytest.mark.long
+def test_the_page_says_what_is_found() -> None:
+    assert page.PAGE.read_text() == page.markdown(), "run: python tests/ptx/fuzz --page"
+
+
+@pytest.mark.long
+def test_a_class_is_found_always_or_never() -> None:
+    found, seen = races.count(races.KINDS, range(1000, 1004))
+    assert {kind for kind in races.KINDS if found[kind] == 0} == races.MISSED
+    assert all(found[kind] in (0, 4) for kind in races.KINDS), found
+    assert not [one for one in seen if one.false_alarm]
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, module, old: str, new: str) -> None:
+    """From here on the machine executes ``new`` where ``old`` stands."""
+    program = module.ptx.Program
+    monkeypatch.setattr(module.ptx, "Program", lambda text: program(text.replace(old, new)))
+
+
+def test_a_wrong_instruction_is_found_and_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch, instructions, "\nmul.hi.s32", "\nmul.hi.u32")
+    texts = (instructions.draw_text(seed, 60) for seed in itertools.count())
+    wrong = next(filter(None, (instructions.judge(text) for text in texts if "\nmul.hi.s32" in text.ptx())))
+    least = instructions.shrink(wrong)
+    assert [instructions.opcode(step.case) for step in least.text.steps] == ["mul.hi.s32"]
+    assert "mul.hi.s32" in str(least)
+
+
+def with_planted(kernel: Kernel) -> Kernel:
+    planted = Node("u32_0 = __brev(u32_0) + $0;", "stmt", (Node("(u32_1 * 3u)", "u32"),))
+    return replace(kernel, body=replace(kernel.body, parts=(*kernel.body.parts[:2], planted, *kernel.body.parts[2:])))
+
+
+def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = with_planted(programs.kernel(3, "k0"))
+    assert both.compare([kernel], ways=both.WAYS[:1]) == []
+    broken(monkeypatch, both, "brev.b32", "not.b32")
+    (difference,) = both.compare([kernel], ways=both.WAYS[:1])
+    assert "on the CPU" in difference.what
+
+
+@pytest.mark.long
+def test_a_wrong_kernel_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = with_planted(programs.kernel(3, "k0"))
+    broken(monkeypatch, both, "brev.b32", "not.b32")
+    (difference,) = both.compare([kernel])
+    least = both.shrink(difference, 120, time.monotonic)
+    assert "__brev" in least.kernel.source()
+    assert least.kernel.size() < kernel.size() / 8
+
+
+def test_a_deadlock_on_the_cpu_is_told() -> None:
+    kernel = programs.kernel(5, "k0")
+    body = Node("if (t == 0) __syncwarp(3u);", "stmt")
+    with pytest.raises(RuntimeError, match="wait for each other"):
+        both.compare([replace(kernel, body=Node("", "block", (body,)))])

@@ -1,0 +1,42 @@
+"""The tuning view's pictures in headless Chromium, in a light and a dark theme."""
+
+from __future__ import annotations
+
+import pytest
+from jupyter_lab import chromium_page
+from view_page import show_view
+
+import workbench as wb
+
+SWEEP = "paged_attention-cuda_thread_group-llama-3-8b-sim-a100-sxm-80gb"
+THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#111111", "#e0e0e0")}  # background, text
+LUMINANCE = """node => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    canvas.fillStyle = getComputedStyle(node).stroke;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = canvas.getImageData(0, 0, 1, 1).data;
+    return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+}"""
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_parallel_coordinates_stand_out_from_the_theme_the_faster_the_more(theme, fresh_home):
+    view = wb.tune("paged_attention", device=f"replay:{SWEEP}", strategy="random", budget=40).widget()
+    background, text = THEMES[theme]
+    with chromium_page(width=900, height=1200) as page:
+        show_view(page, view)
+        page.add_style_tag(
+            content=f":root {{ --jp-layout-color1: {background}; --jp-ui-font-color1: {text}; }}"
+            f" body {{ background: {background}; }}"
+        )
+        assert (
+            page.locator(".tv-lines").evaluate("node => getComputedStyle(node).backgroundColor") == "rgba(0, 0, 0, 0)"
+        )
+        lines = page.locator(".tv-line:not(.tv-line-best)").all()  # the slowest first
+        behind = int(background[1:3], 16) / 255
+        apart = [abs(line.evaluate(LUMINANCE) - behind) for line in (lines[0], lines[-1])]
+        assert 0.1 < apart[0] < apart[1]
+        assert apart[1] > 0.5
+        assert page.evaluate("document.documentElement.scrollWidth") <= 930, "the page and its margins"

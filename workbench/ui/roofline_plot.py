@@ -1,0 +1,98 @@
+"""The instruction roofline of compared variants (Ding and Williams, 2019): what each reached under a GPU's ceilings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.device_models import DeviceModel, device_models
+from workbench.errors import ArgumentError
+from workbench.ptx.report import SECTOR_BYTES
+from workbench.ui.plots import OKABE_ITO, figure
+
+if TYPE_CHECKING:
+    from workbench.comparison import Comparison
+    from workbench.tuning.trial import Trial
+
+_MARKERS = "osD^vPX*"
+
+
+def intensities(trial: Trial) -> tuple[float, float]:
+    """Warp instructions per 32-byte sector: of the distinct sectors, which DRAM has to move, and of all requested ones,
+    which L2 has to answer."""
+    counts = trial.counts
+    distinct = (counts["unique_bytes_read"] + counts["unique_bytes_written"]) / SECTOR_BYTES
+    requested = counts["global_load_sectors"] + counts["global_store_sectors"]
+    return counts["warp_instructions"] / distinct, counts["warp_instructions"] / requested
+
+
+def roofline(comparison: Comparison, ax=None):
+    """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
+
+    A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
+    that it requests, against that of L2; both are at one height. The rate follows from its time: predicted or measured.
+    Returns the matplotlib Axes.
+
+    Raises:
+        ArgumentError: no variant has both a time and counts.
+    """
+    import matplotlib.pyplot as plt
+
+    trials = [
+        trial for trial in comparison.trials if trial.seconds is not None and trial.counts.get("global_load_sectors")
+    ]
+    if not trials:
+        raise ArgumentError(
+            "comparison", "no variant with a time and counts", "one at least", 'Compare on the simulator: device="sim".'
+        )
+    model = next(one for one in device_models().values() if one.name == trials[0].prediction["device"])
+    if ax is None:
+        _, ax = plt.subplots(figsize=(8, 4.2))
+    for row, trial in enumerate(trials):
+        dram, l2 = intensities(trial)
+        rate = trial.counts["warp_instructions"] / trial.seconds / 1e9
+        style = {"color": OKABE_ITO[row % len(OKABE_ITO)], "marker": _MARKERS[row % len(_MARKERS)], "markersize": 9}
+        ax.plot([l2, dram], [rate, rate], ":", color=style["color"], linewidth=1)
+        ax.plot(dram, rate, linestyle="", label=trial.variant, **style)
+        ax.plot(l2, rate, linestyle="", fillstyle="none", **style)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    _ceilings(ax, model)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: figure(value))
+    ax.set(
+        xlabel="warp instructions per 32-byte sector (full: distinct ones, empty: all requested)",
+        ylabel="10⁹ warp instructions / s",
+        title=f"{comparison.op}, {trials[0].basis} for {model.name}",
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    return ax
+
+
+def _ceilings(ax, model: DeviceModel) -> None:
+    left, right = ax.get_xlim()
+    left, right = left / 2, right * 2
+    issue = model.multiprocessors * model.issue_slots * model.clock_hz / 1e9
+    memories = {
+        "DRAM": model.dram_bytes_per_second / SECTOR_BYTES / 1e9,
+        "L2": model.l2_bytes_per_clock * model.clock_hz / SECTOR_BYTES / 1e9,
+    }
+    for (name, sectors), dashes in zip(memories.items(), ("-", "--"), strict=True):
+        knee = issue / sectors
+        ax.plot(
+            [left, min(knee, right)],
+            [left * sectors, min(knee, right) * sectors],
+            dashes,
+            color="#444444",
+            linewidth=1.2,
+        )
+        ax.annotate(
+            f"{name} {sectors * SECTOR_BYTES / 1e3:.1f} TB/s", (left, left * sectors), xytext=(10, 0), va="top",
+            textcoords="offset points", fontsize=8, color="#444444",
+        )  # fmt: skip
+    ax.plot([min(left, issue / memories["L2"]), right], [issue, issue], "-.", color="#444444", linewidth=1.2)
+    ax.annotate(
+        f"issue {issue:,.0f}", (right, issue), xytext=(-4, 4), textcoords="offset points", ha="right", fontsize=8
+    )
+    ax.set_xlim(left, right)
