@@ -1,7 +1,9 @@
 // The page of `workbench run --trace`: a row of the table opens its launch in the source view, whose answers are all here.
 
 function modelOf(view) {
-  const data = { state: view.state, fact: "instructions", selected_line: 0, selected_file: "", detail: {} };
+  // What the compiler made of a kernel, stage by stage, would be most of the page: a line's details have its PTX.
+  const data = { state: view.state, fact: "instructions", selected_line: 0, selected_file: "", detail: {}, stage: "",
+    stages: [], code: [] };
   if (view.state.findings) data.fact = "findings";
   const listeners = {};
   const tell = (name) => (listeners[`change:${name}`] ?? []).forEach((one) => one());
