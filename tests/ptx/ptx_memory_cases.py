@@ -103,6 +103,40 @@ PARAMETER_LOADS = [
 ]
 
 
+CONSTANTS = bytes((37 * i + 11) % 256 for i in range(512))
+
+
+class ConstantLoad(NamedTuple):
+    """Each lane loads ``elements`` of its own from `CONSTANTS`."""
+
+    type: str
+    width: int
+    elements: int
+
+    @property
+    def text(self) -> str:
+        prefix, n, size = PREFIX[self.width], self.elements, self.width // 8
+        registers = [f"%{prefix}{i + 1}" for i in range(n)]
+        data, vector = ("{" + ", ".join(registers) + "}", f".v{n}") if n > 1 else (registers[0], "")
+        body = [
+            THREAD, "mov.u64 %d45, table;", f"mad.wide.u32 %d45, %r60, {n * WIDTHS[self.type] // 8}, %d45;",
+            f"ld.const{vector}.{self.type} {data}, [%d45];", "ld.param.u64 %d41, [out];",
+            f"mad.wide.u32 %d41, %r60, {n * size}, %d41;",
+            *(f"st.global.b{self.width} [%d41+{i * size}], {register};" for i, register in enumerate(registers)),
+        ]  # fmt: skip
+        table = f".const .align 16 .b8 table[{len(CONSTANTS)}] = {{{', '.join(map(str, CONSTANTS))}}};\n"
+        return module("load", ".param .u64 out", "\n".join(body)).replace(".visible", table + ".visible", 1)
+
+
+CONSTANT_LOADS = [
+    ConstantLoad(kind, width, elements)
+    for kind in WIDTHS
+    for width in PREFIX
+    for elements in (1, 2, 4)
+    if width >= WIDTHS[kind] and elements * WIDTHS[kind] <= 128 and (elements == 1 or WIDTHS[kind] * 2 >= width)
+]
+
+
 class Atomic(NamedTuple):
     """All 32 lanes of a warp work on one cell; every lane's old value comes back."""
 

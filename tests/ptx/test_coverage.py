@@ -8,7 +8,7 @@ from ptx_float_cases import CASES as FLOAT_CASES
 from ptx_integer_cases import CASES as INTEGER_CASES
 from ptx_mbarrier_cases import random_steps
 from ptx_mbarrier_cases import text as mbarrier_text
-from ptx_memory_cases import ATOMICS, PARAMETER_LOADS, ROUND_TRIPS
+from ptx_memory_cases import ATOMICS, CONSTANT_LOADS, PARAMETER_LOADS, ROUND_TRIPS
 from ptx_mma_cases import MMAS
 from ptx_rare_cases import CASES as RARE_CASES
 from ptx_support import lane_kernel, module, opcodes_of
@@ -43,7 +43,8 @@ def test_every_instruction_has_a_semantic_test() -> None:
         for case in INTEGER_CASES + FLOAT_CASES + RARE_CASES
     ]
     kernels += [lane_kernel(f"{name} {{d0}}, {{s0}};", ["f32"], ["f32"]) for name in APPROXIMATE]
-    kernels += [case.text for case in (*ROUND_TRIPS, *PARAMETER_LOADS, *ATOMICS, *MMAS, *PRODUCTS)] + texts()
+    memory = (*ROUND_TRIPS, *PARAMETER_LOADS, *CONSTANT_LOADS, *ATOMICS)
+    kernels += [case.text for case in (*memory, *MMAS, *PRODUCTS)] + texts()
     kernels += [mbarrier_text(*random_steps(seed)) for seed in range(40)]
     covered = set(ELSEWHERE)
     for kernel in kernels:

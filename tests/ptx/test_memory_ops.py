@@ -6,7 +6,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from ptx_memory_cases import ATOMICS, PARAMETER_LOADS, ROUND_TRIPS, THREAD, WIDTHS, Atomic, ParameterLoad, RoundTrip
+from ptx_memory_cases import (
+    ATOMICS,
+    CONSTANT_LOADS,
+    CONSTANTS,
+    PARAMETER_LOADS,
+    ROUND_TRIPS,
+    THREAD,
+    WIDTHS,
+    Atomic,
+    ConstantLoad,
+    ParameterLoad,
+    RoundTrip,
+)
 from ptx_support import decode_float, module, patterns, round_float, signed
 
 from workbench import ptx
@@ -34,6 +46,16 @@ def test_parameter(load: ParameterLoad) -> None:
     bits = WIDTHS[load.type]
     value = int.from_bytes(data[8 : 8 + bits // 8], "little")
     assert set(out.tolist()) == {(signed(value, bits) if load.type[0] == "s" else value) & ((1 << load.width) - 1)}
+
+
+@pytest.mark.parametrize("load", CONSTANT_LOADS, ids=str)
+def test_constant(load: ConstantLoad) -> None:
+    out = np.zeros(32 * load.elements, UINTS[load.width])
+    report = ptx.Program(load.text)["load"].launch(1, 32, [out], threads=1, statistics=True)
+    bits, mask = WIDTHS[load.type], (1 << load.width) - 1
+    read = [int.from_bytes(CONSTANTS[at * bits // 8 :][: bits // 8], "little") for at in range(len(out))]
+    assert out.tolist() == [(signed(v, bits) if load.type[0] == "s" else v) & mask for v in read]
+    assert (report.mix["constant"], report.global_load_requests) == (1, 0)
 
 
 def step(case: Atomic, old: int, operand: int, second: int) -> int:

@@ -55,7 +55,7 @@ def test_it_shows_what_there_is_and_follows(held):
     assert (view.phase, view.done, view.total) == ("running", 8, 12)
     assert view.headline.startswith("8 of 12 attempts, about ")
     assert view.headline.endswith(" left")
-    assert view.best.startswith("best 3548.43 µs predicted: paged STEPS=1 PAGE=8")
+    assert view.best.startswith("best 3602.58 µs predicted: paged STEPS=1 PAGE=8")
     assert (view.variant, view.x, view.y) == ("paged", "STEPS", "PAGE")
     assert view.variants == {"paged": {"STEPS": (3, 2, 1, 13, 14), "PAGE": (8, 16)}, "plain": {"STEPS": (5, 6)}}
     assert [(number, outcome, values) for number, _, outcome, values in view.points[4:7]] == [
@@ -66,7 +66,7 @@ def test_it_shows_what_there_is_and_follows(held):
     assert eights[2] == [view.points[4][1], "ok", 1, 1]
     assert sixteens[4] == [None, "untried", 0, 1]
     assert repr(view) == (
-        "<tuning of steps, running: 6 ok, 2 compile_error; best 3548.43 µs predicted: paged STEPS=1 PAGE=8>"
+        "<tuning of steps, running: 6 ok, 2 compile_error; best 3602.58 µs predicted: paged STEPS=1 PAGE=8>"
     )
     gate.set()
     live.result(60)

@@ -217,9 +217,19 @@ class Machine:
         if timed:
             from workbench.tuning.predict import predict
 
-            facts.dynamic_shared_bytes = shared
-            predicted = predict(report, facts, math.prod(block), math.prod(grid), device_model(self._facts.key))
+            assembled = self._assembled(launch.module, kernel.name, facts, shared)
+            predicted = predict(report, assembled, math.prod(block), math.prod(grid), device_model(self._facts.key))
             launch.seconds = predicted.seconds
+
+    def _assembled(self, number: int, name: str, facts: Any, shared: int) -> Any:
+        """The kernel with its machine code, by which its time is predicted; what is known without an assembler."""
+        compiled = replace(self._modules[number].compiled[name], dynamic_shared_bytes=shared)
+        try:
+            compiled.registers  # noqa: B018
+        except WorkbenchError:
+            facts.dynamic_shared_bytes = shared
+            return facts
+        return compiled
 
     def _occupancy(self, number: int, name: bytes, threads: int, shared: int, out: Any) -> None:
         _, facts = self._modules[number].kernels[name]
