@@ -48,9 +48,10 @@ VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""
 
 OVERLAP = 4.0
-"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone. Chosen, as the sum of
-squares for the latency, by looking at three published spaces (a convolution on an RTX 3090 and an RTX 2080 Ti, points in
-a polygon on an RTX 3090): no space was kept back to judge it."""
+"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone. Chosen, as is the
+sum of squares for the latency, by looking at three published spaces (a convolution on an RTX 3090 and an RTX 2080 Ti,
+points in a polygon on an RTX 3090): no space was kept back to judge it."""
+
 
 _SCHEDULED, _SPECIAL = 4, 20
 """Clocks of the latency of 32-bit arithmetic for which the assembler schedules, and until a special function or a
