@@ -19,16 +19,18 @@ def page():
         yield found
 
 
+def tell(page, view) -> None:
+    """Let the browser's model have what Python says."""
+    for name in TRAITS:
+        page.evaluate("([name, value]) => window.model.set(name, value)", [name, getattr(view, name)])
+
+
 def test_the_gutter_and_the_selection_in_a_browser(page):
     from playwright.sync_api import expect
 
     trace = transpose("tiled")
     view = ui.source_view(trace)
     copy = line_of(trace, "// copy")
-
-    def as_python_says() -> None:
-        for name in TRAITS:
-            page.evaluate("([name, value]) => window.model.set(name, value)", [name, getattr(view, name)])
 
     show_view(page, view)
     row = page.locator(f".sv-row[data-line='{copy}']")
@@ -51,7 +53,7 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
     sent = page.evaluate("window.sent.at(-1)")
     assert (sent["selected_line"], sent["selected_file"]) == (copy, view.files[0])
     view.fact, view.selected_line = sent["fact"], sent["selected_line"]
-    as_python_says()
+    tell(page, view)
     expect(row).to_have_attribute("aria-selected", "true")
     expect(page.locator(".sv-ptx")).to_contain_text("32 requests, 1,024 wavefronts (ideal 32)")
     expect(page.locator(".sv-detail .sv-title")).to_contain_text(f"transposes.cu:{copy}")
@@ -66,7 +68,7 @@ def test_the_gutter_and_the_selection_in_a_browser(page):
 
     # What Python sets shows too, and a closed view listens no more.
     view.fact, view.selected_line = "bytes", 0
-    as_python_says()
+    tell(page, view)
     expect(row).to_have_attribute("aria-selected", "false")
     expect(row.locator(".sv-value")).to_have_text(view.value(copy))
     page.evaluate("window.done()")
@@ -81,22 +83,18 @@ def test_source_and_machine_code_lead_to_each_other_in_a_browser(page):
     view = ui.source_view(trace)
     copy = line_of(trace, "// copy")
 
-    def as_python_says() -> None:
-        for name in TRAITS:
-            page.evaluate("([name, value]) => window.model.set(name, value)", [name, getattr(view, name)])
-
     show_view(page, view)
     expect(page.locator(".sv-made")).to_be_hidden()
     page.locator(".sv-button[data-stage=sass]").click()
     view.stage = page.evaluate("window.sent.at(-1).stage")
-    as_python_says()
+    tell(page, view)
     assert view.stage == "sass"
     load = page.locator(f".sv-code-row[data-line='{copy}']").filter(has_text="LDS").first
     load.click()
     sent = page.evaluate("window.sent.at(-1)")
     assert (sent["selected_line"], sent["selected_file"]) == (copy, view.files[0])
     view.selected_line = copy
-    as_python_says()
+    tell(page, view)
     row = page.locator(f".sv-row[data-line='{copy}']")
     expect(row).to_have_attribute("aria-selected", "true")
     expect(load).to_have_class("sv-code-row sv-chosen")
@@ -107,7 +105,7 @@ def test_source_and_machine_code_lead_to_each_other_in_a_browser(page):
     tile = line_of(trace, "tile[j][threadIdx.x] =")
     page.locator(f".sv-row[data-line='{tile}']").click()
     view.selected_line = page.evaluate("window.sent.at(-1).selected_line")
-    as_python_says()
+    tell(page, view)
     expect(page.locator(".sv-chosen").first).to_be_in_viewport()
     page.locator(".sv-button[data-stage=sass]").click()
     assert page.evaluate("window.sent.at(-1).stage") == ""

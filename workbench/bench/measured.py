@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -161,9 +162,7 @@ def judge(
     rankings = {name: ranking(order, measured, best) for name, order in orders.items()}
     rankings["random"] = _random(measured, best)
     ratio = predicted / measured
-    bounds: dict[str, int] = {}
-    for at in kept:
-        bounds[predictions[at].bound_by] = bounds.get(predictions[at].bound_by, 0) + 1
+    bounds = Counter(predictions[at].bound_by for at in kept)
     return Judged(
         space=space.name,
         gpu=sweep.machine,
@@ -174,7 +173,7 @@ def judge(
         failed=len(trials) - len(kept),
         rankings=rankings,
         ratio=tuple(float(np.quantile(ratio, q)) for q in (0.5, 0.1, 0.9)),
-        bounds=dict(sorted(bounds.items(), key=lambda item: -item[1])),
+        bounds=dict(bounds.most_common()),
     )
 
 

@@ -275,12 +275,9 @@ def _layout(kernel: CompiledKernel) -> _Layout:
     if found is None:
         parameters, scratch = kernel.parameters, kernel.scratch_parameters
         passed = parameters[: len(parameters) - scratch]
-        whole = (parameter.type not in _OTHER_FORMATS for parameter in parameters)
         found = _LAYOUTS[kernel] = _Layout(
             form=struct.Struct(_form(parameters)),
-            masks=tuple(
-                2 ** (8 * one.size) - 1 if number else None for one, number in zip(parameters, whole, strict=True)
-            ),
+            masks=tuple(None if one.type in _OTHER_FORMATS else 2 ** (8 * one.size) - 1 for one in parameters),
             passed=len(passed),
             scratch=(0,) * scratch,
             words=tuple(map(_is_word, passed)),

@@ -33,6 +33,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
 
 import numpy as np
@@ -183,7 +184,7 @@ def machine_counts_of(report, kernel, warps: float) -> dict | None:
     if getattr(kernel, "assembly", None) is None:
         return None
     try:
-        blocks = sass_flow.blocks_of(sass.disassemble_with_schedule(kernel))
+        blocks = _blocks_of(kernel)
     except MissingToolError:
         return None
     lines: dict[int, tuple[str, float]] = {}
@@ -191,6 +192,12 @@ def machine_counts_of(report, kernel, warps: float) -> dict | None:
         opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
         lines[line.ptx_line] = opcode, max(lines.get(line.ptx_line, ("", 0))[1], line.executions)
     return machine_counts(blocks, lines, warps)
+
+
+@lru_cache(maxsize=64)
+def _blocks_of(kernel) -> Sequence[sass_flow.Block]:
+    """Read once: a client of the driver may have every launch of a loop timed."""
+    return sass_flow.blocks_of(sass.disassemble_with_schedule(kernel))
 
 
 def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:
