@@ -105,12 +105,11 @@ def counts_of(report, kernels: Sequence) -> dict:
     ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
     several launches the counts are the sums, with those of each launch under ``"parts"``.
     """
-    counts = launch_counts(report, kernels[0])
-    if len(kernels) > 1:
-        pairs = zip(report.parts, kernels, strict=True)
-        counts["parts"] = [launch_counts(part, kernel) for part, kernel in pairs]
-        counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
-        counts.pop("machine", None)  # of the first kernel only
+    if len(kernels) == 1:
+        return launch_counts(report, kernels[0])
+    counts = _ptx_counts(report, kernels[0], *_extent(report))
+    counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(report.parts, kernels, strict=True)]
+    counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
     return counts
 
 
@@ -119,11 +118,29 @@ def launch_counts(report, kernel, *, block_threads: int | None = None, grid_bloc
 
     What a sample of the blocks was run for is scaled to all of them.
     """
-    threads = block_threads if block_threads is not None else math.prod(_tuple(report.block))
-    blocks = grid_blocks if grid_blocks is not None else math.prod(_tuple(report.grid))
+    *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
+    counts = _ptx_counts(report, kernel, *extent)
+    machine = machine_counts_of(report, kernel, warps)
+    if machine is not None:
+        for name in ("instructions", "local_bytes"):
+            machine[name] = round(scale * machine[name])
+        machine["pipes"] = {name: round(scale * count) for name, count in machine["pipes"].items()}
+        counts["machine"] = machine
+    return counts
+
+
+def _extent(report, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
+    """Threads of a block, blocks, how many blocks each that ran stands for, and the warps that ran."""
+    given = blocks is not None
+    threads = math.prod(_tuple(report.block)) if threads is None else threads
+    blocks = math.prod(_tuple(report.grid)) if blocks is None else blocks
     run = getattr(report, "blocks_run", 0) or blocks
-    scale = blocks / run if run < blocks and grid_blocks is None else 1
-    warps = (run if scale > 1 else blocks) * -(-threads // _WARP)
+    scale = blocks / run if run < blocks and not given else 1
+    return threads, blocks, scale, (run if scale > 1 else blocks) * -(-threads // _WARP)
+
+
+def _ptx_counts(report, kernel, threads: int, blocks: int, scale: float, warps: int) -> dict:
+    """What `launch_counts` has without the machine code's own."""
     tensor_flops = 0
     for line in report.lines:
         shape = _MMA_SHAPE.search(line.text)
@@ -140,8 +157,7 @@ def launch_counts(report, kernel, *, block_threads: int | None = None, grid_bloc
         "shared_ideal_wavefronts",
         "shared_conflicts",
     )
-    machine = machine_counts_of(report, kernel, warps)
-    counts = {
+    return {
         "grid_blocks": blocks,
         "block_threads": threads,
         "registers": kernel.registers,
@@ -156,12 +172,6 @@ def launch_counts(report, kernel, *, block_threads: int | None = None, grid_bloc
         "tensor_flops": round(scale * tensor_flops),
         "chain": dependent_chain(report.lines, warps).to_dict(),
     }
-    if machine is not None:
-        for name in ("instructions", "local_bytes"):
-            machine[name] = round(scale * machine[name])
-        machine["pipes"] = {name: round(scale * count) for name, count in machine["pipes"].items()}
-        counts["machine"] = machine
-    return counts
 
 
 def _bytes(report, scale: float) -> dict:
