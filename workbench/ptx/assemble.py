@@ -52,9 +52,9 @@ class Decoded:
         granule = max([16, *arrays])
         self.static_shared = -(-shared_end // granule) * granule
         self.local_bytes = calls.local_bytes(units)
-        slots, saves, rows = Slots(), [], []
+        slots, saves, rows, fragments = Slots(), [], [], []
         for step in head:
-            rows.append(_Table([step], slots).rows(np.zeros(0, np.int32)))
+            rows.append(_Table([step], slots).rows(np.zeros(0, np.int32), fragments))
             rows[0][0, _TARGET] = begins[entry.name]
         for part in parts:
             table, registers = _Table(part.code, slots), part.unit.symbols.registers
@@ -62,7 +62,7 @@ class Decoded:
             offsets = slots.registers(first, last, registers)
             kept = np.flatnonzero(last >= 0).tolist() if part.unit.recursive else []
             saves.append(sorted({(int(offsets[n]), registers[n].width) for n in kept}))
-            rows.append(table.rows(offsets))
+            rows.append(table.rows(offsets, fragments))
             begin = begins[part.unit.source.name]
             for pc, to in part.jumps:
                 rows[-1][pc, _TARGET] = begin + to
@@ -77,7 +77,7 @@ class Decoded:
             np.concatenate(rows).tobytes(), (slots.size + 63) // 64 * 64, constants,
             [(SPECIALS[operand.name], offset) for operand, offset in slots.specials],
             self.static_shared, shared_end, self.local_bytes, entry.parameter_bytes, _granule(forms),
-            0xFFFFFFFF if slots.frame is None else slots.frame, saves,
+            0xFFFFFFFF if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
         for step in code:  # they have slots now, and a sweep keeps many programs
@@ -139,14 +139,23 @@ class _Table:
         kills = ~np.isin(written_pc, self._guarded)
         return Accesses(pc[by_pc], read[by_pc], written_pc, written, kills)
 
-    def rows(self, offsets: np.ndarray) -> np.ndarray:
-        """The core's rows, given the slot of every register; targets are left open."""
+    def rows(self, offsets: np.ndarray, fragments: list[list[int]]) -> np.ndarray:
+        """The core's rows, given the slot of every register; targets of branches are left open.
+
+        The slots of results that are too many for a row are appended to ``fragments``, where the row's target says.
+        """
         rows = self._rows[self._form]
         rows[self._guarded, _GUARD] = offsets[self._guards]
         rows[self._guarded, _NEGATED] = -self._negated
         rows[self._inserted, _COUNTED] = 0
         pc, register = self._numbers(self._places)
-        rows[pc, _ROW_HEAD + self._slots.of(self._form)[1]] = offsets[register]
+        slot, offset = self._slots.of(self._form)[1], offsets[register]
+        own = slot < core.SLOTS
+        rows[pc[own], _ROW_HEAD + slot[own]] = offset[own]
+        for at in np.unique(pc[~own]).tolist():
+            mine = (pc == at) & ~own
+            rows[at, _TARGET] = len(fragments)
+            fragments.append(offset[mine][np.argsort(slot[mine])].tolist())
         return rows
 
 
@@ -191,6 +200,6 @@ def _granule(forms: dict[Form, None]) -> int:
         if ADDRESS_SLOT in made.slots and (".shared." in name or ".generic." in name):
             fragment = name.startswith("wmma.")  # its elements are registers, with an access each or less
             sizes.append(made.bytes * (1 if fragment else made.elements))
-        elif name == "cp.async":
+        elif name.startswith("cp.async") and made.bytes:
             sizes.append(made.bytes)
     return min(sizes)

@@ -8,7 +8,9 @@ from functools import lru_cache
 from workbench.errors import UnsupportedInstructionError
 from workbench.ptx.families import (
     arithmetic,
+    bulk,
     carry,
+    cluster,
     compare,
     convert,
     matrix,
@@ -18,6 +20,7 @@ from workbench.ptx.families import (
     refused,
     video,
     warp,
+    warp_group,
 )
 from workbench.ptx.instruction import Form, Instruction, Plan, Step, split_operands
 from workbench.ptx.machine import BRANCH, OPCODES
@@ -35,7 +38,7 @@ from workbench.ptx.parse import (
     Variable,
 )
 
-_FAMILIES = (arithmetic, moves, convert, memory, warp, carry, compare, video, matrix, mbarrier)
+_FAMILIES = (arithmetic, moves, convert, memory, warp, carry, compare, video, matrix, mbarrier, bulk, warp_group, cluster)
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}

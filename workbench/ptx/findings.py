@@ -21,14 +21,16 @@ KINDS = (
     "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
     "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
-    "absent lane", "mismatched mask", "barrier misuse",
+    "absent lane", "mismatched mask", "barrier misuse", "missing fence.proxy.async", "async copy or product misuse",
+    "write to shared memory that is being read", "cluster misuse",
 )  # fmt: skip
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"
 )
 _MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
-_TOLD = (20, 21, 22)  # what is wrong is told in words
+_TOLD = (20, 21, 22, 24, 26)  # what is wrong is told in words
+_ASYNC = ("missing fence.proxy.async", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
@@ -148,7 +150,7 @@ def _detail(
             nearest(address, size, buffers) if address >= 1 << 40 or problem != 1 else (None, "shared or local memory")
         )
         return name, f": {size} bytes at 0x{address:x}, {where}", address
-    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait"):
+    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
         with_ = f" with thread {other}" if other else ""
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
     if kind in ("global race", "uninitialised global read"):
@@ -159,6 +161,8 @@ def _detail(
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
+    if kind == "deadlock" and row["text"]:
+        return None, f": {row['text'].decode()}", None
     if problem in _TOLD:
         return None, f": {row['text'].decode(errors='replace')}", None
     if kind == "mbarrier misuse":

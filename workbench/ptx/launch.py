@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.ptx.program import Decoded, Program
 
 MAX_THREADS = 1024
+MAX_CLUSTER = 16  # blocks; more than 8 are not portable
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
 _PROCESSORS, _SHARED_OF_PROCESSOR = 108, 164 * 1024  # of an A100
 _WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
@@ -69,7 +70,7 @@ def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
 def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: bool) -> list[int]:
     if cooperative:
         remedy = "Run all of them: they wait for each other."
-        raise ArgumentError("sample", "blocks of a cooperative launch", "None there", remedy)
+        raise ArgumentError("sample", "blocks of a cooperative launch or of clusters", "None there", remedy)
     found = sorted({_index_of_block("sample", place, grid) for place in sample})
     if not found:
         raise ArgumentError("sample", "no block", "one or more", "Pass None to run all of them.")
@@ -133,6 +134,8 @@ class Kernel:
         cooperative: bool = False,
         follow_addresses: bool = True,
         sample: Sequence[Shape] | None = None,
+        cluster: Shape | None = None,
+        copies_early: bool = False,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
@@ -151,6 +154,9 @@ class Kernel:
         Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in turns
         on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100 together.
         ``sample`` are the (x, y, z) of the blocks to run, if not all: counts are then those of these blocks only.
+        ``cluster`` are the blocks along x, y, z that run together and reach each other's shared memory (default: what
+        the kernel requires, else 1). Bulk copies land when somebody waits for them, or with ``copies_early`` at once: a
+        kernel that waits as it should does not notice.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
@@ -166,7 +172,7 @@ class Kernel:
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
         return self._run(
             grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample,
+            seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample, cluster, copies_early,
         )  # fmt: skip
 
     def launch_packed(
@@ -182,6 +188,7 @@ class Kernel:
         checks: bool = False,
         seconds_limit: float | None = None,
         cooperative: bool = False,
+        cluster: Shape | None = None,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
@@ -191,15 +198,17 @@ class Kernel:
         """
         return self._run(
             grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
-            False, (), False, cooperative,
+            False, (), False, cooperative, None, cluster,
         )  # fmt: skip
 
     def _run(
         self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample=None,
+        seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample=None, cluster=None,
+        copies_early=False,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
+        cluster = self._cluster(cluster, grid)
         if cooperative:
             self._check_together(grid, block, shared_bytes)
             storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
@@ -207,13 +216,13 @@ class Kernel:
             rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if record_block is None else _index_of_block("record_block", record_block, grid)
-        chosen = [] if sample is None else _sampled(sample, grid, cooperative)
+        chosen = [] if sample is None else _sampled(sample, grid, cooperative or cluster != (1, 1, 1))
         result = core.launch(
             self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
             threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
             -1 if recorded is None else recorded,
             recording.MAX_REQUESTS, last_warp_first, _WORKSPACE if cooperative else 0,
-            self._unused(block) if checks and repeats else [], chosen,
+            self._unused(block) if checks and repeats else [], chosen, cluster, copies_early,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -284,6 +293,18 @@ class Kernel:
                 "shared_bytes", f"{shared_bytes} dynamic and {self.shared_bytes} static bytes",
                 f"at most {MAX_SHARED_BYTES} together", "Use smaller tiles.",
             )  # fmt: skip
+
+    def _cluster(self, cluster: Shape | None, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The blocks of a cluster along x, y, z."""
+        required = self.entry.cluster
+        shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required or (1, 1, 1)
+        if required and shape != required:
+            raise ArgumentError("cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away.")
+        if shape[0] * shape[1] * shape[2] > MAX_CLUSTER:
+            raise ArgumentError("cluster", shape, f"at most {MAX_CLUSTER} blocks", "Use a smaller cluster.")
+        if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
+            raise ArgumentError("grid", grid, f"a multiple of the cluster {shape}", "Launch whole clusters.")
+        return shape
 
     def _check_together(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int) -> None:
         """Refuse a cooperative launch whose blocks do not fit on the device at the same time."""

@@ -13,7 +13,7 @@ from workbench.ptx import _core as _first
 class Opcode(NamedTuple):
     """One row of the core's table.
 
-    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll.
+    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll, 9 wait.
     """
 
     index: int
@@ -67,6 +67,7 @@ OPCODES: dict[str, Opcode] = {
 BRANCH, EXIT, COLLECTIVE, CALL, RETURN = 1, 2, 5, 6, 7
 NO_SLOT = -1
 ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = 8, 20, 21
-STRONG, NARROW_BASE, WIDE_BASE, RELEASE, UNORDERED = 1, 2, 4, 8, 16
+FRAGMENT_SLOT = core.SLOTS  # from here on: results too many for an instruction's own slots
+STRONG, NARROW_BASE, WIDE_BASE, RELEASE, UNORDERED, ASYNC_PROXY, CLUSTER_BASE = 1, 2, 4, 8, 16, 32, 64
 WIDTHS = {"pred": 0, "b8": 2, "b16": 2, "b32": 4, "b64": 8}
-SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 2 << 56
+SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << 56, 2 << 56, 3 << 56

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import NamedTuple
 
-from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
+from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Function, Parameter, PtxSyntaxError, Variable
 
 __all__ = [
     "LOCAL_WINDOW",
+    "PARAM_WINDOW",
     "SHARED_WINDOW",
     "Address",
     "Constant",
@@ -69,10 +70,6 @@ class Frame:
     width: int = 8
 
 
-CLUSTERS = (
-    "thread block clusters need sm_90 and are out of the machine's scope: keep the work in one block, "
-    "or go through global memory"
-)
 Operand = Register | Constant | DynamicShared | Special | Frame
 SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPECIALS)}
 
@@ -270,8 +267,6 @@ class Symbols:
                 return Special(token[1:])
             if token[1:].startswith("envreg"):
                 return Constant(4, 0)  # of the driver's own
-            if token[1:].startswith(("cluster", "nclusterid", "is_explicit_cluster")):
-                raise Refused(f"the register {token}: {CLUSTERS}")
             raise Refused(f"the register {token}, which is not declared or not supported")
         constant = self.literal(token, type_name)
         return constant if constant is not None else self._symbol(token, type_name)

@@ -139,6 +139,7 @@ class Entry:
     parameters: tuple[Parameter, ...]
     parameter_bytes: int
     max_threads: tuple[int, ...] | None
+    cluster: tuple[int, int, int] | None  # blocks
     body_start: int
     body_end: int
 
@@ -204,6 +205,7 @@ _VARIABLE = re.compile(
     re.S,
 )
 _MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d,\s]+)")
 # One item, where scan.cpp says that it starts. A label is no opcode; the last alternative takes what nothing else does.
 _ITEM = re.compile(
     r"(?:@(?P<negated>!?)\s*(?P<guard>[\w$%]+)\s+)?"
@@ -265,15 +267,22 @@ def _split(module: Module) -> None:
                 module.functions[name] = Function(name, line, parameters, results, start, end - 1)
         elif is_definition:
             parameters, total = _parameters(match[2] or "", line)
-            threads = _MAX_THREADS.search(match[3] or "")
-            shape = tuple(int(n) for n in re.findall(r"\d+", threads[1])) if threads else None
-            module.entries[match[1]] = Entry(match[1], line, parameters, total, shape, brace + 1, end - 1)
+            most, cluster = _shape(_MAX_THREADS, match[3]), _shape(_CLUSTER, match[3])
+            if cluster is not None:
+                cluster = (*cluster, 1, 1)[:3]
+            module.entries[match[1]] = Entry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
         position = end
     outside.append(text[position:])
     for piece in _SECTION.sub(" ", " ".join(outside)).split(";"):
         variable = parse_variable(piece.strip())
         if variable:
             module.variables[variable.name] = variable
+
+
+def _shape(directive: re.Pattern[str], text: str | None) -> tuple[int, ...] | None:
+    """The numbers of a directive in an entry's head."""
+    found = directive.search(text or "")
+    return tuple(int(number) for number in re.findall(r"\d+", found[1])) if found else None
 
 
 def _closing_brace(module: Module, start: int) -> int:

@@ -1,5 +1,6 @@
 #include "access.hpp"
 
+#include "cluster.hpp"
 #include "global_shadow.hpp"
 
 namespace workbench::ptx {
@@ -176,6 +177,29 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
   resolve_window(in, mask, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
 }
 
+// Lanes that name another block of the cluster. Their addresses keep its rank.
+u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write, Request& request) {
+  Block& block = *warp.block;
+  u32 remote = 0;
+  PTX_FOR_EACH_LANE(lane, lanes) {
+    const u64 address = request.address[lane], offset = address & kOffsetMask;
+    if (!is_remote(block, address)) {
+      request.address[lane] = offset;
+      continue;
+    }
+    remote |= 1u << lane;
+    Block& home = home_of(block, in, warp.thread(lane), address);
+    if (offset + bytes > block.launch->shared_bytes || offset & (bytes - 1)) {
+      drop_lane(request, lane);
+      block.problem(offset & (bytes - 1) ? Problem::misaligned : Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
+      continue;
+    }
+    request.host[lane] = home.shared + offset;
+    if (is_write && home.shadow) home.shadow->written_from_outside(static_cast<u32>(offset), bytes);
+  }
+  return remote;
+}
+
 }  // namespace
 
 template <Space S>
@@ -210,13 +234,15 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
                    Problem::parameter_out_of_bounds, request);
   } else {
-    u32 in_shared = 0, in_local = 0;
+    if (in.slot[kFlagsSlot] & kClusterBase) PTX_LANES { request.address[lane] = (request.address[lane] & kWindowMask) | kSharedWindow; }
+    u32 in_shared = 0, in_local = 0, in_params = 0;
     PTX_FOR_EACH_LANE(lane, mask) {
       const u64 window = request.address[lane] >> 56;
       if (window == kSharedWindow >> 56) in_shared |= 1u << lane;
       if (window == kLocalWindow >> 56) in_local |= 1u << lane;
+      if (window == kParamWindow >> 56) in_params |= 1u << lane;
     }
-    const u32 in_global = mask & ~in_shared & ~in_local;
+    const u32 in_global = mask & ~in_shared & ~in_local & ~in_params;
     if (in_global == mask) {
       resolve_global(in, mask, warp, bytes, is_write, request);
       if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
@@ -224,6 +250,10 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     }
     for (u8*& host : request.host) host = scratch;
     PTX_LANES { request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask; }
+    const u32 remote = resolve_remote(in, in_shared, warp, bytes, is_write, request);
+    in_shared &= ~remote;
+    resolve_window(in, in_params, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
+                   Problem::parameter_out_of_bounds, request);
     resolve_window(in, in_shared, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
     resolve_window(in, in_local, warp, bytes, warp.local, block.kernel->local_bytes, block.kernel->local_bytes,
                    Problem::local_out_of_bounds, request);

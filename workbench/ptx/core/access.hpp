@@ -23,6 +23,8 @@ constexpr u32 kNarrowBase = 2;   // the address register has 32 bits
 constexpr u32 kWideBase = 4;     // the address register has 64 bits
 constexpr u32 kUnordered = 16;   // strong, but the handler itself says what it orders
 constexpr u32 kRelease = 8;      // publishes what came before, without a fence of its own
+constexpr u32 kClusterBase = 64;  // the address is one of shared memory of any block of the cluster
+constexpr u32 kAsyncProxy = 32;   // accesses shared memory through the async proxy
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.
 template <Space S>

@@ -3,7 +3,10 @@
 #include <cstdlib>
 #include <memory>
 
+#include "bulk_copy.hpp"
+#include "cluster.hpp"
 #include "global_shadow.hpp"
+#include "mbarrier.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::ptx {
@@ -24,7 +27,8 @@ Memory allocate(std::size_t bytes) {
 class BlockRunner {
  public:
   BlockRunner(Launch& launch, WorkerResult& result);
-  void start(s64 index);
+  // `cluster`: the one that it belongs to, with the blocks up to this one; null for a block alone.
+  void start(s64 index, Cluster* cluster = nullptr);
   // Gives each warp a turn. False once the block is done, or need not run any more.
   bool turn();
   Block block;
@@ -42,6 +46,7 @@ class BlockRunner {
   bool reaches(s32 from, F found) const;
   void watch();
   void report_arrivals();
+  std::string missing(const Warp& warp) const;
   [[noreturn]] void deadlock();
 
   Launch& launch_;
@@ -49,6 +54,7 @@ class BlockRunner {
   Memory registers_, local_, shared_;
   Shadow shadow_;
   std::vector<Warp> warps_;
+  Cluster alone_;  // of one block
   u64 reported_ = 0;  // instructions already added to the launch's total
   u64 fruitless_ = 0;  // turns in which warps did nothing but poll
 };
@@ -63,6 +69,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   warps_.resize(count);
   block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
   block.findings = &result.findings, block.printed = &result.printed;
+  block.warps = &warps_, block.cluster = &alone_, alone_.blocks = {&block};
   if (launch.statistics) {
     result.counts.resize(kernel_.code.size()), result.tallies.resize(kernel_.code.size());
     block.counts = result.counts.data(), block.tallies = result.tallies.data();
@@ -91,20 +98,24 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
   const u32* grid = launch_.grid;
   const u32* shape = launch_.block;
   for (const auto& [special, slot] : kernel_.specials) {
-    const bool of_block = special >= Special::ctaid_x && special <= Special::ctaid_z;
+    const bool of_block = (special >= Special::ctaid_x && special <= Special::ctaid_z) ||
+                          (special >= Special::clusterid_x && special <= Special::cluster_ctarank);
     if (of_block != per_block) continue;
     u32* lanes = at<u32>(warp.registers, slot);
     for (u32 lane = 0; lane < kLanes; ++lane) {
       const u32 thread = static_cast<u32>(warp.index) * kLanes + lane;
       const u64 block_index = static_cast<u64>(block.index);
+      const u64 place[3] = {block_index % grid[0], block_index / grid[0] % grid[1], block_index / grid[0] / grid[1]};
+      const u32* cluster = launch_.cluster;
+      const auto axis = [&](Special x) { return static_cast<u32>(special) - static_cast<u32>(x); };
       const auto value = [&]() -> u32 {
         switch (special) {
           case Special::tid_x: return thread % shape[0];
           case Special::tid_y: return thread / shape[0] % shape[1];
           case Special::tid_z: return thread / shape[0] / shape[1];
-          case Special::ctaid_x: return static_cast<u32>(block_index % grid[0]);
-          case Special::ctaid_y: return static_cast<u32>(block_index / grid[0] % grid[1]);
-          case Special::ctaid_z: return static_cast<u32>(block_index / grid[0] / grid[1]);
+          case Special::ctaid_x: return static_cast<u32>(place[0]);
+          case Special::ctaid_y: return static_cast<u32>(place[1]);
+          case Special::ctaid_z: return static_cast<u32>(place[2]);
           case Special::ntid_x: return shape[0];
           case Special::ntid_y: return shape[1];
           case Special::ntid_z: return shape[2];
@@ -125,6 +136,22 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
           case Special::total_smem_size: return launch_.shared_bytes;
           case Special::envreg1: return static_cast<u32>(launch_.workspace >> 32);
           case Special::envreg2: return static_cast<u32>(launch_.workspace);
+          case Special::clusterid_x:
+          case Special::clusterid_y:
+          case Special::clusterid_z: return static_cast<u32>(place[axis(Special::clusterid_x)] / cluster[axis(Special::clusterid_x)]);
+          case Special::nclusterid_x:
+          case Special::nclusterid_y:
+          case Special::nclusterid_z: return grid[axis(Special::nclusterid_x)] / cluster[axis(Special::nclusterid_x)];
+          case Special::cluster_ctaid_x:
+          case Special::cluster_ctaid_y:
+          case Special::cluster_ctaid_z:
+            return static_cast<u32>(place[axis(Special::cluster_ctaid_x)] % cluster[axis(Special::cluster_ctaid_x)]);
+          case Special::cluster_nctaid_x:
+          case Special::cluster_nctaid_y:
+          case Special::cluster_nctaid_z: return cluster[axis(Special::cluster_nctaid_x)];
+          case Special::cluster_ctarank: return block.rank;
+          case Special::cluster_nctarank: return launch_.blocks_per_cluster();
+          case Special::is_explicit_cluster: return launch_.blocks_per_cluster() > 1;
           case Special::reserved_begin:
           case Special::reserved_0:
           case Special::reserved_1: return launch_.reserved_shared;
@@ -146,14 +173,17 @@ void BlockRunner::begin() {
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
-  block.async_arrivals.clear();
+  block.async_arrivals.clear(), block.bulk_loads.clear();
+  block.groups.assign((warps_.size() + 3) / 4, WarpGroup{});
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
     warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
-    warp.copies.clear(), warp.calls.clear();
+    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear();
     if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
     std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
+    std::fill(std::begin(warp.bulk_committed), std::end(warp.bulk_committed), 0);
+    std::fill(std::begin(warp.cluster_phase), std::end(warp.cluster_phase), 0);
     fill_specials(warp, true);
   }
 }
@@ -280,11 +310,24 @@ void BlockRunner::report_arrivals() {
   }
 }
 
+// What the mbarrier that a warp asked last still waits for.
+std::string BlockRunner::missing(const Warp& warp) const {
+  const MbarrierWord word(block.shared + warp.asked);
+  if (warp.asked + 8 > launch_.shared_bytes || !word.valid()) return {};
+  const s64 coming = bytes_under_way(block, warp.asked);
+  std::string text = "the mbarrier at offset " + std::to_string(warp.asked) + " (parity " + std::to_string(word.parity()) + ") ";
+  if (word.pending()) text += "waits for " + std::to_string(word.pending()) + " of " + std::to_string(word.expected()) + " arrivals";
+  if (word.pending() && word.bytes() != coming) text += " and ";
+  if (word.bytes() != coming) text += "expects " + std::to_string(word.bytes()) + " bytes, of which " + std::to_string(coming) + " come";
+  return text;
+}
+
 void BlockRunner::deadlock() {
   for (const Warp& warp : warps_) {
     if (warp.splits.empty()) continue;
     const Split& split = warp.splits.front();
-    throw Stop{{.problem = Problem::deadlock, .pc = split.pc, .block = block.index, .thread = warp.thread(first_lane(split.mask))}};
+    throw Stop{{.problem = Problem::deadlock, .pc = split.pc, .block = block.index, .thread = warp.thread(first_lane(split.mask)),
+                .text = split.state == Split::polled ? missing(warp) : std::string()}};
   }
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
@@ -308,8 +351,10 @@ void BlockRunner::watch() {
   throw Stop{finding};
 }
 
-void BlockRunner::start(s64 index) {
-  block.index = index, fruitless_ = 0;
+void BlockRunner::start(s64 index, Cluster* cluster) {
+  block.index = index, fruitless_ = 0, block.ended = false;
+  if (cluster) block.cluster = cluster, block.rank = static_cast<u32>(cluster->blocks.size()), cluster->blocks.push_back(&block);
+  else alone_.phase = 1;
   begin();
 }
 
@@ -343,21 +388,69 @@ bool BlockRunner::turn() {
 }
 
 void BlockRunner::finish() {
+  for (Warp& warp : warps_) finish_bulk_stores(warp);
   if (block.shadow) {
     report_arrivals();
+    const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
     const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
-    if (pending) block.shadow->drop_pending();
+    if (pending || !block.bulk_loads.empty() || std::any_of(block.groups.begin(), block.groups.end(), reads)) block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);
   }
   if (block.recorder)
     for (const Warp& warp : warps_) block.recorder->finish(warp.index, warp.clock());
   watch();
+  block.ended = true;
 }
 
 void note_fault(Launch& launch, WorkerResult& result, const Stop& stop, s64 index) {
   result.faulted = true, result.fault = stop.finding;
   s64 lowest = launch.lowest_fault.load();
   while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
+}
+
+// Gives the blocks of `left` turns until all are done. `index`: the one whose turn it is.
+void take_turns(std::vector<BlockRunner*> left, s64& index) {
+  while (!left.empty()) {
+    std::erase_if(left, [&](BlockRunner* runner) {
+      index = runner->block.index;
+      return !runner->turn();
+    });
+  }
+}
+
+// The index of a block of a cluster, both counted along x first.
+s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
+  const u32* size = launch.cluster;
+  const s64 across[2] = {launch.grid[0] / size[0], launch.grid[1] / size[1]};
+  const s64 x = cluster % across[0] * size[0] + rank % size[0];
+  const s64 y = cluster / across[0] % across[1] * size[1] + rank / size[0] % size[1];
+  const s64 z = cluster / across[0] / across[1] * size[2] + rank / size[0] / size[1];
+  return (z * launch.grid[1] + y) * launch.grid[0] + x;
+}
+
+// One cluster after the other, the blocks of each in turns.
+void run_clusters(Launch& launch, WorkerResult& result) {
+  std::vector<std::unique_ptr<BlockRunner>> runners;
+  for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank) runners.push_back(std::make_unique<BlockRunner>(launch, result));
+  for (;;) {
+    const s64 cluster = launch.next_block.fetch_add(1);
+    if (cluster >= launch.blocks() / launch.blocks_per_cluster()) break;
+    Cluster together;
+    std::vector<BlockRunner*> left;
+    s64 index = block_of_cluster(launch, cluster, 0);
+    if (index > launch.lowest_fault.load()) break;
+    try {
+      for (u32 rank = 0; rank < runners.size(); ++rank) {
+        runners[rank]->start(block_of_cluster(launch, cluster, rank), &together);
+        left.push_back(runners[rank].get());
+      }
+      take_turns(left, index);
+    } catch (const Stop& stop) {
+      note_fault(launch, result, stop, index);
+      break;
+    }
+  }
+  for (const auto& runner : runners) result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
 }
 
 // All blocks of a cooperative launch, which may wait for each other.
@@ -371,12 +464,7 @@ void run_together(Launch& launch, WorkerResult& result) {
   for (const auto& runner : running) left.push_back(runner.get());
   s64 index = 0;
   try {
-    while (!left.empty()) {
-      std::erase_if(left, [&](BlockRunner* runner) {
-        index = runner->block.index;
-        return !runner->turn();
-      });
-    }
+    take_turns(left, index);
   } catch (const Stop& stop) {
     note_fault(launch, result, stop, index);
   }
@@ -387,6 +475,7 @@ void run_together(Launch& launch, WorkerResult& result) {
 
 void run_worker(Launch& launch, WorkerResult& result) {
   if (launch.workspace) return run_together(launch, result);
+  if (launch.blocks_per_cluster() > 1) return run_clusters(launch, result);
   BlockRunner runner(launch, result);
   for (;;) {
     const s64 turn = launch.next_block.fetch_add(1);

@@ -31,6 +31,17 @@ void Clocks::fence(u32 warp) {
   tick(warp);
 }
 
+void Clocks::hand_on(u32 warp, u64 address) {
+  publish(address, warps_[warp].seen);
+  tick(warp);
+}
+
+void Clocks::proxy_fence(u32 warp) {
+  u32* seen = warps_[warp].seen;
+  for (u32 i = 0; i < kWarps; ++i) seen[kWarps + i] = std::max(seen[kWarps + i], seen[i]);
+  tick(warp);
+}
+
 void Clocks::release(u32 warp, u64 address, bool with_fence) {
   if (with_fence) fence(warp);
   if (warps_[warp].has_fenced) join(flags_[address].published, warps_[warp].fenced);

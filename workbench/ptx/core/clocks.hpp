@@ -16,6 +16,8 @@ namespace workbench::ptx {
 class Clocks {
  public:
   static constexpr u32 kWarps = 32;  // of the largest block
+  // What a warp has seen of each warp; then, from kWarps on, what of that a proxy fence has made visible to the async proxy.
+  static constexpr u32 kSeen = 2 * kWarps;
   static constexpr u32 kBarriers = 16;
 
   void resize(u32 warps) { warps_.resize(warps); }
@@ -48,9 +50,13 @@ class Clocks {
 
   void arrive(u32 warp, u32 barrier);
   void leave(u32 warp, u32 barrier);
-  void clear(u32 barrier) { std::fill(barriers_[barrier], barriers_[barrier] + kWarps, 0); }
+  void clear(u32 barrier) { std::fill(barriers_[barrier], barriers_[barrier] + kSeen, 0); }
 
   void fence(u32 warp);
+  // Publishes what a warp has seen until now, with no fence of its own.
+  void hand_on(u32 warp, u64 address);
+  // fence.proxy.async: all that the warp has seen may be read through the async proxy.
+  void proxy_fence(u32 warp);
   void release(u32 warp, u64 address, bool with_fence);
   void acquire(u32 warp, u64 address);
   // What a strong store of this warp hands on: what it had seen when it fenced last, and likewise each warp whose fence it
@@ -61,15 +67,15 @@ class Clocks {
 
  private:
   struct PerWarp {
-    u32 seen[kWarps] = {};
-    u32 fenced[kWarps] = {};  // seen at the last fence
+    u32 seen[kSeen] = {};
+    u32 fenced[kSeen] = {};  // seen at the last fence
     bool has_fenced = false;
     u16 lane_order = 0;
     u32 step = 0;
     std::vector<u32> begins;  // the first step of each clock but the block's first
   };
   struct Flag {
-    u32 published[kWarps] = {};
+    u32 published[kSeen] = {};
   };
 
   void tick(u32 warp) {
@@ -79,11 +85,11 @@ class Clocks {
     own.begins.push_back(own.step);
   }
   static void join(u32* into, const u32* from) {
-    for (u32 i = 0; i < kWarps; ++i) into[i] = std::max(into[i], from[i]);
+    for (u32 i = 0; i < kSeen; ++i) into[i] = std::max(into[i], from[i]);
   }
 
   std::vector<PerWarp> warps_;
-  u32 barriers_[kBarriers][kWarps] = {};
+  u32 barriers_[kBarriers][kSeen] = {};
   std::unordered_map<u64, Flag> flags_;
   u32 start_ = 0;
 };

@@ -18,8 +18,8 @@ struct Warp;
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
-// for something that others do, and lets them go on if it has not happened.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll };
+// for something that others do, and lets them go on if it has not happened; `wait` is asked again until it has.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll, wait };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, constant, control, sync, other, kCount
@@ -77,6 +77,10 @@ void add_memory(Table&);
 void add_atomics(Table&);
 void add_async_copies(Table&);
 void add_mbarriers(Table&);
+void add_bulk_copies(Table&);
+void add_tensor_maps(Table&);
+void add_warp_groups(Table&);
+void add_clusters(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
@@ -88,9 +92,10 @@ void add_control(Table&);
 
 // ---- memory ----
 
-// Generic addresses of the two windows that are private to a block or a lane.
+// Generic addresses of the windows that are private to a block, a lane or a launch.
 constexpr u64 kSharedWindow = u64{1} << 56;
 constexpr u64 kLocalWindow = u64{2} << 56;
+constexpr u64 kParamWindow = u64{3} << 56;
 constexpr u64 kWindowMask = (u64{1} << 56) - 1;
 
 constexpr u32 kReservedShared = 1024;  // bytes of shared memory that cooperative groups use, beyond the kernel's own
@@ -129,7 +134,7 @@ enum class Problem : u8 {
   out_of_bounds, misaligned, read_only, shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
   divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout, parameter_out_of_bounds,
   assertion, stack_overflow, global_race, uninitialised_global, mbarrier_misuse,
-  absent_self, mismatched_mask, barrier_misuse
+  absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse
 };
 
 struct Finding {
@@ -168,7 +173,9 @@ class FindingList {
 enum class Special : u8 {
   tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
   nwarpid, smid, nsmid, gridid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size,
-  total_smem_size, envreg1, envreg2, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
+  total_smem_size, envreg1, envreg2, clusterid_x, clusterid_y, clusterid_z, nclusterid_x, nclusterid_y, nclusterid_z,
+  cluster_ctaid_x, cluster_ctaid_y, cluster_ctaid_z, cluster_nctaid_x, cluster_nctaid_y, cluster_nctaid_z, cluster_ctarank,
+  cluster_nctarank, is_explicit_cluster, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
 };
 extern const char* const kSpecialNames[];
 
@@ -189,6 +196,7 @@ struct Kernel {
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
+  std::vector<std::vector<u32>> fragments;        // slots of the results that are too many for an instruction, by its target
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
@@ -197,6 +205,7 @@ struct Launch {
   const Kernel* kernel = nullptr;
   u32 grid[3] = {1, 1, 1};
   u32 block[3] = {1, 1, 1};
+  u32 cluster[3] = {1, 1, 1};  // blocks
   u32 shared_bytes = 0;  // static and dynamic
   u32 dynamic_shared = 0;
   u32 reserved_shared = 0;  // where the part of it begins that belongs to no variable, kReservedShared bytes; 0 if unused
@@ -207,6 +216,7 @@ struct Launch {
   // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing. Checks pass over them.
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
+  bool copies_early = false;     // bulk copies land when they are issued, not when somebody waits for them
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
@@ -220,6 +230,7 @@ struct Launch {
   std::atomic<u64> instructions_so_far{0};
 
   s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
+  u32 blocks_per_cluster() const { return cluster[0] * cluster[1] * cluster[2]; }
   s64 blocks_run() const { return sample.empty() ? blocks() : static_cast<s64>(sample.size()); }
   u32 threads_per_block() const { return block[0] * block[1] * block[2]; }
 };

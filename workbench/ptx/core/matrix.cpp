@@ -2,43 +2,18 @@
 //
 // One 32-bit register of a 16-bit fragment, read across the 32 lanes, is an 8 x 8 tile in row-major order: lane 4r + c/2
 // holds columns c and c+1 of row r. So a fragment needs no shuffling, only widening. For B the tile is [n][k].
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
-
 #include "numeric.hpp"
+#include "tiles.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-typedef f32 Row __attribute__((vector_size(32)));  // eight columns of the result
-typedef u32 Words __attribute__((vector_size(32)));
-typedef u16 Halves __attribute__((vector_size(16)));
-
-// to_f32 of half.hpp, eight at a time: the compiler does not find these vectors by itself.
-inline Words widen(Words bits, Half) {
-  const Words magnitude = (bits & 0x7fffu) << 13, exponent = magnitude & 0x0f800000u;
-  const Words special = exponent == 0x0f800000u, tiny = exponent == 0u;
-  const Words normal = magnitude + (112u << 23) + (special & (112u << 23));
-  const Row subnormal = reinterpret_cast<Row>(magnitude + (113u << 23)) - 0x1p-14f;
-  return (tiny & reinterpret_cast<Words>(subnormal)) | (~tiny & normal) | (bits & 0x8000u) << 16;
-}
-
-inline Words widen(Words bits, Bfloat) { return bits << 16; }
-
 template <class T>
 inline void widen_tile(const u8* registers, u32 slot, f32* out) {
-#ifdef __F16C__
-  if constexpr (std::is_same_v<T, Half>) {
-    const __m128i* eights = reinterpret_cast<const __m128i*>(registers + slot);
-    for (int i = 0; i < 8; ++i) _mm256_store_ps(out + 8 * i, _mm256_cvtph_ps(_mm_load_si128(eights + i)));
-    return;
-  }
-#endif
   const Halves* from = reinterpret_cast<const Halves*>(registers + slot);
-  Words* to = reinterpret_cast<Words*>(out);
-  for (int i = 0; i < 8; ++i) to[i] = widen(__builtin_convertvector(from[i], Words), T{});
+  Row* to = reinterpret_cast<Row*>(out);
+  for (int i = 0; i < 8; ++i) to[i] = widen_eight<T>(from[i]);
 }
 
 inline void transpose_tile(const f32* from, f32* to) {

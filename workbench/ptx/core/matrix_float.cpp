@@ -1,5 +1,4 @@
 // mma of 8-bit floating point factors, and of f64.
-#include <array>
 #include <cmath>
 
 #include "half.hpp"
@@ -8,16 +7,6 @@
 
 namespace workbench::ptx {
 namespace {
-
-template <class Format>
-const std::array<f32, 256>& values_of() {
-  static const std::array<f32, 256> table = [] {
-    std::array<f32, 256> all;
-    for (u32 code = 0; code < 256; ++code) all[code] = Format::decode(static_cast<u8>(code));
-    return all;
-  }();
-  return table;
-}
 
 // D[16][8] = A[16][16 * Steps] * B + C. A register holds an 8-row tile, 16 bytes a row. Products are exact in f32.
 // Slots: D 0-3, A 4-7, B 9-10, C 11-14; f16 accumulators are packed by two and take half of the slots of D and C.

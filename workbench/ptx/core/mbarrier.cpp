@@ -1,28 +1,19 @@
-// mbarrier: arrivals counted in 8 bytes of shared memory, phase after phase, and cp.async that arrives when it has landed.
+// mbarrier: arrivals and bytes counted in 8 bytes of shared memory, phase after phase, and cp.async that arrives when it
+// has landed.
 //
-// The object is opaque in PTX. Here: bits 0-19 arrivals that the phase still waits for, 20-39 arrivals of every phase, 61
-// the phase's parity, 62-63 a mark that memory of all ones or zeros does not have. Slots: 0 result, 1 count, state or
-// parity, 8 address. An arrival that waits for copies happens when somebody asks for a phase that needs nothing else: no
-// earlier, so that whoever does not ask sees the old bytes.
+// Slots: 0 result, 1 count, state or parity, 8 address. An arrival that waits for copies, and a bulk copy, happen when
+// somebody asks for a phase that needs nothing else: no earlier, so that whoever does not ask sees the old bytes.
+#include "mbarrier.hpp"
+
 #include "access.hpp"
 #include "async_copy.hpp"
+#include "bulk_copy.hpp"
+#include "cluster.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-constexpr u64 kMost = (1u << 20) - 1;
-constexpr u64 kParity = u64{1} << 61, kMark = u64{1} << 62, kMarkMask = u64{3} << 62;
-
-inline u64 pending_of(u64 word) { return word & kMost; }
-inline u64 expected_of(u64 word) { return word >> 20 & kMost; }
-inline bool is_valid(u64 word) { return (word & kMarkMask) == kMark; }
-inline u64 make(u64 parity, u64 expected, u64 pending) { return kMark | parity | expected << 20 | pending; }
-
-inline u64 read_word(const u8* from) {
-  u64 word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
+using Word = MbarrierWord;
 
 void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const char* text) {
   const Finding finding{.problem = Problem::mbarrier_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread,
@@ -31,12 +22,11 @@ void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const 
   block.note(finding);
 }
 
-// The word after `count` arrivals; the phase ends with the last one.
-u64 after(Block& block, u64 word, u64 expected, u64 count) {
-  const u64 left = pending_of(word) - count, parity = word & kParity;
-  if (left) return make(parity, expected, left);
+// The word once its phase may be over.
+Word settled(Block& block, bool parity, u64 expected, u64 pending, s64 bytes) {
+  if (pending || bytes) return {parity, expected, pending, bytes};
   block.phases += 1;
-  return make(parity ^ kParity, expected, expected);
+  return {!parity, expected, expected, 0};
 }
 
 void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -45,10 +35,10 @@ void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
   const u32* counts = at<const u32>(registers, in.slot[1]);
   PTX_FOR_EACH_LANE(lane, request.mask) {
-    if (counts[lane] == 0 || counts[lane] > kMost)
+    if (counts[lane] == 0 || counts[lane] > Word::kMost)
       misuse(block, in, warp.thread(lane), request.address[lane], "a count outside 1 to 1,048,575");
-    const u64 word = make(0, counts[lane] & kMost, counts[lane] & kMost);
-    store_lane(warp, in, request, lane, &word, 8);
+    const Word word(false, counts[lane] & Word::kMost, counts[lane] & Word::kMost, 0);
+    store_lane(warp, in, request, lane, &word.bits, 8);
     std::erase_if(block.async_arrivals, [&](const AsyncArrival& a) { return a.address == request.address[lane]; });
   }
 }
@@ -57,7 +47,7 @@ void invalidate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
   PTX_FOR_EACH_LANE(lane, request.mask) {
-    if (!is_valid(read_word(request.host[lane])))
+    if (!Word(request.host[lane]).valid())
       misuse(*warp.block, in, warp.thread(lane), request.address[lane], "there is no mbarrier to invalidate");
     const u64 word = ~u64{0};
     store_lane(warp, in, request, lane, &word, 8);
@@ -69,40 +59,82 @@ void see(const Instruction& in, Warp& warp, const Request& request, bool is_writ
   if (warp.block->shadow) check_shared(warp, in, request.address, request.mask, 8, is_write);
 }
 
+// The mbarriers of arrivals: of this block, or with .shared::cluster of any in the cluster.
+void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp, Request& request) {
+  if (in.slot[kFlagsSlot] & kClusterBase) return resolve<Space::generic>(registers, in, mask, warp, 8, true, true, request);
+  resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
+  see(in, warp, request, true);
+}
+
+// Counts bytes at the mbarrier that a lane names. False if there is none.
+bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u8* host, s64 bytes) {
+  const Word word(host);
+  if (!word.valid()) {
+    misuse(block, in, thread, address, "no mbarrier was initialised here");
+    return false;
+  }
+  const s64 sum = word.bytes() + bytes;
+  if (sum < -static_cast<s64>(Word::kMost) || sum > static_cast<s64>(Word::kMost)) {
+    misuse(block, in, thread, address, "more than 1,048,575 bytes expected in one phase");
+    return false;
+  }
+  // Bytes that are expected never end a phase: the arrival that comes with them is outstanding.
+  const Word fresh = bytes > 0 ? Word(word.parity(), word.expected(), word.pending(), sum)
+                               : settled(block, word.parity(), word.expected(), word.pending(), sum);
+  fresh.store(host);
+  return true;
+}
+
+// Slot 2: bytes to expect first, or kNoSlot.
 template <bool Drop, bool Complete>
 void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   Request request;
-  resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
-  see(in, warp, request, true);
+  resolve_arrivals(registers, in, mask, warp, request);
   alignas(64) u64 states[kLanes] = {};
   PTX_FOR_EACH_LANE(lane, request.mask) {
-    const u64 word = states[lane] = read_word(request.host[lane]), address = request.address[lane];
+    const u64 address = request.address[lane];
     const u64 count = in.slot[1] == kNoSlot ? 1 : at<const u32>(registers, in.slot[1])[lane];
     const s32 thread = warp.thread(lane);
-    if (!is_valid(word)) {
+    if (in.slot[2] != kNoSlot && !count_bytes(block, in, thread, address, request.host[lane], at<const u32>(registers, in.slot[2])[lane]))
+      continue;
+    const Word word(request.host[lane]);
+    states[lane] = word.bits;
+    if (!word.valid()) {
       misuse(block, in, thread, address, "no mbarrier was initialised here");
-    } else if (count == 0 || count > pending_of(word)) {
+    } else if (count == 0 || count > word.pending()) {
       misuse(block, in, thread, address, count ? "more arrivals than the phase waits for" : "an arrival that counts nothing");
-    } else if (!Complete && count == pending_of(word)) {
+    } else if (!Complete && count == word.pending()) {
       misuse(block, in, thread, address, "an arrival with .noComplete completes the phase");
     } else {
-      const u64 fresh = after(block, word, expected_of(word) - (Drop ? count : 0), count);
-      std::memcpy(request.host[lane], &fresh, sizeof fresh);
+      Block& home = home_of(block, in, thread, address);
+      settled(home, word.parity(), word.expected() - (Drop ? count : 0), word.pending() - count, word.bytes()).store(request.host[lane]);
     }
-    if (block.shadow && (in.slot[kFlagsSlot] & kRelease)) block.shadow->clocks.release(static_cast<u32>(warp.index), address, true);
+    if (block.shadow && (in.slot[kFlagsSlot] & kRelease) && !is_remote(block, address))
+      block.shadow->clocks.release(static_cast<u32>(warp.index), address, true);
   }
   if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, states);
 }
 
-// Arrivals with copies at one mbarrier, if nothing else is missing from its phase.
+// expect_tx and complete_tx: slot 1 has the bytes.
+template <int Sign>
+void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request request;
+  resolve_arrivals(registers, in, mask, warp, request);
+  const u32* bytes = at<const u32>(registers, in.slot[1]);
+  PTX_FOR_EACH_LANE(lane, request.mask)
+    count_bytes(*warp.block, in, warp.thread(lane), request.address[lane], request.host[lane], Sign * static_cast<s64>(bytes[lane]));
+}
+
+// Copies that one mbarrier counts land, if nothing else is missing from its phase.
 void settle(Block& block, u32 address) {
   u64 waiting = 0;
   for (const AsyncArrival& each : block.async_arrivals)
     if (each.address == address) waiting += static_cast<u64>(count_lanes(each.mask));
+  const s64 coming = bytes_under_way(block, address);
   u8* host = block.shared + address;
-  const u64 word = read_word(host);
-  if (!waiting || !is_valid(word) || waiting < pending_of(word)) return;
+  const Word word(host);
+  if (!(waiting || coming) || !word.valid() || waiting < word.pending() || word.bytes() != coming) return;
   for (const AsyncArrival& each : block.async_arrivals) {
     if (each.address != address) continue;
     const u32 clock = block.shadow ? each.seen[each.warp->index] : 0;
@@ -110,8 +142,8 @@ void settle(Block& block, u32 address) {
     if (block.shadow) block.shadow->clocks.publish(address, each.seen);
   }
   std::erase_if(block.async_arrivals, [&](const AsyncArrival& each) { return each.address == address; });
-  const u64 fresh = after(block, word, expected_of(word), pending_of(word));
-  std::memcpy(host, &fresh, sizeof fresh);
+  if (coming) land_bulk_loads(block, address);
+  settled(block, word.parity(), word.expected(), 0, 0).store(host);
 }
 
 // `Parity`: slot 1 is the parity of the phase in question, else the state that an arrival in it returned.
@@ -122,16 +154,18 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   resolve<Space::shared>(registers, in, mask, warp, 8, false, true, request);
   u32 over = 0;
   PTX_FOR_EACH_LANE(lane, request.mask) {
-    if (!block.async_arrivals.empty()) settle(block, static_cast<u32>(request.address[lane]));
-    const u64 word = read_word(request.host[lane]);
-    if (!is_valid(word)) misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
     bool asked;
     if constexpr (Parity) asked = at<const u32>(registers, in.slot[1])[lane] & 1;
-    else asked = at<const u64>(registers, in.slot[1])[lane] & kParity;
-    over |= (((word & kParity) != 0) != asked ? 1u : 0u) << lane;
+    else asked = at<const u64>(registers, in.slot[1])[lane] >> 61 & 1;
+    const bool copies = !block.async_arrivals.empty() || !block.bulk_loads.empty();
+    if (copies && Word(request.host[lane]).parity() == asked) settle(block, static_cast<u32>(request.address[lane]));
+    const Word word(request.host[lane]);
+    if (!word.valid()) misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
+    over |= (word.parity() != asked ? 1u : 0u) << lane;
   }
   set_predicate(registers, in.slot[0], mask, over);
   block.polled = (request.mask & ~over) != 0;
+  if (block.polled) warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
   if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
   clocks.order_lanes(static_cast<u32>(warp.index));
@@ -141,7 +175,7 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void pending_count(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
   const u64* state = at<const u64>(registers, in.slot[1]);
-  PTX_LANES { out[lane] = static_cast<u32>(pending_of(state[lane])); }
+  PTX_LANES { out[lane] = static_cast<u32>(state[lane] & Word::kMost); }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
@@ -155,19 +189,18 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
   AsyncArrival arrival{.address = 0, .mask = 0, .warp = &warp, .last_copy = warp.issued};
   if (block.shadow) {
     Clocks& clocks = block.shadow->clocks;
-    std::copy_n(clocks.seen(static_cast<u32>(warp.index)), Clocks::kWarps, arrival.seen);
+    std::copy_n(clocks.seen(static_cast<u32>(warp.index)), Clocks::kSeen, arrival.seen);
     clocks.fence(static_cast<u32>(warp.index));
   }
   PTX_FOR_EACH_LANE(lane, request.mask) {
-    const u64 word = read_word(request.host[lane]);
-    if (!is_valid(word)) {
+    const Word word(request.host[lane]);
+    if (!word.valid()) {
       misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
       continue;
     }
     if (!Counted) {
-      if (pending_of(word) == kMost) misuse(block, in, warp.thread(lane), request.address[lane], "more than 1,048,575 arrivals");
-      const u64 fresh = make(word & kParity, expected_of(word), (pending_of(word) + 1) & kMost);
-      std::memcpy(request.host[lane], &fresh, sizeof fresh);
+      if (word.pending() == Word::kMost) misuse(block, in, warp.thread(lane), request.address[lane], "more than 1,048,575 arrivals");
+      Word(word.parity(), word.expected(), (word.pending() + 1) & Word::kMost, word.bytes()).store(request.host[lane]);
     }
     const u32 address = static_cast<u32>(request.address[lane]);
     if (arrival.mask && arrival.address != address) {
@@ -181,12 +214,18 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
 
 }  // namespace
 
+void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes) {
+  count_bytes(block, in, thread, address, block.shared + address, -static_cast<s64>(bytes));
+}
+
 void add_mbarriers(Table& table) {
   const auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Kind kind = Kind::plain) {
     table.push_back({name, run, kind, Class::sync, destinations, sources});
   };
   add("mbarrier.init.shared.b64", &initialise, "", "address,b32");
   add("mbarrier.inval.shared.b64", &invalidate, "", "address");
+  add("mbarrier.expect_tx.shared.b64", &count_transaction<1>, "", "address,b32");
+  add("mbarrier.complete_tx.shared.b64", &count_transaction<-1>, "", "address,b32");
   add("mbarrier.arrive.shared.b64", &arrive<false, true>, "b64", "address,b32");
   add("mbarrier.arrive.noComplete.shared.b64", &arrive<false, false>, "b64", "address,b32");
   add("mbarrier.arrive_drop.shared.b64", &arrive<true, true>, "b64", "address,b32");

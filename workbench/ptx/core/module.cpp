@@ -63,7 +63,7 @@ using SpecialRow = std::tuple<int, u32>;
 
 void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
                   const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end, u32 local_bytes, u32 param_bytes, u32 granule,
-                  u32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves) {
+                  u32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves, const std::vector<std::vector<u32>>& fragments) {
   new (self) Kernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
@@ -78,6 +78,7 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
     auto& kept = self->saves.emplace_back();
     for (const auto& [slot, width] : list) kept.push_back({slot, width});
   }
+  self->fragments = fragments;
 }
 
 // (address, size, host pointer, writable, uninitialised)
@@ -164,7 +165,8 @@ using Shape = std::tuple<u32, u32, u32>;
 nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
                         s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
-                        const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample) {
+                        const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample, Shape cluster,
+                        bool copies_early) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -186,7 +188,9 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
   launch.workspace = workspace;
   launch.sample = sample;
-  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run())));
+  std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
+  launch.copies_early = copies_early;
+  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();

@@ -66,6 +66,11 @@ void fence(u8*, const Instruction&, u32, Warp& warp) {
   shadow->clocks.fence(static_cast<u32>(warp.index));
 }
 
+// What the warp has seen written may be read through the async proxy.
+void proxy_fence(u8*, const Instruction&, u32, Warp& warp) {
+  if (warp.block->shadow) warp.block->shadow->clocks.proxy_fence(static_cast<u32>(warp.index));
+}
+
 }  // namespace
 
 void add_moves(Table& table) {
@@ -93,6 +98,7 @@ void add_moves(Table& table) {
   add("clock.b64", &clock<u64>, "b64", "");
   add("nop", &nothing, "", "");
   add("fence", &fence, "", "", Class::sync);
+  add("fence.proxy.async", &proxy_fence, "", "", Class::sync);
 }
 
 }  // namespace workbench::ptx

@@ -321,6 +321,23 @@ Outcome run_warp(Block& block, Warp& warp) {
         warp.splits.back().state = Split::polled;
         return leave(Outcome::polled);
       }
+      if (in.kind == Kind::wait) {
+        block.polled = false;
+        in.run(registers, in, active, warp);
+        if (!block.polled) {
+          ++pc;
+          continue;
+        }
+        executed -= in.counted, lanes -= static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
+        if constexpr (Statistics) {
+          tallies[pc].executions -= 1;
+          tallies[pc].lanes -= static_cast<u64>(count_lanes(active));
+        }
+        if (mask & ~active) push(pc + 1, mask & ~active);
+        push(pc, active);
+        warp.splits.back().state = Split::polled;
+        return leave(Outcome::polled);
+      }
       if (in.kind == Kind::call) {
         enter(block, warp, in, pc, active);
         if (mask & ~active) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "warp.hpp"
+#include "access.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -21,12 +21,14 @@ void Shadow::resize(u32 shared_bytes, u32 granule, u32 warps) {
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
   apart_.assign(units_.size(), 0);
   granules_.clear();
+  kept_.clear();
   clocks.resize(warps);
 }
 
 void Shadow::drop_pending() {
   for (Granule& unit : units_) unit.pending = -1;
   for (Granule& granule : granules_) granule.pending = -1;
+  std::fill(kept_.begin(), kept_.end(), 0);
 }
 
 void Shadow::take_apart(u32 unit) {
@@ -276,7 +278,7 @@ void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
     const u32 address = static_cast<u32>(addresses[lane]);
-    bool reported = false;
+    bool reported = !kept_.empty() && report_kept(warp, in, lane, address, bytes);
     for_each(address, bytes, changes && !strong, [&](Granule& g) __attribute__((always_inline)) {
       if (!changes || !write_quietly(who, g)) reported = write_slowly(warp, in, who, g, address, bytes, changes, reported);
     });
@@ -288,7 +290,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const u32* addresses
   Asker who = asker(warp, in, false);
   PTX_FOR_EACH_LANE(lane, mask) {
     set_lanes(who, warp, 1u << lane);
-    bool reported = !(changed >> lane & 1);
+    bool reported = !(changed >> lane & 1) || (!kept_.empty() && report_kept(warp, in, lane, addresses[lane], bytes));
     for_each(addresses[lane], bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (!reported && !quiet(who, g)) {
         const Access* other = &g.write;
@@ -320,6 +322,83 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
       else record_write(who, g);
     });
   }
+}
+
+bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
+    if (!kept_[unit]) continue;
+    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10, keeper_[unit] & 1023);
+    return true;
+  }
+  return false;
+}
+
+void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported) {
+  Asker who = asker(warp, in, false);
+  set_lanes(who, warp, 1u << lane);
+  if (!reported && !kept_.empty()) reported = report_kept(warp, in, lane, address, bytes);
+  for_each(address, bytes, false, [&](Granule& g) {
+    if (!reported && g.pending >= 0) {
+      report_pending(warp, in, lane, address, bytes, g.pending);
+      reported = true;
+    }
+    if (!reported && !quiet(who, g)) {
+      const Access* other = &g.write;
+      u32 lanes = storing_lanes(g, *other);
+      Conflict found = with_write(who, g);
+      if (found == Conflict::none) found = with_reads(who, g, other, lanes);
+      if (found != Conflict::none) {
+        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other_thread(who, *other, lanes));
+        reported = true;
+      }
+    }
+    g.pending = who.access.pc << 10 | who.access.thread();
+  });
+}
+
+void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock) {
+  Asker who = asker(warp, in, false);
+  who.access.clock = clock;
+  set_lanes(who, warp, 1u << lane);
+  for_each(address, bytes, true, [&](Granule& g) {
+    g.pending = -1;
+    record_write(who, g);
+  });
+}
+
+void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported) {
+  Asker who = asker(warp, in, false);
+  set_lanes(who, warp, lanes);
+  for_each(address, bytes, false, [&](Granule& g) {
+    const bool written = g.write.clock >= who.start, ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
+    const bool fenced = g.write.clock <= who.seen[Clocks::kWarps + g.write.thread() / kLanes];
+    if (!reported && g.pending < 0 && written && ordered && !fenced) {
+      const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
+      if (!(writer.slot[kFlagsSlot] & kAsyncProxy)) {
+        report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc, static_cast<s32>(g.write.thread()));
+        reported = true;
+      }
+    }
+    if (!read_quietly(who, g)) reported |= read_slowly(warp, in, who, g, address, bytes, reported);
+  });
+}
+
+void Shadow::keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
+  if (kept_.empty()) kept_.assign(units_.size(), 0), keeper_.assign(units_.size(), -1);
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
+    kept_[unit] += 1, keeper_[unit] = warp.block->pc_of(in) << 10 | warp.thread(lane);
+}
+
+void Shadow::let_go(u32 address, u32 bytes) {
+  if (kept_.empty()) return;
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) kept_[unit] -= kept_[unit] != 0;
+}
+
+void Shadow::written_from_outside(u32 address, u32 bytes) {
+  for_each(address, bytes, true, [&](Granule& g) {
+    g = Granule{};
+    g.write.clock = g.weak.clock = clocks.start(), g.weak_warps = ~0u, g.weak_lanes = ~0u;
+  });
 }
 
 }  // namespace workbench::ptx

@@ -32,6 +32,19 @@ class Shadow {
   // `clock`: that of the issuing warp when it asked to be told, 0 for now.
   void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock);
 
+  // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
+
+  // A lane asked for bytes to be written: whoever still reads or wrote them races with it. `reported`: it has been told.
+  void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported);
+  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock);
+  // Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence between them.
+  void async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported);
+  // From keep to let_go bytes are being read, and nobody may write them.
+  void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
+  void let_go(u32 address, u32 bytes);
+  // Another block of the cluster wrote these bytes; what orders the two is not known here.
+  void written_from_outside(u32 address, u32 bytes);
+
  private:
   struct Access {
     u32 clock = 0;
@@ -84,6 +97,8 @@ class Shadow {
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
+  // Tells of bytes that are written while they are being read. True if there are any.
+  bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);
   bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool reported);
@@ -95,6 +110,8 @@ class Shadow {
   std::vector<u8> apart_;          // by unit
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
+  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
+  std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
 };
 
 }  // namespace workbench::ptx

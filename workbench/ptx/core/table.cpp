@@ -9,7 +9,10 @@ const char* const kClassNames[] = {"integer", "fp32", "fp16", "fp64", "conversio
 const char* const kSpecialNames[] = {"tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "ntid.x", "ntid.y", "ntid.z",
                                      "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
                                      "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
-                                     "dynamic_smem_size", "total_smem_size", "envreg1", "envreg2", "reserved_smem_offset_begin",
+                                     "dynamic_smem_size", "total_smem_size", "envreg1", "envreg2", "clusterid.x", "clusterid.y", "clusterid.z",
+                                     "nclusterid.x", "nclusterid.y", "nclusterid.z", "cluster_ctaid.x", "cluster_ctaid.y",
+                                     "cluster_ctaid.z", "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z", "cluster_ctarank",
+                                     "cluster_nctarank", "is_explicit_cluster", "reserved_smem_offset_begin",
                                      "reserved_smem_offset_end", "reserved_smem_offset_cap", "reserved_smem_offset_0",
                                      "reserved_smem_offset_1"};
 
@@ -33,7 +36,8 @@ const std::vector<TableEntry>& instruction_table() {
     Table all;
     add_integer(all), add_wide_integer(all), add_fields(all), add_float(all), add_special_functions(all), add_half(all);
     add_conversions(all), add_float_conversions(all), add_moves(all), add_comparisons(all), add_memory(all);
-    add_atomics(all), add_async_copies(all), add_mbarriers(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
+    add_atomics(all), add_async_copies(all), add_mbarriers(all), add_bulk_copies(all), add_tensor_maps(all), add_warp_groups(all);
+    add_clusters(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
     add_float_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all), add_carries(all);
     return all;
   }();

@@ -36,6 +36,41 @@ struct PendingCopy {
 };
 
 struct Block;
+struct Warp;
+
+// A bulk copy that has been issued. Its pieces lie within one row of a box each.
+struct BulkPiece {
+  u8* host;      // in global memory; null for what lies outside the tensor
+  u64 address;   // likewise
+  u32 offset;    // in shared memory
+  u32 bytes;
+};
+
+struct BulkCopy {
+  static constexpr u32 kOpen = 0xffffffffu;  // not committed to a group yet
+  s32 pc;
+  Warp* warp;
+  u32 lane;
+  u32 barrier = 0;    // of a load: where its mbarrier lies
+  u32 bytes = 0;      // with those that are filled in: what the mbarrier counts
+  u64 fill = 0;       // the element that is filled in
+  u32 element = 1;    // bytes of an element
+  u32 group = kOpen;  // of a store
+  bool taken = false;        // likewise: its source has been read
+  std::vector<BulkPiece> pieces;
+  std::vector<u8> values;    // what a store has read, piece after piece
+  std::vector<u32> seen;     // with checks: the warp's clocks at the time of a load
+};
+
+// The four warps that multiply matrices together. A product of theirs is over for all of them at once.
+struct WarpGroup {
+  u64 issued[4] = {};   // products of each warp
+  struct Reading {
+    u64 product;        // its number; what it reads in shared memory may not change before somebody has waited for it
+    std::vector<u32> units;
+  };
+  std::vector<Reading> reading;  // with checks
+};
 
 struct Warp {
   u8* registers = nullptr;
@@ -52,6 +87,11 @@ struct Warp {
   Calls calls;
   u64 issued = 0;              // cp.async instructions so far
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
+  std::vector<BulkCopy> bulk_stores;
+  u32 bulk_committed[kLanes] = {};  // bulk groups that each lane has committed
+  std::vector<u64> products;        // committed groups of warp-group products: how many products each ends with
+  u32 asked = 0;                    // offset of the mbarrier that it found unfinished last
+  u64 cluster_phase[kLanes] = {};   // of barrier.cluster, in which each lane arrived last; 0 before the first
 
   bool done() const { return exited == all; }
   u64 clock() const { return tick + waited; }
@@ -75,7 +115,7 @@ struct AsyncArrival {
   u32 mask;
   Warp* warp;
   u64 last_copy;                // Warp::issued at that time
-  u32 seen[Clocks::kWarps] = {};  // with checks: the warp's clocks at that time
+  u32 seen[Clocks::kSeen] = {};  // with checks: the warp's clocks at that time
 };
 
 struct Block {
@@ -99,6 +139,12 @@ struct Block {
   u64 phases = 0;         // of mbarriers that were completed
   Barrier barriers[16];
   std::vector<AsyncArrival> async_arrivals;
+  std::vector<BulkCopy> bulk_loads;
+  std::vector<WarpGroup> groups;   // by four warps
+  std::vector<Warp>* warps = nullptr;
+  struct Cluster* cluster = nullptr;
+  u32 rank = 0;        // in the cluster
+  bool ended = false;
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
 

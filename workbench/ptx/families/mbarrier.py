@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from workbench.ptx.families import memory
+from workbench.ptx.families import bulk, memory
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.refused import CLUSTERS, TRANSACTIONS
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, RELEASE, STRONG, UNORDERED
+from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE, STRONG, UNORDERED
 from workbench.ptx.operands import Operand, Refused, Symbols
 
 # The semantics (.release, .acquire) are what the machine assumes unless .relaxed is written.
-_IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta"}
+_IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta", "shared::cluster"}
 
 
 def mbarrier(parts: list[str]) -> Plan:
     """``mbarrier.operation{.noComplete}{.parity}{.sem.scope}{.shared}.b64``; addresses without .shared are generic."""
     operation, flags = parts[1], parts[2:-1]
-    if operation in ("expect_tx", "complete_tx") or "expect_tx" in flags:
-        raise Refused(TRANSACTIONS)
-    if "shared::cluster" in flags:
-        raise Refused(CLUSTERS)
-    kept = [part for part in flags if part not in _IGNORED]
+    expects = operation in ("arrive", "arrive_drop") and "expect_tx" in flags
+    kept = [part for part in flags if part not in _IGNORED and not (expects and part == "expect_tx")]
     if kept not in ([], ["noComplete"], ["parity"]) or parts[-1] != "b64":
         raise Refused("the machine does not know this mbarrier")
+    base = CLUSTER_BASE if "shared::cluster" in flags and operation not in ("init", "inval") else 0
+    counts_bytes = operation in ("expect_tx", "complete_tx")
     if operation == "pending_count":
         return _pending_count
     # try_wait may sleep for a while on the hardware: to a program it is test_wait.
     name = "test_wait" if operation == "try_wait" else operation
     row = opcode(".".join(["mbarrier", name, *kept, "shared", "b64"]))
     ordered = 0 if "relaxed" in flags else RELEASE
-    marks = 0 if operation in ("init", "inval") else STRONG | UNORDERED | ordered
+    marks = 0 if operation in ("init", "inval") else STRONG | UNORDERED | ordered | base
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         slots: dict[int, Operand] = {}
-        raw: dict[int, int] = {}
+        raw: dict[int, int] = {2: -1}
         targets = ()
-        if operation not in ("init", "inval"):
+        if operation not in ("init", "inval", "expect_tx", "complete_tx"):
             target = destination(symbols, operands.pop(0), 0 if name == "test_wait" else 8)
             if target is None:
                 raw[0] = -1
@@ -49,8 +47,12 @@ def mbarrier(parts: list[str]) -> Plan:
             slots[1] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
         elif operation == "inval":
             expect(operands, 1)
+        elif expects:
+            expect(operands, 2)
+            slots[2], raw = source(symbols, operands[1], "b32", 4), raw | {1: -1}
+            del raw[2]
         else:
-            expect(operands, *((2,) if operation == "init" or kept else (1, 2)))
+            expect(operands, *((2,) if operation == "init" or kept or counts_bytes else (1, 2)))
             if len(operands) == 2:
                 slots[1] = source(symbols, operands[1], "b32", 4)
             else:
@@ -89,6 +91,8 @@ def arrive_after_copies(parts: list[str]) -> Plan:
 
 def copy(parts: list[str]) -> Plan:
     """cp.async of an mbarrier; the other forms are memory.copy's."""
+    if "bulk" in parts[2:4]:
+        return bulk.bulk(parts)
     return arrive_after_copies(parts) if parts[1:3] == ["async", "mbarrier"] else memory.copy(parts)
 
 

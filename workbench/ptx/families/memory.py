@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.ptx.families.refused import CLUSTERS, SHAPES, VECTOR_ATOMICS, WIDE_ATOMICS
+from workbench.ptx.families.refused import SHAPES, VECTOR_ATOMICS, WIDE_ATOMICS
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
+from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -40,8 +40,8 @@ def _access(parts: list[str], is_load: bool) -> Plan:
     size, space, elements, strong = TYPE_SIZES[type_name], "generic", 1, 0
     for part in parts[1:-1]:
         if part == "shared::cluster":
-            raise Refused(CLUSTERS)
-        if part in _SPACES:
+            strong |= CLUSTER_BASE
+        elif part in _SPACES:
             space = part.split("::")[0]
         elif part in ("v2", "v4", "v8"):
             elements = int(part[1:])
@@ -85,7 +85,8 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         )
         if not is_load and where_to == "param":
             raise Refused("a store to a parameter of the kernel")
-        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, where_to)
+        base = "shared" if strong & CLUSTER_BASE else where_to
+        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, base)
         row = opcode(f"{'ld' if is_load else 'st'}.{where_to}.{tail}")
         return Instruction(row, slots, targets, raw, address.offset, elements, size)
 
@@ -124,9 +125,10 @@ _SIGNLESS = {"add", "and", "or", "xor", "exch", "cas"}
 def atomic(parts: list[str]) -> Plan:
     """atom and red; the scopes and orders are all satisfied by sequentially consistent host atomics."""
     type_name, space, operation, elements = parts[-1], "generic", None, 1
+    base = CLUSTER_BASE if "shared::cluster" in parts else 0
     for part in parts[1:-1]:
         if part == "shared::cluster":
-            raise Refused(CLUSTERS)
+            continue
         if part in _SPACES:
             space = part.split("::")[0]
         elif part in _OPERATIONS:
@@ -146,7 +148,7 @@ def atomic(parts: list[str]) -> Plan:
         kind = f"b{8 * size}"
     row = opcode(f"atom.{space}.{operation}.{kind}")
     is_red, second = parts[0] == "red", operation == "cas"
-    strong = STRONG | (RELEASE if _RELEASING & set(parts) else 0)
+    strong = STRONG | base | (RELEASE if _RELEASING & set(parts) else 0)
     hinted = "L2::cache_hint" in parts
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -166,14 +168,14 @@ def atomic(parts: list[str]) -> Plan:
         else:
             raw[2] = -1
         address = symbols.address(operands[1])
-        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, space)
+        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, "shared" if base else space)
         return Instruction(row, slots, (target,) if target else (), raw, address.offset, elements, size)
 
     return bind
 
 
 def copy(parts: list[str]) -> Plan:
-    """cp.async and its groups. The bulk and tensor forms are Hopper's and out of scope."""
+    """cp.async and its groups; the bulk forms are bulk.bulk's."""
     if parts[1] != "async":
         raise Refused("the machine does not know this copy")
     if parts[2] in ("commit_group", "wait_group", "wait_all"):

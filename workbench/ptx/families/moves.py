@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.ptx.families.refused import NARROW_ADDRESSES, PARAMETER_ADDRESS
+from workbench.ptx.families.refused import NARROW_ADDRESSES
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import OPCODES
-from workbench.ptx.operands import LOCAL_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
+from workbench.ptx.operands import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b64", "%globaltimer": "clock.b64"}
@@ -77,9 +77,7 @@ def cvta(parts: list[str]) -> Plan:
         raise Refused(NARROW_ADDRESSES)
     if space not in ("global", "const", "shared", "local", "param"):
         raise Refused("the machine does not know this form of cvta")
-    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space)
-    if space == "param":
-        raise Refused(PARAMETER_ADDRESS)
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}.get(space)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from workbench.ptx.instruction import Plan
-from workbench.ptx.operands import CLUSTERS, Refused
+from workbench.ptx.operands import Refused
 
-TMA = (
-    "the tensor memory accelerator (TMA) needs sm_90 and is out of the machine's scope: "
-    "compile for sm_80, or use cp.async"
-)
-WARP_GROUPS = (
-    "warp-group matrix products need sm_90a and are out of the machine's scope: "
-    "compile for sm_80, or use mma.sync or wmma"
-)
 TENSOR_MEMORY = (
     "tensor memory needs sm_100a and is out of the machine's scope: compile for sm_80, or use mma.sync or wmma"
 )
@@ -20,7 +12,6 @@ TEXTURES = "textures and surfaces are out of the machine's scope: read from a po
 VIDEO = "scalar video instructions are out of the machine's scope: use integer arithmetic, as GPUs since Maxwell do"
 STACK = "stack allocation at run time is out of the machine's scope: use an array of fixed size"
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
-PROXIES = "a fence between memory proxies serves TMA, textures and aliased memory, which are out of the machine's scope"
 MULTIMEM = "memory of several GPUs at once needs sm_90 and is out of the machine's scope: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
 NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
@@ -28,11 +19,9 @@ NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 VECTOR_ATOMICS = "vector atomics need sm_90: use one atomic for each element"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
-PARAMETER_ADDRESS = "a generic address of a parameter: copy the parameter to a variable first"
 INDIRECT_CALL = "an indirect call (through a function pointer or a virtual function): call the function by its name"
 HEAP = "the machine has no device heap; pass memory from the host"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
-TRANSACTIONS = f"it counts bytes that TMA copies; {TMA}, and cp.async.mbarrier.arrive"
 SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
 SHAPES = "the machine knows ldmatrix and stmatrix with 8 x 8 matrices of .b16; other shapes need sm_100a"
 
@@ -42,12 +31,9 @@ FORMS: dict[str, str] = {
     "mma.sp": SPARSE,
     "mma with .kind, .block_scale": SCALED_MMA,
     "ldmatrix, stmatrix with .m16n16, .m8n16, .b8": SHAPES,
-    "mbarrier.expect_tx, .complete_tx, .arrive.expect_tx": TRANSACTIONS,
-    "ld, st, atom, mbarrier with .shared::cluster": CLUSTERS,
     "atom, red with .v2, .v4, .v8": VECTOR_ATOMICS,
     "atom with .b128": WIDE_ATOMICS,
     "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
-    "cvta.param": PARAMETER_ADDRESS,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register": INDIRECT_CALL,
     "malloc, free": HEAP,
@@ -55,20 +41,10 @@ FORMS: dict[str, str] = {
 
 # By the first words of the instruction, longest first; what a plan refuses by its operands or modifiers says so itself.
 REASONS: dict[str, str] = {
-    "wgmma": WARP_GROUPS,
-    "setmaxnreg": "it moves registers between warp groups, which needs sm_90a: leave it away",
     "tcgen05": TENSOR_MEMORY,
-    "cp.async.bulk": TMA,
-    "cp.reduce": TMA,
-    "st.bulk": TMA,
-    "tensormap": TMA,
-    "fence.proxy": PROXIES,
-    "mapa": CLUSTERS,
-    "getctarank": CLUSTERS,
-    "barrier.cluster": CLUSTERS,
-    "st.async": CLUSTERS,
-    "red.async": CLUSTERS,
-    "clusterlaunchcontrol": CLUSTERS,
+    "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
+    "red.async": "a reduction in another block's shared memory: use red.shared::cluster and an mbarrier",
+    "clusterlaunchcontrol": "blocks that take over work of others need sm_100: launch as many as there is work for",
     "multimem": MULTIMEM,
     "tex": TEXTURES, "tld4": TEXTURES, "txq": TEXTURES, "istypep": TEXTURES,
     "suld": TEXTURES, "sust": TEXTURES, "sured": TEXTURES, "suq": TEXTURES,

@@ -231,10 +231,17 @@ def trap(parts: list[str]) -> Plan:
 
 
 def fence(parts: list[str]) -> Plan:
-    """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp)."""
+    """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp).
+
+    Of the fences between proxies, that of the async one is known to checks.
+    """
+    name = "fence"
+    if parts[1] == "proxy":
+        name = "fence.proxy.async" if parts[2].startswith("async") else "nop"
+    row = opcode(name)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(opcode("fence"), {})
+        return Instruction(row, {})
 
     return bind
 

@@ -1,0 +1,466 @@
+// cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane asks for.
+//
+// Slots: 0 shared offset, 1 its mbarrier (a load), 2 size (no tensor map), 3-7 coordinates, innermost first, 8 the global
+// address or the tensor map; 9 the mask of a multicast. Plain numbers: 10-12 the constant offsets of slots 0, 1 and 8,
+// 13 the operation of a reduction, 14 its type, 15 the dimensions. A load happens when somebody asks for its mbarrier's
+// phase, a store when its lane waits for its group: no earlier, so that whoever does not wait sees the old bytes.
+#include "bulk_copy.hpp"
+
+#include <algorithm>
+
+#include "access.hpp"
+#include "cluster.hpp"
+#include "global_shadow.hpp"
+#include "mbarrier.hpp"
+#include "numeric.hpp"
+#include "tensor_map.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr u32 kPieceBytes = 16;
+constexpr u32 kMostPieces = 1u << 18;
+
+void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
+  const Finding finding{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index,
+                        .thread = warp.thread(lane), .text = text};
+  if (!warp.block->launch->checks) throw Stop{finding};
+  warp.block->note(finding);
+}
+
+u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
+  return wide ? at<const u64>(registers, slot)[lane] : at<const u32>(registers, slot)[lane];
+}
+
+// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit register.
+u32 shared_offset(u8* registers, u32 slot, u32 constant, bool wide, u32 lane) {
+  const u64 base = value_of(registers, slot, lane, wide);
+  return static_cast<u32>((wide ? base & kWindowMask : base) + static_cast<u64>(static_cast<s32>(constant)));
+}
+
+struct Operands {
+  u32 shared, barrier;
+  u64 global;
+
+  Operands(u8* registers, const Instruction& in, u32 lane) {
+    const u32 flags = in.slot[kFlagsSlot];
+    shared = shared_offset(registers, in.slot[0], in.slot[10], flags & 1u << 8, lane);
+    barrier = in.slot[1] == kNoSlot ? 0 : shared_offset(registers, in.slot[1], in.slot[11], flags & 1u << 9, lane);
+    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[12])));
+  }
+};
+
+// Appends a row's pieces: `bytes` bytes from a global address on (null: filled in), to shared memory from `offset` on.
+void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 address, bool inside, u32 offset, u32 swizzle, u32 bytes,
+             u32 piece, BulkCopy& copy) {
+  Block& block = *warp.block;
+  u8* host = nullptr;
+  if (inside) {
+    const Buffer* buffer = block.find(address, bytes);
+    if (!buffer || (is_write && !buffer->writable)) {
+      block.problem(buffer ? Problem::read_only : Problem::out_of_bounds, in, warp.thread(lane), address, bytes);
+      inside = false;
+    } else {
+      host = buffer->host + (address - buffer->address);
+    }
+  }
+  for (u32 done = 0; done < bytes; done += piece)
+    copy.pieces.push_back({inside ? host + done : nullptr, address + done, swizzled(offset + done, swizzle), std::min(piece, bytes - done)});
+}
+
+// Whether a range of shared memory exists; tells otherwise.
+bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u32 bytes, u32 alignment) {
+  Block& block = *warp.block;
+  if (u64{offset} + bytes > block.launch->shared_bytes) {
+    block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
+    return false;
+  }
+  if (offset % alignment) {
+    misuse(warp, in, lane, "shared memory at offset " + std::to_string(offset) + ", where a multiple of " + std::to_string(alignment) + " belongs");
+    return false;
+  }
+  return true;
+}
+
+bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write, const Operands& operands, BulkCopy& copy) {
+  const u32 size = at<const u32>(registers, in.slot[2])[lane];
+  if (size % kPieceBytes || operands.global % kPieceBytes) {
+    misuse(warp, in, lane, size % kPieceBytes ? std::to_string(size) + " bytes, where a multiple of 16 belongs"
+                                              : "a global address that is no multiple of 16");
+    return false;
+  }
+  if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
+  copy.bytes = size;
+  if (size) add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes, copy);
+  return true;
+}
+
+// What is wrong with a tensor map, or null.
+const char* fault_of(const TensorMap& map, int dimensions) {
+  if (map.steps[0] == 0 || map.type >= static_cast<u8>(MapType::kCount)) return "a tensor map that nobody has encoded";
+  if (map.rank_less_one + 1 != dimensions) return "a tensor map of another rank than the instruction's";
+  if (map.interleave) return "a tensor map with an interleaved layout, which the machine does not know";
+  if (map.swizzle > 3 || map.atomicity) return "a tensor map with a swizzle of other atoms than 16 bytes, which the machine does not know";
+  const MapType type = static_cast<MapType>(map.type);
+  if (type == MapType::f32_ftz || type >= MapType::tf32)
+    return "a tensor map that rounds or flushes its elements, which the machine does not know";
+  for (int d = 0; d < dimensions; ++d) {
+    if (map.box[d] == 0 || map.box[d] > 256) return "a box whose extent is not 1 to 256";
+    if (map.steps[d] == 0 || map.steps[d] > 8) return "an element stride that is not 1 to 8";
+    if (d && map.strides[d - 1] % 16) return "a stride that is no multiple of 16 bytes";
+  }
+  if (map.address % 16) return "a tensor whose address is no multiple of 16";
+  return nullptr;
+}
+
+u64 fill_of(const TensorMap& map) {
+  if (!map.fill) return 0;
+  switch (static_cast<MapType>(map.type)) {
+    case MapType::f16:
+    case MapType::bf16: return 0x7fff;
+    case MapType::f32: return kNaN32;
+    case MapType::f64: return kNaN64;
+    default: return 0;
+  }
+}
+
+bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write, const Operands& operands, BulkCopy& copy) {
+  const u8* bytes = find_tensor_map(warp, operands.global);
+  if (!bytes) {
+    misuse(warp, in, lane, "no tensor map at the address that it was given");
+    return false;
+  }
+  TensorMap map;
+  std::memcpy(&map, bytes, sizeof map);
+  const int dimensions = static_cast<int>(in.slot[15]);
+  const char* fault = fault_of(map, dimensions);
+  const u32 element = fault ? 1 : kMapTypeBytes[map.type], row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
+  const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle ? 16 * (swizzle + 1) : 0;
+  if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
+  if (!fault && span && row > span) fault = "a box whose rows are longer than its swizzle";
+  if (fault) {
+    misuse(warp, in, lane, fault);
+    return false;
+  }
+  u32 counts[TensorMap::kMostDimensions] = {1, 1, 1, 1, 1}, rows = 1;
+  for (int d = 0; d < dimensions; ++d) counts[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
+  for (int d = 1; d < dimensions; ++d) rows *= counts[d];
+  if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
+  if (u64{rows} * row / kPieceBytes > kMostPieces) {
+    misuse(warp, in, lane, "a box larger than shared memory");
+    return false;
+  }
+  copy.bytes = rows * row, copy.element = element, copy.fill = fill_of(map);
+  s64 start[TensorMap::kMostDimensions] = {};
+  for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[3 + d])[lane];
+  // Elements [first, last) of a row lie inside the tensor.
+  const s64 left = map.steps[0];
+  const s64 first = std::clamp<s64>(start[0] < 0 ? (-start[0] + left - 1) / left : 0, 0, counts[0]);
+  const s64 last = std::clamp<s64>((static_cast<s64>(map.sizes[0]) - start[0] + left - 1) / left, first, counts[0]);
+  u32 index[TensorMap::kMostDimensions] = {};
+  for (u32 r = 0; r < rows; ++r) {
+    u64 address = map.address;
+    bool inside = first < last;
+    for (int d = 1; d < dimensions; ++d) {
+      const s64 at = start[d] + s64{index[d]} * map.steps[d];
+      inside &= at >= 0 && at < static_cast<s64>(map.sizes[d]);
+      address += static_cast<u64>(at) * map.strides[d - 1];
+    }
+    const u32 offset = operands.shared + r * row;
+    const auto add = [&](s64 from, s64 to, bool real) {
+      if (from == to) return;
+      const u64 begins = address + static_cast<u64>((start[0] + from * left) * element);
+      const u32 there = offset + static_cast<u32>(from) * element, size = static_cast<u32>(to - from) * element;
+      // As large as both sides and the swizzle allow.
+      const u64 odd = begins | there | size | kPieceBytes;
+      const u32 piece = left > 1 && real ? element : static_cast<u32>(odd & (~odd + 1));
+      if (left > 1 && real)
+        for (s64 i = from; i < to; ++i)
+          add_row(warp, in, lane, is_write, address + static_cast<u64>((start[0] + i * left) * element), true,
+                  offset + static_cast<u32>(i) * element, swizzle, element, element, copy);
+      else add_row(warp, in, lane, is_write, begins, real, there, swizzle, size, piece, copy);
+    };
+    if (!inside) {
+      add(0, counts[0], false);
+    } else {
+      add(0, first, false), add(first, last, true), add(last, counts[0], false);
+    }
+    for (int d = 1; d < dimensions && ++index[d] == counts[d]; ++d) index[d] = 0;
+  }
+  return true;
+}
+
+// Calls function(addresses, mask, bytes) for the pieces inside the tensor, by as many as a warp has lanes.
+template <class F>
+void for_requests(const BulkCopy& copy, F function) {
+  u64 addresses[kLanes] = {};
+  std::size_t begin = 0;
+  while (begin < copy.pieces.size()) {
+    u32 count = 0;
+    const u32 bytes = copy.pieces[begin].bytes;
+    const std::size_t first = begin;
+    for (; begin < copy.pieces.size() && count < kLanes && copy.pieces[begin].bytes == bytes; ++begin)
+      if (copy.pieces[begin].host) addresses[count++] = copy.pieces[begin].address;
+    if (!count) continue;
+    for (u32 lane = count; lane < kLanes; ++lane) addresses[lane] = addresses[0];
+    function(addresses, count == kLanes ? kAllLanes : (1u << count) - 1, bytes, first);
+  }
+}
+
+void observe(Warp& warp, const Instruction& in, const BulkCopy& copy, bool is_write) {
+  if (!warp.block->observed) return;
+  for_requests(copy, [&](const u64* addresses, u32 mask, u32 bytes, std::size_t) {
+    observe_global(warp, in, addresses, mask, bytes, is_write, !is_write);
+    if (warp.block->shadow && !is_write) check_global(warp, in, addresses, mask, bytes, false, true);
+  });
+}
+
+void land(const BulkCopy& copy, Block& block) {
+  for (const BulkPiece& piece : copy.pieces) {
+    u8* to = block.shared + piece.offset;
+    if (piece.host) std::memcpy(to, piece.host, piece.bytes);
+    else for (u32 i = 0; i < piece.bytes; i += copy.element) std::memcpy(to + i, &copy.fill, copy.element);
+  }
+  if (!block.shadow) return;
+  const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
+  for (const BulkPiece& piece : copy.pieces)
+    block.shadow->async_write_landed(*copy.warp, in, copy.lane, piece.offset, piece.bytes, copy.seen[static_cast<std::size_t>(copy.warp->index)]);
+  block.shadow->clocks.publish(copy.barrier, copy.seen.data());
+}
+
+// To shared memory, counted by an mbarrier.
+template <bool Tensor>
+void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const Operands operands(registers, in, lane);
+    BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
+    const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
+                             : plan_linear(registers, in, lane, warp, false, operands, copy);
+    if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
+    observe(warp, in, copy, false);
+    if (block.shadow) {
+      bool reported = false;
+      for (const BulkPiece& piece : copy.pieces) block.shadow->async_write_issued(warp, in, lane, piece.offset, piece.bytes, reported);
+      Clocks& clocks = block.shadow->clocks;
+      const u32* seen = clocks.seen(static_cast<u32>(warp.index));
+      copy.seen.assign(seen, seen + Clocks::kSeen);
+      clocks.fence(static_cast<u32>(warp.index));
+    }
+    if (block.launch->copies_early) {
+      land(copy, block);
+      complete_bytes(block, in, warp.thread(lane), copy.barrier, copy.bytes);
+    } else {
+      block.bulk_loads.push_back(std::move(copy));
+    }
+  }
+}
+
+// ---- stores and reductions: groups of the lane that asked for them ----
+
+enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
+
+template <class T>
+T reduced(Reduction operation, T old, T value) {
+  switch (operation) {
+    case Reduction::add: return static_cast<T>(old + value);
+    case Reduction::min: return std::min(old, value);
+    case Reduction::max: return std::max(old, value);
+    default: break;
+  }
+  if constexpr (std::is_unsigned_v<T>) {
+    switch (operation) {
+      case Reduction::inc: return old >= value ? T{0} : static_cast<T>(old + 1);
+      case Reduction::dec: return old == 0 || old > value ? value : static_cast<T>(old - 1);
+      case Reduction::and_: return old & value;
+      case Reduction::or_: return old | value;
+      case Reduction::xor_: return old ^ value;
+      default: break;
+    }
+  }
+  return value;
+}
+
+template <class T>
+T reduced_half(Reduction operation, T old, T value) {
+  const f32 a = to_f32(old), b = to_f32(value);
+  return from_f32<T>(operation == Reduction::add ? a + b : operation == Reduction::min ? minimum(a, b) : maximum(a, b));
+}
+
+template <class Bits, class F>
+void change(u8* where, const u8* from, F function) {
+  Bits value, old = __atomic_load_n(reinterpret_cast<Bits*>(where), __ATOMIC_RELAXED);
+  std::memcpy(&value, from, sizeof value);
+  while (!__atomic_compare_exchange_n(reinterpret_cast<Bits*>(where), &old, function(old, value), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+}
+
+template <class T, class Bits>
+void reduce_as(u8* where, const u8* from, Reduction operation) {
+  change<Bits>(where, from, [&](Bits old, Bits value) { return bits_as<Bits>(reduced(operation, bits_as<T>(old), bits_as<T>(value))); });
+}
+
+template <class T>
+void reduce_half(u8* where, const u8* from, Reduction operation) {
+  change<u16>(where, from, [&](u16 old, u16 value) { return reduced_half(operation, T{old}, T{value}).bits; });
+}
+
+void reduce_element(u8* where, const u8* from, Reduction operation, MapType type) {
+  switch (type) {
+    case MapType::u32_: return reduce_as<u32, u32>(where, from, operation);
+    case MapType::s32_: return reduce_as<s32, u32>(where, from, operation);
+    case MapType::u64_: return reduce_as<u64, u64>(where, from, operation);
+    case MapType::s64_: return reduce_as<s64, u64>(where, from, operation);
+    case MapType::f16: return reduce_half<Half>(where, from, operation);
+    case MapType::bf16: return reduce_half<Bfloat>(where, from, operation);
+    case MapType::f32: return reduce_as<f32, u32>(where, from, operation);
+    case MapType::f64: return reduce_as<f64, u64>(where, from, operation);
+    default: return;
+  }
+}
+
+void take(Warp& warp, BulkCopy& copy) {
+  Block& block = *warp.block;
+  for (const BulkPiece& piece : copy.pieces) {
+    if (!piece.host) continue;
+    copy.values.insert(copy.values.end(), block.shared + piece.offset, block.shared + piece.offset + piece.bytes);
+    if (block.shadow) block.shadow->let_go(piece.offset, piece.bytes);
+  }
+  copy.taken = true;
+}
+
+void perform(Warp& warp, BulkCopy& copy) {
+  if (!copy.taken) take(warp, copy);
+  Block& block = *warp.block;
+  const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
+  const Reduction operation = static_cast<Reduction>(in.slot[13]);
+  const MapType type = static_cast<MapType>(in.slot[14]);
+  const u8* from = copy.values.data();
+  if (operation != Reduction::none) {
+    const u32 size = kMapTypeBytes[in.slot[14]];
+    for (const BulkPiece& piece : copy.pieces) {
+      if (!piece.host) continue;
+      for (u32 i = 0; i < piece.bytes; i += size) reduce_element(piece.host + i, from + i, operation, type);
+      from += piece.bytes;
+    }
+    if (!block.shadow) return;
+    for_requests(copy, [&](const u64* addresses, u32 mask, u32 bytes, std::size_t) {
+      block.launch->global_shadow->strong(warp, in, addresses, mask, bytes, true, true);
+    });
+    return;
+  }
+  const auto held = block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
+  if (!block.shadow) {
+    for (const BulkPiece& piece : copy.pieces)
+      if (piece.host) std::memcpy(piece.host, from, piece.bytes), from += piece.bytes;
+    return;
+  }
+  for_requests(copy, [&](const u64* addresses, u32 mask, u32 bytes, std::size_t first) {
+    u32 changed = 0, lane = 0;
+    for (std::size_t i = first; lane < static_cast<u32>(count_lanes(mask)); ++i) {
+      u8* host = copy.pieces[i].host;
+      if (!host) continue;
+      changed |= (std::memcmp(host, from, bytes) != 0 ? 1u : 0u) << lane++;
+      std::memcpy(host, from, bytes), from += bytes;
+    }
+    block.launch->global_shadow->write(warp, in, addresses, mask, bytes, changed);
+  });
+}
+
+template <bool Tensor>
+void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const Operands operands(registers, in, lane);
+    BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane};
+    const bool fine = Tensor ? plan_tile(registers, in, lane, warp, true, operands, copy)
+                             : plan_linear(registers, in, lane, warp, true, operands, copy);
+    if (!fine) continue;
+    observe(warp, in, copy, true);
+    if (block.shadow) {
+      bool reported = false;
+      for (const BulkPiece& piece : copy.pieces) {
+        if (!piece.host) continue;
+        block.shadow->async_read(warp, in, 1u << lane, piece.offset, piece.bytes, reported);
+        block.shadow->keep(warp, in, lane, piece.offset, piece.bytes);
+      }
+    }
+    if (block.launch->copies_early) take(warp, copy);
+    warp.bulk_stores.push_back(std::move(copy));
+  }
+}
+
+void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
+  for (BulkCopy& copy : warp.bulk_stores)
+    if (copy.group == BulkCopy::kOpen && mask >> copy.lane & 1) copy.group = warp.bulk_committed[copy.lane];
+  PTX_FOR_EACH_LANE(lane, mask) warp.bulk_committed[lane] += 1;
+}
+
+// Waits until at most imm groups of each lane are pending. `ReadOnly`: until their sources have been read.
+template <bool ReadOnly>
+void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  const u32 keep = static_cast<u32>(in.imm);
+  const auto due = [&](const BulkCopy& copy) {
+    return mask >> copy.lane & 1 && copy.group != BulkCopy::kOpen && copy.group + keep < warp.bulk_committed[copy.lane];
+  };
+  for (BulkCopy& copy : warp.bulk_stores) {
+    if (!due(copy)) continue;
+    if (!ReadOnly) perform(warp, copy);
+    else if (!copy.taken) take(warp, copy);
+  }
+  if (!ReadOnly) std::erase_if(warp.bulk_stores, due);
+}
+
+}  // namespace
+
+s64 bytes_under_way(const Block& block, u32 barrier) {
+  s64 sum = 0;
+  for (const BulkCopy& copy : block.bulk_loads)
+    if (copy.barrier == barrier) sum += copy.bytes;
+  return sum;
+}
+
+void land_bulk_loads(Block& block, u32 barrier) {
+  for (const BulkCopy& copy : block.bulk_loads)
+    if (copy.barrier == barrier) land(copy, block);
+  std::erase_if(block.bulk_loads, [&](const BulkCopy& copy) { return copy.barrier == barrier; });
+}
+
+void finish_bulk_stores(Warp& warp) {
+  Block& block = *warp.block;
+  for (BulkCopy& copy : warp.bulk_stores) {
+    if (!copy.taken && !block.launch->copies_early) {
+      const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
+      block.note({.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(copy.lane),
+                  .text = "the block ends while its shared memory is still to be read: wait with cp.async.bulk.wait_group.read"});
+    }
+    perform(warp, copy);
+  }
+  warp.bulk_stores.clear();
+}
+
+const u8* find_tensor_map(Warp& warp, u64 address) {
+  Block& block = *warp.block;
+  const u64 offset = address & kWindowMask;
+  if (address % alignof(TensorMap)) return nullptr;
+  if (address >> 56 == kParamWindow >> 56)
+    return offset + sizeof(TensorMap) <= block.launch->params.size() ? block.launch->params.data() + offset : nullptr;
+  if (address >> 56 == kSharedWindow >> 56)
+    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset : nullptr;
+  const Buffer* buffer = block.find(address, sizeof(TensorMap));
+  return buffer ? buffer->host + (address - buffer->address) : nullptr;
+}
+
+void add_bulk_copies(Table& table) {
+  const auto add = [&](const char* name, Handler run, Class group, const char* sources) {
+    table.push_back({name, run, Kind::plain, group, "", sources});
+  };
+  add("cp.async.bulk.shared.global", &load<false>, Class::global, "address,address,b32,address");
+  add("cp.async.bulk.global.shared", &store<false>, Class::global, "address,address,b32");
+  add("cp.async.bulk.tensor.shared.global", &load<true>, Class::global, "address,address,b32,address");
+  add("cp.async.bulk.tensor.global.shared", &store<true>, Class::global, "address,b32,address");
+  add("cp.async.bulk.commit_group", &commit, Class::sync, "");
+  add("cp.async.bulk.wait_group", &wait<false>, Class::sync, "imm");
+  add("cp.async.bulk.wait_group.read", &wait<true>, Class::sync, "imm");
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,133 @@
+// mapa, getctarank, barrier.cluster and st.async: what the blocks of a cluster do with each other.
+#include "cluster.hpp"
+
+#include "access.hpp"
+#include "mbarrier.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr u64 kBarrierKey = u64{1} << 40;  // of the barrier's clocks, where no flag lies
+
+void misuse(Block& block, const Instruction& in, s32 thread, const std::string& text) {
+  const Finding finding{.problem = Problem::remote_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread, .text = text};
+  if (!block.launch->checks) throw Stop{finding};
+  block.note(finding);
+}
+
+// The address, in the shared memory of the block with the rank in slot 2, that corresponds to the one in slot 1.
+template <class T>
+void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const T* address = at<const T>(registers, in.slot[1]);
+  const u32* rank = at<const u32>(registers, in.slot[2]);
+  alignas(64) T out[kLanes] = {};
+  const Cluster& cluster = *warp.block->cluster;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    if (rank[lane] >= cluster.blocks.size()) {
+      misuse(*warp.block, in, warp.thread(lane),
+             "rank " + std::to_string(rank[lane]) + " of a cluster of " + std::to_string(cluster.blocks.size()) + " blocks");
+      continue;
+    }
+    const T plain = address[lane] & ~(T{0xff} << kRankShift);
+    out[lane] = rank[lane] == warp.block->rank ? plain : plain | static_cast<T>(rank[lane] + 1) << kRankShift;
+  }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+template <class T>
+void rank_of(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const T* address = at<const T>(registers, in.slot[1]);
+  alignas(64) u32 out[kLanes];
+  PTX_LANES {
+    const u32 rank = static_cast<u32>(address[lane] >> kRankShift) & 0xff;
+    out[lane] = rank ? rank - 1 : warp.block->rank;
+  }
+  write_lanes(registers, in.slot[0], mask, out);
+}
+
+// Every thread of the cluster that has not exited arrived in this phase: the next one begins.
+bool complete(Cluster& cluster) {
+  for (const Block* block : cluster.blocks) {
+    for (const Warp& warp : *block->warps) {
+      PTX_FOR_EACH_LANE(lane, warp.all & ~warp.exited) {
+        if (warp.cluster_phase[lane] != cluster.phase) return false;
+      }
+    }
+  }
+  cluster.phase += 1;
+  return true;
+}
+
+void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  const u64 phase = block.cluster->phase;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    if (warp.cluster_phase[lane] == phase) misuse(block, in, warp.thread(lane), "a second arrival at the cluster's barrier before a wait");
+    warp.cluster_phase[lane] = phase;
+  }
+  if (block.shadow && (in.slot[kFlagsSlot] & kRelease)) block.shadow->clocks.release(static_cast<u32>(warp.index), kBarrierKey, true);
+  complete(*block.cluster);
+}
+
+void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  bool late = false;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    if (warp.cluster_phase[lane] == 0) misuse(block, in, warp.thread(lane), "a wait at the cluster's barrier without an arrival");
+    late |= warp.cluster_phase[lane] == block.cluster->phase;
+  }
+  block.polled = late && !complete(*block.cluster);
+  if (!block.polled && block.shadow) block.shadow->clocks.acquire(static_cast<u32>(warp.index), kBarrierKey);
+}
+
+// st.async: slots 0-3 the values, 4 the mbarrier in the same block as the address; its bytes arrive there.
+template <class T>
+void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request request;
+  const u32 bytes = sizeof(T) * in.elements;
+  resolve<Space::generic>(registers, in, mask, warp, bytes, true, false, request);
+  const u32* barrier = at<const u32>(registers, in.slot[4]);
+  PTX_FOR_EACH_LANE(lane, request.mask) {
+    alignas(16) T values[4];
+    for (u32 i = 0; i < in.elements; ++i) values[i] = at<const T>(registers, in.slot[i])[lane];
+    store_lane(warp, in, request, lane, values, bytes);
+    Block& home = home_of(*warp.block, in, warp.thread(lane), barrier[lane]);
+    const u64 offset = barrier[lane] & kOffsetMask;
+    if (offset % 8 || offset + 8 > home.launch->shared_bytes) {
+      misuse(*warp.block, in, warp.thread(lane), "no mbarrier at offset " + std::to_string(offset));
+      continue;
+    }
+    complete_bytes(home, in, warp.thread(lane), static_cast<u32>(offset), bytes);
+  }
+}
+
+}  // namespace
+
+Block& home_of(Block& block, const Instruction& in, s32 thread, u64 offset) {
+  if (!is_remote(block, offset)) return block;
+  const u64 rank = (offset >> kRankShift) - 1;
+  if (rank >= block.cluster->blocks.size()) {
+    throw Stop{{.problem = Problem::remote_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread,
+                .text = "an address of no block of the cluster"}};
+  }
+  Block& home = *block.cluster->blocks[rank];
+  if (home.ended) misuse(block, in, thread, "a block of the cluster that has ended: wait with barrier.cluster before it does");
+  else if (block.cluster->phase == 1) misuse(block, in, thread, "a block of the cluster that may not have begun: wait with barrier.cluster first");
+  return home;
+}
+
+void add_clusters(Table& table) {
+  const auto add = [&](const char* name, Handler run, Kind kind, const char* destinations, const char* sources) {
+    table.push_back({name, run, kind, Class::sync, destinations, sources});
+  };
+  add("mapa.u32", &map_address<u32>, Kind::plain, "b32", "b32,b32");
+  add("mapa.u64", &map_address<u64>, Kind::plain, "b64", "b64,b32");
+  add("getctarank.u32", &rank_of<u32>, Kind::plain, "b32", "b32");
+  add("getctarank.u64", &rank_of<u64>, Kind::plain, "b32", "b64");
+  add("barrier.cluster.arrive", &arrive, Kind::plain, "", "");
+  add("barrier.cluster.wait", &wait, Kind::wait, "", "");
+  add("st.async.b32", &store_and_count<u32>, Kind::plain, "", "address,b32,address");
+  add("st.async.b64", &store_and_count<u64>, Kind::plain, "", "address,b64,address");
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,32 @@
+// The word of an mbarrier, and what bulk copies do to it.
+//
+// The object is opaque in PTX. Here: bits 0-19 arrivals that the phase still waits for, 20-39 arrivals of every phase,
+// 40-60 the bytes that it still expects (signed), 61 the phase's parity, 62-63 a mark that memory of all ones or zeros does
+// not have.
+#pragma once
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+struct MbarrierWord {
+  static constexpr u64 kMost = (1u << 20) - 1, kByteBits = 21;
+  static constexpr u64 kMark = u64{1} << 62, kMarkMask = u64{3} << 62;
+  u64 bits = 0;
+
+  MbarrierWord() = default;
+  explicit MbarrierWord(const u8* from) { std::memcpy(&bits, from, sizeof bits); }
+  MbarrierWord(bool parity, u64 expected, u64 pending, s64 bytes)
+      : bits(kMark | u64{parity} << 61 | (static_cast<u64>(bytes) & ((1u << kByteBits) - 1)) << 40 | expected << 20 | pending) {}
+  void store(u8* to) const { std::memcpy(to, &bits, sizeof bits); }
+
+  bool valid() const { return (bits & kMarkMask) == kMark; }
+  bool parity() const { return bits >> 61 & 1; }
+  u64 pending() const { return bits & kMost; }
+  u64 expected() const { return bits >> 20 & kMost; }
+  s64 bytes() const { return static_cast<s64>(bits << 3) >> 43; }
+};
+
+// Bytes that arrived for the mbarrier at an offset of the block's shared memory.
+void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes);
+
+}  // namespace workbench::ptx

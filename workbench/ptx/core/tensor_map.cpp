@@ -1,0 +1,47 @@
+// tensormap.replace and tensormap.cp_fenceproxy: tensor maps that kernels make.
+#include "tensor_map.hpp"
+
+#include "access.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+// Slots: 1 the value, 8 the address. Plain numbers: 9 where the field begins, 10 its bytes.
+template <Space S, class T>
+void replace(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request request;
+  resolve<S>(registers, in, mask, warp, sizeof(TensorMap), true, true, request);
+  const T* values = at<const T>(registers, in.slot[1]);
+  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(request.host[lane] + in.slot[9], &values[lane], in.slot[10]);
+}
+
+// The lanes of the warp copy one map together: from slot 1 in shared memory (its offset in slot 9 as a plain number) to slot 8.
+void copy_map(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request to;
+  const u32 first = mask & -mask, lane = static_cast<u32>(first_lane(mask));
+  resolve<Space::global>(registers, in, first, warp, sizeof(TensorMap), true, false, to);
+  const u32 slot = in.slot[1];
+  const u64 base = in.slot[10] ? at<const u64>(registers, slot)[lane] & kWindowMask : at<const u32>(registers, slot)[lane];
+  const u64 from = base + in.slot[9];
+  Block& block = *warp.block;
+  if (from + sizeof(TensorMap) > block.launch->shared_bytes || from % alignof(TensorMap)) {
+    block.problem(from % alignof(TensorMap) ? Problem::misaligned : Problem::shared_out_of_bounds, in, warp.thread(lane), from, sizeof(TensorMap));
+    return;
+  }
+  if (to.mask) store_lane(warp, in, to, lane, block.shared + from, sizeof(TensorMap));
+}
+
+}  // namespace
+
+void add_tensor_maps(Table& table) {
+  const auto add = [&](const char* name, Handler run, Class group, const char* sources, Kind kind = Kind::plain) {
+    table.push_back({name, run, kind, group, "", sources});
+  };
+  add("tensormap.replace.shared.b32", &replace<Space::shared, u32>, Class::shared, "address,b32");
+  add("tensormap.replace.shared.b64", &replace<Space::shared, u64>, Class::shared, "address,b64");
+  add("tensormap.replace.global.b32", &replace<Space::global, u32>, Class::global, "address,b32");
+  add("tensormap.replace.global.b64", &replace<Space::global, u64>, Class::global, "address,b64");
+  add("tensormap.cp_fenceproxy", &copy_map, Class::global, "address,address", Kind::collective);
+}
+
+}  // namespace workbench::ptx

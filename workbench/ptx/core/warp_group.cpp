@@ -1,0 +1,418 @@
+// wgmma: products of matrices in shared memory by four warps, D[64][N] = A[64][K] * B[K][N] + D, where a row of K has 32
+// bytes.
+//
+// Slots: 0-3 A in registers, 8 or else its descriptor, 9 that of B, 10 the predicate that keeps D; `elements` is N / 8,
+// `target` the list of D's registers, and slot 11 has the flags below as a plain number. Each warp computes its sixteen
+// rows when it gets there, which is as early as the hardware may; what the operands' memory holds later is a matter of
+// checks. A group is over when all four warps have issued it.
+#include <algorithm>
+#include <vector>
+
+#include "access.hpp"
+#include "small_float.hpp"
+#include "tiles.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr u32 kARegisters = 1, kNegateA = 2, kNegateB = 4, kTransposeA = 8, kTransposeB = 16, kDropD = 32;
+constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
+constexpr u32 kMostColumns = 256;
+constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
+
+void misuse(Warp& warp, const Instruction& in, const std::string& text) {
+  const Finding finding{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index,
+                        .thread = warp.thread(0), .text = text};
+  if (!warp.block->launch->checks) throw Stop{finding};
+  warp.block->note(finding);
+}
+
+// A matrix descriptor: where the 16-byte chunks of an operand lie.
+struct Descriptor {
+  u32 start, leading, stride, mode, base;
+
+  explicit Descriptor(u64 bits)
+      : start(field(bits, 0)), leading(field(bits, 16)), stride(field(bits, 32)), mode(static_cast<u32>(bits >> 62)),
+        base(static_cast<u32>(bits >> 49 & 7)) {}
+  static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
+
+  u32 swizzled(u32 offset) const {
+    static constexpr u32 masks[] = {0, 7, 3, 1};
+    const u32 address = start + offset;
+    return address ^ (address >> 7 & masks[mode]) << 4;
+  }
+  u32 width() const {  // chunks of an atom's row
+    static constexpr u32 widths[] = {1, 8, 4, 2};
+    return widths[mode];
+  }
+  // Chunk `chunk` of the two that row `row` of M or N has along K.
+  u32 along_k(u32 row, u32 chunk) const {
+    return swizzled(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
+  }
+  // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
+  u32 along_rows(u32 eight, u32 k) const {
+    if (mode == 0) return swizzled(eight * stride + k % 8 * 16 + k / 8 * leading);
+    return swizzled(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() + k / 8 * stride);
+  }
+};
+
+struct Operand {
+  Descriptor from;
+  bool transposed;
+  u32 first, rows;  // of M or N
+
+  u32 chunks() const { return rows * kRowBytes / kChunk; }
+  u32 offset(u32 chunk) const {
+    return transposed ? from.along_rows(first / 8 + chunk % (rows / 8), chunk / (rows / 8)) : from.along_k(first + chunk / 2, chunk % 2);
+  }
+};
+
+// Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
+bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
+  const u32 size = warp.block->launch->shared_bytes;
+  for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
+    const u32 offset = operand.offset(chunk);
+    if (offset + kChunk > size) {
+      warp.block->problem(Problem::shared_out_of_bounds, in, warp.thread(0), offset, kChunk);
+      return false;
+    }
+    std::memcpy(out + chunk * kChunk, warp.block->shared + offset, kChunk);
+  }
+  return true;
+}
+
+// ---- factors, widened to f32 ----
+
+struct Tf32 {
+  u32 bits;
+};
+template <class T>
+constexpr u32 kFactorBytes = std::is_same_v<T, Tf32> ? 4 : std::is_same_v<T, Half> || std::is_same_v<T, Bfloat> ? 2 : 1;
+template <class T>
+constexpr u32 kDepth = kRowBytes / kFactorBytes<T>;
+template <class T>
+constexpr bool kHalves = kFactorBytes<T> == 2;
+
+template <class T>
+inline f32 factor_at(const u8* from) {
+  if constexpr (std::is_same_v<T, Tf32>) {
+    u32 bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return bits_as<f32>(bits & 0xffffe000u);
+  } else if constexpr (std::is_same_v<T, E4M3> || std::is_same_v<T, E5M2>) {
+    return values_of<T>()[*from];
+  } else if constexpr (std::is_same_v<T, s8> || std::is_same_v<T, u8>) {
+    return static_cast<f32>(static_cast<T>(*from));
+  } else {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return to_f32(value);
+  }
+}
+
+// The order of eight columns here: those of a lane's even registers, then those of the odd ones.
+constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+// to[k * stride] has the factors of eight rows of K, in that order. A row of `from` has 32 bytes.
+template <class T>
+void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
+  const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
+  if constexpr (kHalves<T>) {
+    for (u32 chunk = 0; chunk < 2; ++chunk) {
+      Halves tile[8];
+      for (u32 i = 0; i < 8; ++i) std::memcpy(&tile[i], from + kOrder[i] * kRowBytes + chunk * kChunk, kChunk);
+      transpose(tile);
+      for (u32 k = 0; k < 8; ++k) to[(8 * chunk + k) * stride] = widen_eight<T>(tile[k]) * sign;
+    }
+  } else {
+    for (u32 k = 0; k < kDepth<T>; ++k) {
+      Row row;
+      for (u32 i = 0; i < 8; ++i) row[i] = factor_at<T>(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+      to[k * stride] = row * sign;
+    }
+  }
+}
+
+// The same of a chunk of eight rows at each K, `pitch` bytes apart.
+template <class T>
+void widen_columns(const u8* from, u32 pitch, bool negated, Row* to, u32 stride) {
+  const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
+  for (u32 k = 0; k < kDepth<T>; ++k) {
+    Halves chunk;
+    std::memcpy(&chunk, from + k * pitch, kChunk);
+    to[k * stride] = widen_eight<T>(__builtin_shufflevector(chunk, chunk, 0, 2, 4, 6, 1, 3, 5, 7)) * sign;
+  }
+}
+
+// B as [k][column / 8], kept from one warp to the next: the four of a group multiply by the same.
+struct Kept {
+  std::vector<u8> raw;
+  std::vector<Row> values;
+  const Instruction* in = nullptr;
+};
+
+template <class T>
+const Row* widen_b(const Instruction& in, const u8* raw, u32 columns, u32 flags) {
+  static thread_local Kept kept[8];
+  Kept& entry = kept[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
+  const u32 bytes = columns * kRowBytes, eights = columns / 8;
+  if (entry.in == &in && entry.raw.size() == bytes && std::memcmp(entry.raw.data(), raw, bytes) == 0) return entry.values.data();
+  entry.in = &in, entry.raw.assign(raw, raw + bytes), entry.values.resize(std::size_t{kDepth<T>} * eights);
+  for (u32 eight = 0; eight < eights; ++eight) {
+    Row* to = entry.values.data() + eight;
+    if constexpr (kHalves<T>) {
+      if (flags & kTransposeB) {
+        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & kNegateB, to, eights);
+        continue;
+      }
+    }
+    widen_rows<T>(raw + eight * 8 * kRowBytes, flags & kNegateB, to, eights);
+  }
+  return entry.values.data();
+}
+
+// A as [half][k][pair of rows]: of rows 2p and 2p + 1 of a half, each value four times.
+template <class T>
+void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
+  alignas(64) Row rows[kDepth<T>];
+  for (u32 half = 0; half < 2; ++half) {
+    bool done = false;
+    if constexpr (kHalves<T>) {
+      if (flags & kTransposeA) widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & kNegateA, rows, 1), done = true;
+    }
+    if (!done) widen_rows<T>(raw + half * 8 * kRowBytes, flags & kNegateA, rows, 1);
+    for (u32 k = 0; k < kDepth<T>; ++k) {
+      const Row r = rows[k];  // rows 0 2 4 6 1 3 5 7
+      out[half][k][0] = __builtin_shufflevector(r, r, 0, 0, 0, 0, 4, 4, 4, 4);
+      out[half][k][1] = __builtin_shufflevector(r, r, 1, 1, 1, 1, 5, 5, 5, 5);
+      out[half][k][2] = __builtin_shufflevector(r, r, 2, 2, 2, 2, 6, 6, 6, 6);
+      out[half][k][3] = __builtin_shufflevector(r, r, 3, 3, 3, 3, 7, 7, 7, 7);
+    }
+  }
+}
+
+// Eight columns of eight rows: even[p] has columns 0, 2, 4, 6 of rows 2p and 2p + 1, as a register has them.
+template <u32 Depth>
+inline void multiply(const Row (*a)[4], const Row* b, u32 eights, Row (&even)[4], Row (&odd)[4]) {
+  Row e0 = even[0], e1 = even[1], e2 = even[2], e3 = even[3], o0 = odd[0], o1 = odd[1], o2 = odd[2], o3 = odd[3];
+  for (u32 k = 0; k < Depth; ++k) {
+    const Row both = b[k * eights];
+    const Row low = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
+    const Row high = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7);
+    const Row* rows = a[k];
+    e0 += rows[0] * low, e1 += rows[1] * low, e2 += rows[2] * low, e3 += rows[3] * low;
+    o0 += rows[0] * high, o1 += rows[1] * high, o2 += rows[2] * high, o3 += rows[3] * high;
+  }
+  even[0] = e0, even[1] = e1, even[2] = e2, even[3] = e3, odd[0] = o0, odd[1] = o1, odd[2] = o2, odd[3] = o3;
+}
+
+template <class T>
+inline void put(u8* registers, u32 slot, u32 mask, const T* values) {
+  write_lanes(registers, slot, mask, values);
+}
+
+struct Saturating {};
+struct Wrapping {};
+
+// What the sums are kept in, by how the registers of D hold them.
+template <class Sum, u32 Depth>
+void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d, u32 column, u32 half, bool keep,
+                const Row (*a)[4], const Row* b) {
+  const u32 eights = in.elements;
+  alignas(64) Row even[4] = {}, odd[4] = {};
+  if constexpr (std::is_same_v<Sum, f32>) {
+    const u32 first = d[4 * column + 2 * half], second = d[4 * column + 2 * half + 1];
+    if (keep) std::memcpy(even, registers + first, sizeof even), std::memcpy(odd, registers + second, sizeof odd);
+    multiply<Depth>(a, b + column, eights, even, odd);
+    put(registers, first, mask, reinterpret_cast<const f32*>(even));
+    put(registers, second, mask, reinterpret_cast<const f32*>(odd));
+  } else if constexpr (std::is_same_v<Sum, Half>) {
+    const u32 slot = d[2 * column + half];
+    alignas(64) Half packed[2 * kLanes];
+    f32* evens = reinterpret_cast<f32*>(even);
+    f32* odds = reinterpret_cast<f32*>(odd);
+    if (keep) {
+      std::memcpy(packed, registers + slot, sizeof packed);
+      for (int lane = 0; lane < kLanes; ++lane) evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
+    }
+    multiply<Depth>(a, b + column, eights, even, odd);
+    for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
+    put(registers, slot, mask, reinterpret_cast<const u32*>(packed));
+  } else {
+    multiply<Depth>(a, b + column, eights, even, odd);
+    for (u32 part = 0; part < 2; ++part) {
+      const u32 slot = d[4 * column + 2 * half + part];
+      const f32* sums = reinterpret_cast<const f32*>(part ? odd : even);
+      alignas(64) s32 out[kLanes];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const s64 sum = static_cast<s64>(sums[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
+        out[lane] = static_cast<s32>(std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
+      }
+      put(registers, slot, mask, out);
+    }
+  }
+}
+
+// ---- checks ----
+
+// What this warp is asked to look at of an operand: its share of one that all four read.
+void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared_by_all, WarpGroup& group, u64 product, bool& reported) {
+  Shadow& shadow = *warp.block->shadow;
+  WarpGroup::Reading* mine = nullptr;
+  for (WarpGroup::Reading& reading : group.reading)
+    if (reading.product == product) mine = &reading;
+  if (!mine) mine = &group.reading.emplace_back(WarpGroup::Reading{product, {}});
+  for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks(); chunk += shared_by_all ? 4 : 1) {
+    const u32 offset = operand.offset(chunk);
+    shadow.async_read(warp, in, warp.all, offset, kChunk, reported);
+    shadow.keep(warp, in, 0, offset, kChunk);
+    mine->units.push_back(offset);
+  }
+}
+
+template <class T>
+bool alike(const T* lanes) {
+  return std::all_of(lanes, lanes + kLanes, [&](T each) { return each == lanes[0]; });
+}
+
+// The warps of the group that this one belongs to are all there, and its descriptors make sense.
+void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) {
+  if (static_cast<std::size_t>(warp.index / 4 * 4 + 4) > warp.block->warps->size())
+    throw Stop{{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index, .thread = warp.thread(0),
+                .text = "a warp group of fewer than four warps: the block's threads must be a multiple of 128"}};
+  for (const u64* each : {a, b}) {
+    if (!each) continue;
+    if (warp.block->shadow && !alike(each)) misuse(warp, in, "a matrix descriptor that differs between the lanes of a warp");
+    if (Descriptor(each[0]).base) misuse(warp, in, "a matrix descriptor with a base offset, which the machine does not know");
+  }
+}
+
+struct Task {
+  alignas(64) u8 a[16 * kRowBytes];
+  alignas(64) u8 b[kMostColumns * kRowBytes];
+};
+
+// Brings both operands together. False where one lies outside shared memory.
+bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
+  Block& block = *warp.block;
+  const u32 flags = in.slot[11], columns = 8u * in.elements, row = 16 * static_cast<u32>(warp.index % 4);
+  const u64* descriptor_a = flags & kARegisters ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
+  const u64* descriptor_b = at<const u64>(registers, in.slot[9]);
+  check_group(warp, in, descriptor_a, descriptor_b);
+  WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
+  const u64 product = group.issued[warp.index % 4]++;
+  const Operand b{Descriptor(descriptor_b[0]), (flags & kTransposeB) != 0, 0, columns};
+  bool fine = gather(warp, in, b, task.b), reported = false;
+  if (descriptor_a) {
+    const Operand a{Descriptor(descriptor_a[0]), (flags & kTransposeA) != 0, row, 16};
+    fine &= gather(warp, in, a, task.a);
+    if (fine && block.shadow) look(warp, in, a, false, group, product, reported);
+  } else {
+    for (u32 part = 0; part < 4; ++part)
+      for (u32 r = 0; r < 8; ++r)
+        std::memcpy(task.a + (part % 2 * 8 + r) * kRowBytes + part / 2 * kChunk, registers + in.slot[part] + r * kChunk, kChunk);
+  }
+  if (fine && block.shadow) {
+    look(warp, in, b, true, group, product, reported);
+    block.shadow->clocks.hand_on(static_cast<u32>(warp.index), kGroupKey + static_cast<u64>(warp.index / 4));
+  }
+  return fine;
+}
+
+template <class A, class B, class Sum>
+void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  static thread_local Task task;
+  if (!fetch(registers, in, warp, task)) return;
+  alignas(64) Row a[2][kDepth<A>][4];
+  widen_a<A>(task.a, in.slot[11], a);
+  const Row* b = widen_b<B>(in, task.b, 8u * in.elements, in.slot[11]);
+  const bool keep = !(in.slot[11] & kDropD) && (*at<u32>(registers, in.slot[10]) & mask);
+  const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
+  for (u32 column = 0; column < in.elements; ++column)
+    for (u32 half = 0; half < 2; ++half) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, half, keep, a[half], b);
+}
+
+// Products of bits: how many are set in both rows.
+void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  static thread_local Task task;
+  if (!fetch(registers, in, warp, task)) return;
+  const bool keep = !(in.slot[11] & kDropD) && (*at<u32>(registers, in.slot[10]) & mask);
+  const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
+  for (u32 i = 0; i < 4u * in.elements; ++i) {
+    alignas(64) s32 out[kLanes];
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const u32 row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      u64 x[4], y[4];
+      std::memcpy(x, task.a + row * kRowBytes, sizeof x), std::memcpy(y, task.b + column * kRowBytes, sizeof y);
+      s32 sum = keep ? at<s32>(registers, d[i])[lane] : 0;
+      for (u32 k = 0; k < 4; ++k) sum += __builtin_popcountll(x[k] & y[k]);
+      out[lane] = sum;
+    }
+    put(registers, d[i], mask, out);
+  }
+}
+
+void commit(u8*, const Instruction&, u32, Warp& warp) {
+  warp.products.push_back(warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
+}
+
+// Until at most imm groups are pending, in all four warps.
+void wait(u8*, const Instruction& in, u32, Warp& warp) {
+  Block& block = *warp.block;
+  const std::size_t keep = static_cast<std::size_t>(in.imm), committed = warp.products.size();
+  if (committed <= keep) return;
+  const u64 target = warp.products[committed - keep - 1];
+  WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
+  for (u32 i = 0; i < 4; ++i) {
+    if (group.issued[i] >= target) continue;
+    const Warp& other = (*block.warps)[static_cast<std::size_t>(warp.index / 4 * 4) + i];
+    if (other.done())
+      throw Stop{{.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(0),
+                  .text = "a product that warp " + std::to_string(other.index) + " of the warp group took no part in"}};
+    block.polled = true;
+    return;
+  }
+  if (!block.shadow) return;
+  block.shadow->clocks.acquire(static_cast<u32>(warp.index), kGroupKey + static_cast<u64>(warp.index / 4));
+  std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {
+    if (reading.product >= target) return false;
+    for (const u32 offset : reading.units) block.shadow->let_go(offset, kChunk);
+    return true;
+  });
+}
+
+void nothing(u8*, const Instruction&, u32, Warp&) {}
+
+template <class A, class B, class Sum>
+void add_product(Table& table, const std::string& types) {
+  table.push_back({"wgmma." + types, &product<A, B, Sum>, Kind::collective, Class::tensor, "fragment", "address,address,pred"});
+}
+
+template <class A, class B>
+void add_integer(Table& table, const std::string& types) {
+  add_product<A, B, Wrapping>(table, "s32." + types);
+  add_product<A, B, Saturating>(table, "satfinite.s32." + types);
+}
+
+template <class A, class B>
+void add_bytes(Table& table, const std::string& types) {
+  add_product<A, B, f32>(table, "f32." + types);
+  add_product<A, B, Half>(table, "f16." + types);
+}
+
+}  // namespace
+
+void add_warp_groups(Table& table) {
+  add_product<Half, Half, f32>(table, "f32.f16.f16"), add_product<Half, Half, Half>(table, "f16.f16.f16");
+  add_product<Bfloat, Bfloat, f32>(table, "f32.bf16.bf16"), add_product<Tf32, Tf32, f32>(table, "f32.tf32.tf32");
+  add_bytes<E4M3, E4M3>(table, "e4m3.e4m3"), add_bytes<E4M3, E5M2>(table, "e4m3.e5m2");
+  add_bytes<E5M2, E4M3>(table, "e5m2.e4m3"), add_bytes<E5M2, E5M2>(table, "e5m2.e5m2");
+  add_integer<s8, s8>(table, "s8.s8"), add_integer<s8, u8>(table, "s8.u8");
+  add_integer<u8, s8>(table, "u8.s8"), add_integer<u8, u8>(table, "u8.u8");
+  table.push_back({"wgmma.s32.b1.b1", &bit_product, Kind::collective, Class::tensor, "fragment", "address,address,pred"});
+  table.push_back({"wgmma.fence", &nothing, Kind::collective, Class::sync, "", ""});
+  table.push_back({"wgmma.commit_group", &commit, Kind::collective, Class::sync, "", ""});
+  table.push_back({"wgmma.wait_group", &wait, Kind::wait, Class::sync, "", "imm"});
+}
+
+}  // namespace workbench::ptx

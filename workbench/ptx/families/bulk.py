@@ -1,0 +1,164 @@
+"""cp.async.bulk and its tensor forms, their groups, and tensormap."""
+
+from __future__ import annotations
+
+from workbench.ptx.instruction import Instruction, Plan, Step, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, MEMBER_SLOT, STRONG
+from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.families.memory import place
+
+_SHARED_WIDE, _BARRIER_WIDE = 1 << 8, 1 << 9
+_COORDINATES, _MULTICAST = 3, 9
+_SHARED_OFFSET, _BARRIER_OFFSET, _GLOBAL_OFFSET, _OPERATION, _TYPE, _DIMENSIONS = 10, 11, 12, 13, 14, 15
+_OPERATIONS = {name: i + 1 for i, name in enumerate(("add", "min", "max", "inc", "dec", "and", "or", "xor"))}
+# Element types in the order of tensormap.replace (core/tensor_map.hpp).
+TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
+_REDUCED = {
+    "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "f64"},
+    "min": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "inc": {"u32"}, "dec": {"u32"}, "and": {"u32", "u64"}, "or": {"u32", "u64"}, "xor": {"u32", "u64"},
+}  # fmt: skip
+IM2COL = "copies by im2col or by gather and scatter are out of the machine's scope: use .tile"
+BETWEEN_BLOCKS = "a bulk copy from shared to shared memory is out of the machine's scope: use st.async, or ld and st"
+
+
+def bulk(parts: list[str]) -> Plan:
+    """``cp{.reduce}.async.bulk{.tensor.Nd}.destination.source{...}``, prefetches and groups."""
+    reduces = parts[1] == "reduce"
+    rest = parts[4 if reduces else 3 :]
+    if rest[0] in ("commit_group", "wait_group"):
+        return _group(rest)
+    dimensions = 0
+    if rest[0] == "prefetch":
+        return _nothing
+    if rest[0] == "tensor":
+        dimensions, rest = int(rest[1][0]), rest[2:]
+        if any(part.startswith(("im2col", "tile::")) for part in rest):
+            raise Refused(IM2COL)
+    to, from_ = rest[0].split("::")[0], rest[1].split("::")[0]
+    if (to, from_) == ("shared", "shared"):
+        raise Refused(BETWEEN_BLOCKS)
+    if (to, from_) not in (("shared", "global"), ("global", "shared")):
+        raise Refused("the machine does not know this copy")
+    is_load, hinted, multicast = to == "shared", "L2::cache_hint" in rest, "multicast::cluster" in rest
+    if "cp_mask" in rest:
+        raise Refused("a copy of some bytes of each 16 is out of the machine's scope: copy all of them")
+    operation, type_name = 0, 0
+    if reduces:
+        name = next((part for part in rest if part in _OPERATIONS), None)
+        kind = rest[-1] if not dimensions else "u32"
+        if name is None or (not dimensions and kind not in _REDUCED[name]):
+            raise Refused("the machine does not know this reduction")
+        operation, type_name = _OPERATIONS[name], TYPES.index(kind)
+    row = opcode(f"cp.async.bulk.{'tensor.' if dimensions else ''}{to}.{from_}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        operands = list(operands)
+        if hinted:
+            operands.pop()
+        slots: dict[int, Operand] = {}
+        raw = {1: -1, 2: -1, _MULTICAST: -1, _OPERATION: operation, _TYPE: type_name, _DIMENSIONS: dimensions}
+        if multicast:
+            slots[_MULTICAST] = source(symbols, operands.pop(), "b16", 2)
+            del raw[_MULTICAST]
+        size = None if dimensions else operands.pop(2)
+        expect(operands, 3 if is_load else 2)
+        here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
+        if dimensions:
+            there, coordinates = _map_and_coordinates(there)
+            if len(coordinates) != dimensions:
+                raise Refused(f"{len(coordinates)} coordinates for {dimensions} dimensions")
+            for i, token in enumerate(coordinates):
+                slots[_COORDINATES + i] = source(symbols, token, "s32", 4)
+        else:
+            slots[2] = source(symbols, size, "u32", 4)
+            del raw[2]
+        shared, elsewhere = symbols.address(here), symbols.address(there)
+        flags = ASYNC_PROXY | (STRONG if reduces else 0)
+        flags |= place(symbols, shared, slots, 0, "shared") and (_SHARED_WIDE if slots[0].width == 8 else 0)
+        place(symbols, elsewhere, slots, ADDRESS_SLOT, "global")
+        raw |= {_SHARED_OFFSET: shared.offset, _GLOBAL_OFFSET: elsewhere.offset, _BARRIER_OFFSET: 0}
+        if is_load:
+            barrier = symbols.address(operands[2])
+            place(symbols, barrier, slots, 1, "shared")
+            del raw[1]
+            flags |= _BARRIER_WIDE if slots[1].width == 8 else 0
+            raw[_BARRIER_OFFSET] = barrier.offset
+        raw[FLAGS_SLOT] = flags
+        return Instruction(row, slots, (), raw, 0, 1, 16)
+
+    return bind
+
+
+def _map_and_coordinates(token: str) -> tuple[str, list[str]]:
+    """``[map, {c0, c1}]`` into ``[map]`` and the coordinates."""
+    where, brace, coordinates = token[1:-1].partition("{")
+    if not brace:
+        raise Refused("a tensor copy without coordinates")
+    return f"[{where.strip().rstrip(',').strip()}]", vector("{" + coordinates.strip())
+
+
+def _group(rest: list[str]) -> Plan:
+    row, waits = opcode("cp.async.bulk." + ".".join(rest)), rest[0] == "wait_group"
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        return Instruction(row, {}, imm=int(operands[0], 0) if waits else 0)
+
+    return bind
+
+
+def _nothing(symbols: Symbols, operands: list[str]) -> Instruction:
+    """A prefetch changes no value."""
+    return Instruction(opcode("nop"), {})
+
+
+# Where the fields of a tensor map lie and what one takes (core/tensor_map.hpp); with an ordinal, that of the first.
+_FIELDS = {
+    "global_address": (0, 8), "global_stride": (8, 8), "global_dim": (40, 4), "box_dim": (60, 4),
+    "element_stride": (80, 4), "rank": (100, 1), "elemtype": (101, 1), "interleave_layout": (102, 1),
+    "swizzle_mode": (103, 1), "swizzle_atomicity": (104, 1), "fill_mode": (105, 1),
+}  # fmt: skip
+_ORDERED = {"global_stride": 4, "global_dim": 5, "box_dim": 5, "element_stride": 5}
+
+
+def tensormap(parts: list[str]) -> Plan:
+    """``tensormap.replace.tile.field.space.b1024.type`` and ``tensormap.cp_fenceproxy``."""
+    if parts[1] == "cp_fenceproxy":
+        return _copy_map
+    if parts[1:3] != ["replace", "tile"] or parts[3] not in _FIELDS:
+        raise Refused("the machine does not know this tensormap")
+    field, space, type_name = parts[3], parts[4].split("::")[0], parts[-1]
+    row, size = opcode(f"tensormap.replace.{space}.{type_name}"), 8 if type_name == "b64" else 4
+    offset, width = _FIELDS[field]
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3 if field in _ORDERED else 2)
+        at = offset
+        if field in _ORDERED:
+            ordinal = int(operands[1], 0)
+            if not 0 <= ordinal < _ORDERED[field]:
+                raise Refused(f"dimension {ordinal} of a tensor map, which has {_ORDERED[field]}")
+            at += ordinal * width
+        slots: dict[int, Operand] = {1: source(symbols, operands[-1], type_name, size)}
+        address = symbols.address(operands[0])
+        flags = place(symbols, address, slots, ADDRESS_SLOT, space)
+        return Instruction(row, slots, (), {9: at, 10: width, FLAGS_SLOT: flags}, address.offset, 1, 128)
+
+    return bind
+
+
+def _copy_map(symbols: Symbols, operands: list[str]) -> Instruction:
+    expect(operands, 3)
+    if int(operands[2], 0) != 128:
+        raise Refused(f"a tensor map of {operands[2]} bytes, which has 128")
+    to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
+    slots: dict[int, Operand] = {}
+    raw = {MEMBER_SLOT: -1, 9: from_.offset}
+    raw[FLAGS_SLOT] = place(symbols, to, slots, ADDRESS_SLOT, "global")
+    place(symbols, from_, slots, 1, "shared")
+    raw[10] = int(slots[1].width == 8)
+    return Instruction(opcode("tensormap.cp_fenceproxy"), slots, (), raw, to.offset, 1, 128)
+
+
+FAMILY = {"tensormap": tensormap}

@@ -1,0 +1,80 @@
+"""mapa, getctarank, barrier.cluster and st.async: blocks of a cluster."""
+
+from __future__ import annotations
+
+from workbench.ptx.families import memory, warp
+from workbench.ptx.families.memory import place
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE
+from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.parse import TYPE_SIZES
+
+
+def mapa(parts: list[str]) -> Plan:
+    """``mapa{.shared::cluster}.type d, a, rank;``"""
+    row, size = opcode(f"mapa.{parts[-1]}"), TYPE_SIZES[parts[-1]]
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3)
+        target = destination(symbols, operands[0], size)
+        slots: dict[int, Operand] = {
+            0: target,
+            1: source(symbols, operands[1], parts[-1], size),
+            2: source(symbols, operands[2], "b32", 4),
+        }
+        return Instruction(row, slots, (target,))
+
+    return bind
+
+
+def getctarank(parts: list[str]) -> Plan:
+    """``getctarank{.shared::cluster}.type d, a;``"""
+    row, size = opcode(f"getctarank.{parts[-1]}"), TYPE_SIZES[parts[-1]]
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        target = destination(symbols, operands[0], 4)
+        return Instruction(row, {0: target, 1: source(symbols, operands[1], parts[-1], size)}, (target,))
+
+    return bind
+
+
+def barrier(parts: list[str]) -> Plan:
+    """``barrier.cluster``; the other barriers are warp.barrier's."""
+    if parts[1] != "cluster":
+        return warp.barrier(parts)
+    row = opcode(f"barrier.cluster.{parts[2]}")
+    flags = 0 if "relaxed" in parts else RELEASE
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        return Instruction(row, {}, (), {FLAGS_SLOT: flags})
+
+    return bind
+
+
+def store(parts: list[str]) -> Plan:
+    """``st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], value, [mbar];``"""
+    if parts[1] != "async":
+        return memory.store(parts)
+    type_name, elements = parts[-1], next((int(part[1:]) for part in parts if part in ("v2", "v4")), 1)
+    size = TYPE_SIZES[type_name]
+    row = opcode(f"st.async.b{8 * size}")
+    if size * elements > 16:
+        raise Refused("more than 16 bytes in one access")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3)
+        values = vector(operands[1])
+        if len(values) != elements:
+            raise Refused(f"{len(values)} values for {elements} elements")
+        slots: dict[int, Operand] = {i: source(symbols, token, type_name, size) for i, token in enumerate(values)}
+        address, counted = symbols.address(operands[0]), symbols.address(operands[2])
+        flags = CLUSTER_BASE | place(symbols, address, slots, ADDRESS_SLOT, "shared")
+        if place(symbols, counted, slots, 4, "shared") and (slots[4].width != 4 or counted.offset):
+            raise Refused("an mbarrier whose address is no 32-bit register")
+        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset, elements, size)
+
+    return bind
+
+
+FAMILY = {"mapa": mapa, "getctarank": getctarank, "barrier": barrier, "bar": barrier, "st": store}

@@ -1,0 +1,100 @@
+"""wgmma: products of matrices by four warps."""
+
+from __future__ import annotations
+
+import re
+
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, MEMBER_SLOT
+from workbench.ptx.operands import Operand, Refused, Symbols
+
+_A_REGISTERS, _NEGATE_A, _NEGATE_B, _TRANSPOSE_A, _TRANSPOSE_B, _DROP_D = 1, 2, 4, 8, 16, 32
+_DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
+_SHAPE = re.compile(r"m64n(\d+)k(\d+)")
+SPARSE = "sparse wgmma is out of the machine's scope: use the dense product"
+
+
+def wgmma(parts: list[str]) -> Plan:
+    """``wgmma.mma_async.sync.aligned.shape{.satfinite}.D.A.B{.and.popc}``, fence, commit_group and wait_group."""
+    if parts[1] in ("fence", "commit_group", "wait_group"):
+        return _group(parts[1])
+    if parts[1] != "mma_async" or "sp" in parts:
+        raise Refused(SPARSE if "sp" in parts else "the machine does not know this wgmma")
+    shape = _SHAPE.fullmatch(parts[4])
+    kept = [part for part in parts[5:] if part not in ("satfinite", "and", "popc")]
+    saturating = ["satfinite"] if "satfinite" in parts else []
+    d, a, b = kept
+    row = opcode(".".join(["wgmma", *saturating, d, a, b]))
+    columns, depth = int(shape[1]), int(shape[2])
+    integer = d == "s32"
+    fits = columns % (16 if integer and columns > 32 else 8) == 0 and 8 <= columns <= 256
+    if depth != _DEPTH[a] or not fits:
+        raise Refused(f"wgmma has no .{parts[4]} of .{a}")
+    registers = columns // (4 if d == "f16" else 2)
+    halves, scaled = a in ("f16", "bf16"), not integer
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        values = [destination(symbols, token, 4) for token in vector(operands[0])]
+        if len(values) != registers:
+            raise Refused(f"{len(values)} registers for {registers} of the result")
+        in_registers = operands[1][0] == "{"
+        expected = 4 + (2 if scaled else 0) + ((1 if in_registers else 2) if halves else 0)
+        expect(operands, expected)
+        slots: dict[int, Operand] = {FRAGMENT_SLOT + i: value for i, value in enumerate(values)}
+        raw, flags = {MEMBER_SLOT: -1, ADDRESS_SLOT: -1, 10: -1}, 0
+        if in_registers:
+            flags |= _A_REGISTERS
+            tokens = vector(operands[1])
+            if len(tokens) != 4:
+                raise Refused(f"{len(tokens)} registers of A")
+            slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens)}
+        else:
+            slots[ADDRESS_SLOT] = source(symbols, operands[1], "b64", 8)
+            del raw[ADDRESS_SLOT]
+        slots[9] = source(symbols, operands[2], "b64", 8)
+        keep = operands[3]
+        if keep.lstrip("-").isdigit():
+            flags |= 0 if int(keep) else _DROP_D
+            slots[10] = symbols.literal("1", "pred")
+        else:
+            slots[10] = source(symbols, keep, "pred", 0)
+        del raw[10]
+        if not flags & _DROP_D:  # what D was is read, too
+            slots |= {FRAGMENT_SLOT + registers + i: value for i, value in enumerate(values)}
+        if scaled:
+            signs = [int(token) for token in operands[4:6]]
+            if any(sign not in (1, -1) for sign in signs):
+                raise Refused(f"factors of {operands[4]} and {operands[5]}, where 1 and -1 are allowed")
+            flags |= (signs[0] < 0) * _NEGATE_A | (signs[1] < 0) * _NEGATE_B
+        if halves:
+            transposed = [int(token) for token in operands[6:]]
+            flags |= transposed[-1] * _TRANSPOSE_B | (0 if in_registers else transposed[0] * _TRANSPOSE_A)
+        raw[11] = flags
+        return Instruction(row, slots, tuple(values), raw, 0, columns // 8, 0)
+
+    return bind
+
+
+def _group(name: str) -> Plan:
+    row, waits = opcode(f"wgmma.{name}"), name == "wait_group"
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        return Instruction(row, {}, (), {MEMBER_SLOT: -1}, int(operands[0], 0) if waits else 0)
+
+    return bind
+
+
+def registers(parts: list[str]) -> Plan:
+    """``setmaxnreg.inc|dec.sync.aligned.u32 n;`` moves registers between warp groups, and changes no value."""
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 1)
+        count = int(operands[0], 0)
+        if count % 8 or not 24 <= count <= 256:
+            raise Refused(f"{count} registers, where a multiple of 8 from 24 to 256 belongs")
+        return Instruction(opcode("nop"), {})
+
+    return bind
+
+
+FAMILY = {"wgmma": wgmma, "setmaxnreg": registers}
