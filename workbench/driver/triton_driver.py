@@ -214,13 +214,15 @@ class SimulatedTriton:
 
     # -- what the driver calls ------------------------------------------------------------------------------------
 
-    def launch(self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int) -> None:
+    def launch(
+        self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int, cluster: Any
+    ) -> None:
         """Run one launch, and keep what this session was asked to keep."""
         timing = getattr(self._thread, "timing", False)
         timed = self.trace or self._timed or timing
         run = functools.partial(
             function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit, names=launcher.names, repeats=True,
+            seconds_limit=self.seconds_limit, names=launcher.names, repeats=True, cluster=cluster,
             uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
         )  # fmt: skip
         findings: Sequence[Finding] = ()

@@ -152,19 +152,19 @@ def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
     arch = f"sm_{metadata.target.arch}"
     fields = metadata._asdict()
     key = disk_cache.content_key(["triton jit", metadata.hash])
-    kernel = kernel_of(ptx, fields, label, parameter_names(src), promises, arch, key, None)
+    kernel = kernel_of(ptx, fields, label, parameter_names(src, metadata), promises, arch, key, None)
     options = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
     made = _BY_HASH.get(metadata.hash)
     stages = {name: str(made.asm[name]) for name in _KEPT if name in made.asm} if made else {}
     return replace(kernel, assembly=assembly_of(kernel, options), stages=stages)
 
 
-def parameter_names(src: Any) -> list[str]:
+def parameter_names(src: Any, metadata: Any) -> list[str]:
     """What the source calls the parameters of the PTX, in their order."""
-    names = []
+    names, mapped = [], bool(getattr(metadata, "tensordesc_meta", None))
     for path, kind in _leaves(src.signature.values()):
         name = name_of(src, path)
-        names += [name] if not is_descriptor(kind) else _descriptor_names(name, kind)
+        names += [name] if not is_descriptor(kind) else _descriptor_names(name, kind, mapped)
     return names
 
 
@@ -186,7 +186,8 @@ def is_descriptor(kind: str) -> bool:
     return kind.startswith("tensordesc")
 
 
-def _descriptor_names(name: str, kind: str) -> list[str]:
+def _descriptor_names(name: str, kind: str, mapped: bool) -> list[str]:
+    """``mapped``: TMA copies, and the first parameter is a tensor map."""
     axes = range(kind[kind.index("[") :].split("]")[0].count(",") + 1)
     sizes = [f"{name}.{what}[{axis}]" for what in ("shape", "strides") for axis in axes]
-    return [name, *sizes, f"{name}.padding", f"{name}.round_f32_to_tf32", *sizes]
+    return [name, *sizes] if mapped else [name, *sizes, f"{name}.padding", f"{name}.round_f32_to_tf32", *sizes]

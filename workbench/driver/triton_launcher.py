@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from workbench.driver.attributes import device_facts
 from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
+from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ class Driver(DriverBase):
             if self._target.arch < 90:
                 raise
             raise UnsupportedInstructionError(
-                f"{name} for sm_{self._target.arch}: Triton makes tl.dot and descriptors wgmma and TMA there, which "
-                f'the PTX machine does not run. For sm_80: simulated_triton("sm_80"), or --arch sm_80.\n{error}'
+                f"{name} for sm_{self._target.arch}: the PTX machine does not run all that Triton makes for it. For "
+                f'sm_80: simulated_triton("sm_80"), or --arch sm_80.\n{error}'
             ) from error
         return program, kernel, 0, 0, limits_of(self.session.arch).threads_per_block
 
@@ -130,16 +131,10 @@ class Launcher:
 
     def __init__(self, src: Any, metadata: Any):
         self._src, self._metadata = src, metadata
-        if metadata.num_ctas > 1:
-            raise ArgumentError("num_ctas", metadata.num_ctas, "1", "The PTX machine has no clusters of blocks.")
-        if getattr(metadata, "tensordesc_meta", None):
-            raise DeviceUnavailableError(
-                f"{metadata.name} takes tensor descriptors through TMA on sm_{metadata.target.arch}, which the PTX "
-                'machine does not have. Run it for sm_80, where Triton does without: wb.simulated_triton("sm_80").'
-            )
+        self._maps = getattr(metadata, "tensordesc_meta", None)
         self._kinds = tuple(src.signature.values())
         self._kernels: dict[str, CompiledKernel] = {}
-        self.names = parameter_names(src)
+        self.names = parameter_names(src, metadata)
 
     def __call__(
         self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *args
@@ -148,7 +143,8 @@ class Launcher:
             enter_hook(launch_metadata)
         if grid_x * grid_y * grid_z > 0:
             values: list[Any] = []
-            self._collect(self._kinds, args, values)
+            maps = iter(self._maps or ())
+            self._collect(self._kinds, args, values, maps)
             programs = grid_x * grid_y * grid_z
             metadata = self._metadata
             values.append(
@@ -161,7 +157,9 @@ class Launcher:
                 )
             )  # fmt: skip
             threads = 32 * metadata.num_warps
-            _session().launch(function, self, (grid_x, grid_y, grid_z), threads, values, metadata.shared)
+            blocks = getattr(metadata, "num_ctas", 1)  # of a program: they are a cluster
+            grid, cluster = (grid_x * blocks, grid_y, grid_z), (blocks, 1, 1)
+            _session().launch(function, self, grid, threads, values, metadata.shared, cluster)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
@@ -187,18 +185,23 @@ class Launcher:
         return found
 
     def _collect(
-        self, kinds: Sequence[Any], args: Sequence[Any], values: list[Any], path: tuple[int, ...] = ()
+        self,
+        kinds: Sequence[Any],
+        args: Sequence[Any],
+        values: list[Any],
+        maps: Iterator[Mapping[str, Any]],
+        path: tuple[int, ...] = (),
     ) -> None:
         for index, (kind, value) in enumerate(zip(kinds, args, strict=False)):
             if kind == "constexpr":
                 continue
             if isinstance(kind, tuple):
-                self._collect(kind, value, values, (*path, index))
+                self._collect(kind, value, values, maps, (*path, index))
             elif kind[0] == "*":
                 values.append(self._array(value, (*path, index)))
             elif is_descriptor(kind):
-                base, *fields = _descriptor_fields(value)
-                values += [self._array(base, (*path, index)), *fields]
+                base = self._array(value.base, (*path, index))
+                values += _mapped(value, base, next(maps)) if self._maps else [base, *_descriptor_fields(value)]
             else:
                 values.append(_number(kind, value))
 
@@ -242,7 +245,20 @@ def _number(kind: str, value: Any) -> Any:
 def _descriptor_fields(descriptor: Any) -> list[Any]:
     """A tensor descriptor as the kernel takes it where there is no TMA; shape and strides come twice."""
     sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
-    return [descriptor.base, *sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
+    return [*sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
+
+
+def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
+    """A tensor descriptor as the kernel takes it where TMA copies: a tensor map, shape and strides."""
+    shape, strides = [*map(int, descriptor.shape)], [*map(int, descriptor.strides)]
+    size = meta["elem_size"]
+    inner = [2 * shape[-1] if meta["fp4_padded"] else shape[-1], *shape[-2::-1]]
+    element = "tf32" if descriptor.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]][0]
+    bytes_apart = [stride * size for stride in strides[-2::-1]]
+    swizzle = {number: span for span, number in SWIZZLES.items()}[meta["swizzle"]]
+    box, fill = meta["block_size"][::-1], "nan" if descriptor.padding == "nan" else "zero"
+    tensor_map = TensorMap(element, base.data_ptr(), inner, bytes_apart, box, (), swizzle, fill, base)
+    return [tensor_map, *shape, *strides]
 
 
 def _scratch(programs: int, size: int, alignment: int, allocator: Any) -> Any:

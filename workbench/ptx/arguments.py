@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.errors import ArgumentError
 from workbench.ptx.parse import Parameter
+from workbench.ptx.tensor_map import TensorMap
 from workbench.ptx.pointers import (
     Allocation,
     candidates,
@@ -219,6 +220,8 @@ def _scalar(name: str, value: Any, parameter: Parameter) -> bytes:
         return bytes(8)
     if isinstance(value, np.ndarray | np.void):
         value = value.tobytes()
+    if isinstance(value, TensorMap):
+        value = bytes(value)
     if isinstance(value, bytes | bytearray | memoryview):
         if len(value) != size:
             raise ArgumentError(
