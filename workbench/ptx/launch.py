@@ -329,7 +329,9 @@ class Kernel:
             remedy = f"{name}= sets another, None no limit"
             message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             raise KernelTimeout(message, finding)
-        raise KernelFault(finding.message, finding)
+        earlier = [describe(self, row, grid, block, buffers) for row in result["findings"]]
+        before = f"\nFound before: {earlier[0].message}" if earlier else ""
+        raise KernelFault(finding.message + before, finding)
 
     def _lines(self, raw: bytes) -> list[LineFacts]:
         counts = np.frombuffer(raw, np.uint64).reshape(-1, len(_COUNTS))

@@ -215,6 +215,17 @@ void observe(Warp& warp, const Instruction& in, const BulkCopy& copy, bool is_wr
   });
 }
 
+// Calls function(offset) for the 16 bytes of shared memory around each piece, once for pieces next to each other.
+// `real`: only of those inside the tensor.
+template <class F>
+void for_units(const BulkCopy& copy, bool real, F function) {
+  u32 last = 1;
+  for (const BulkPiece& piece : copy.pieces) {
+    const u32 unit = piece.offset / kPieceBytes * kPieceBytes;
+    if (unit != last && (piece.host || !real)) function(last = unit);
+  }
+}
+
 void land(const BulkCopy& copy, Block& block) {
   for (const BulkPiece& piece : copy.pieces) {
     u8* to = block.shared + piece.offset;
@@ -223,8 +234,8 @@ void land(const BulkCopy& copy, Block& block) {
   }
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
-  for (const BulkPiece& piece : copy.pieces)
-    block.shadow->async_write_landed(*copy.warp, in, copy.lane, piece.offset, piece.bytes, copy.seen[static_cast<std::size_t>(copy.warp->index)]);
+  const u32 clock = copy.seen[static_cast<std::size_t>(copy.warp->index)];
+  for_units(copy, false, [&](u32 offset) { block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock); });
   block.shadow->clocks.publish(copy.barrier, copy.seen.data());
 }
 
@@ -241,7 +252,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     observe(warp, in, copy, false);
     if (block.shadow) {
       bool reported = false;
-      for (const BulkPiece& piece : copy.pieces) block.shadow->async_write_issued(warp, in, lane, piece.offset, piece.bytes, reported);
+      for_units(copy, false, [&](u32 offset) { block.shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
       Clocks& clocks = block.shadow->clocks;
       const u32* seen = clocks.seen(static_cast<u32>(warp.index));
       copy.seen.assign(seen, seen + Clocks::kSeen);
@@ -323,8 +334,8 @@ void take(Warp& warp, BulkCopy& copy) {
   for (const BulkPiece& piece : copy.pieces) {
     if (!piece.host) continue;
     copy.values.insert(copy.values.end(), block.shared + piece.offset, block.shared + piece.offset + piece.bytes);
-    if (block.shadow) block.shadow->let_go(piece.offset, piece.bytes);
   }
+  if (block.shadow) for_units(copy, true, [&](u32 offset) { block.shadow->let_go(offset, kPieceBytes); });
   copy.taken = true;
 }
 
@@ -378,11 +389,10 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     observe(warp, in, copy, true);
     if (block.shadow) {
       bool reported = false;
-      for (const BulkPiece& piece : copy.pieces) {
-        if (!piece.host) continue;
-        block.shadow->async_read(warp, in, 1u << lane, piece.offset, piece.bytes, reported);
-        block.shadow->keep(warp, in, lane, piece.offset, piece.bytes);
-      }
+      for_units(copy, true, [&](u32 offset) {
+        block.shadow->async_read(warp, in, 1u << lane, offset, kPieceBytes, reported);
+        block.shadow->keep(warp, in, lane, offset, kPieceBytes);
+      });
     }
     if (block.launch->copies_early) take(warp, copy);
     warp.bulk_stores.push_back(std::move(copy));

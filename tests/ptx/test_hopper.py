@@ -1,0 +1,116 @@
+"""Bulk copies, products of warp groups and clusters: right as written, and each planted mistake found where it is."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.errors import ArgumentError, KernelFault
+from workbench.ptx import LaunchReport, Program
+from workbench.ptx.tensor_map import TensorMap
+from workbench.toolchain import compile_cuda_module
+
+SOURCE = Path(__file__).with_name("cuda_hopper.cu")
+ORDERS = ({}, {"last_warp_first": True}, {"copies_early": True})
+STEPS = 5
+
+
+@functools.cache
+def program(fault: int = 0) -> Program:
+    kernels = compile_cuda_module(SOURCE, arch="sm_90a", macros={"FAULT": fault} if fault else {}).kernels
+    return Program.from_text(next(iter(kernels.values())).ptx)
+
+
+def run(name: str, fault: int = 0, **options: Any) -> tuple[float, LaunchReport]:
+    """The largest error of one launch, and its report."""
+    torch.manual_seed(0)
+    kernel = program(fault)[name]
+    if name == "doubled":
+        x, y = torch.randn(1024), torch.zeros(1024)
+        report = kernel.launch(4, 256, [y, x], **options)
+        return (y - 2 * x).abs().max().item(), report
+    if name == "row_sums":
+        x, sums = torch.randn(3, 512), torch.zeros(3)
+        report = kernel.launch(12, 32, [sums, x, 512], **options)
+        return (sums - x.double().sum(1)).abs().max().item(), report
+    a, b = (torch.randn(rows, 64 * STEPS, dtype=torch.float16) for rows in (64, 8))
+    out = torch.zeros(64, 8)
+    maps = TensorMap.of(a, (64, 64), swizzle=128), TensorMap.of(b, (8, 64), swizzle=128)
+    report = kernel.launch(1, 160, [*maps, out, STEPS], **options)
+    return (out - a.double() @ b.double().T).abs().max().item(), report
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("name", ["doubled", "pipeline", "row_sums"])
+def test_what_is_right_is_right_and_accused_of_nothing(name: str, order: dict[str, bool]) -> None:
+    error, report = run(name, checks=True, **order)
+    assert error < 1e-4
+    assert report.findings == []
+    assert run(name, **order)[0] < 1e-4
+
+
+FOUND = {
+    1: ("doubled", "deadlock", "the mbarrier at offset 1024 (parity 0) expects 2048 bytes, of which 1024 come", ""),
+    2: ("doubled", "cp.async data read before wait", "", "tile[threadIdx.x] = 2"),
+    3: ("doubled", "cp.async data read before wait", "", "tile[threadIdx.x] = 2"),
+    4: ("doubled", "missing fence.proxy.async", "", "store(y + at"),
+    5: ("doubled", "async copy or product misuse", "wait with cp.async.bulk.wait_group.read", "store(y + at"),
+    6: ("doubled", "write to shared memory that is being read", "", "tile[threadIdx.x] = 0"),
+    7: ("pipeline", "deadlock", "waits for 1 of 1 arrivals", ""),
+    8: ("pipeline", "write to shared memory that is being read", "", "load_tile(stage_a"),
+    9: ("row_sums", "cluster misuse", "may not have begun", "ld.shared::cluster"),
+    10: ("row_sums", "cluster misuse", "has ended", "ld.shared::cluster"),
+}
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_a_planted_mistake_is_found_at_its_line(fault: int) -> None:
+    name, kind, words, line = FOUND[fault]
+    if kind == "deadlock":
+        with pytest.raises(KernelFault) as caught:
+            run(name, fault, checks=True)
+        assert kind in str(caught.value)
+        assert words in str(caught.value)
+        return
+    found = [one for order in ORDERS[:2] for one in run(name, fault, checks=True, **order)[1].findings]
+    lines = SOURCE.read_text().splitlines()
+    places = [lines[one.kernel_line - 1] for one in found if one.kind == kind and words in one.message]
+    assert any(line in place for place in places), found
+
+
+def test_a_deadlock_tells_what_was_found_before() -> None:
+    with pytest.raises(KernelFault, match="Found before: pipeline: cp.async data read before wait"):
+        run("pipeline", 7, checks=True)
+
+
+def test_the_counts_of_bulk_copies_are_exact() -> None:
+    _, report = run("pipeline", statistics=True)
+    loads = [line for line in report.lines if "cp.async.bulk.tensor" in line.text]
+    assert sum(line.bytes for line in loads) == STEPS * (64 + 8) * 128
+    assert sum(line.sectors for line in loads) == STEPS * (64 + 8) * 4
+    assert [buffer.read_unique for buffer in report.buffers][:2] == [64 * STEPS * 128, 8 * STEPS * 128]
+
+
+def test_clusters_are_those_of_the_kernel_and_fill_the_grid() -> None:
+    kernel, x = program()["row_sums"], torch.zeros(512)
+    with pytest.raises(ArgumentError, match=r"grid: got \(6, 1, 1\); allowed: a multiple of the cluster \(4, 1, 1\)"):
+        kernel.launch(6, 32, [x, x, 512])
+    with pytest.raises(ArgumentError, match=r"cluster: got \(2, 1, 1\); allowed: \(4, 1, 1\)"):
+        kernel.launch(8, 32, [x, x, 512], cluster=2)
+    with pytest.raises(ArgumentError, match="at most 16"):
+        program()["doubled"].launch(32, 256, [x, x], cluster=32)
+
+
+def test_a_warp_group_has_four_warps() -> None:
+    maps = [TensorMap.of(torch.zeros(rows, 64, dtype=torch.float16), (rows, 64), swizzle=128) for rows in (64, 8)]
+    with pytest.raises(KernelFault, match="fewer than four warps"):
+        program()["pipeline"].launch(1, 96, [*maps, torch.zeros(64, 8), 1])
+
+
+def test_a_tensor_map_that_nobody_encoded() -> None:
+    with pytest.raises(KernelFault, match="a tensor map that nobody has encoded"):
+        program()["pipeline"].launch(1, 160, [bytes(128), bytes(128), torch.zeros(64, 8), 1])
