@@ -47,7 +47,9 @@ def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> np.nd
     return out
 
 
-def expected_box(array: np.ndarray, start: tuple[int, ...], box: tuple[int, ...], fill: float, swizzle: int) -> np.ndarray:
+def expected_box(
+    array: np.ndarray, start: tuple[int, ...], box: tuple[int, ...], fill: float, swizzle: int
+) -> np.ndarray:
     """``array`` has the outermost dimension first, ``start`` and ``box`` the innermost."""
     out = np.full(box[::-1], fill, array.dtype)
     for place in itertools.product(*map(range, box[::-1])):
@@ -153,8 +155,14 @@ def test_a_stored_box_leaves_out_what_lies_outside() -> None:
     ("copy", "words"),
     [
         ("cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile], 24;", "24 bytes, where a multiple of 16 belongs"),
-        ("cp.async.bulk.global.shared::cta.bulk_group [%d2+8], [tile], 16;", "a global address that is no multiple of 16"),
-        ("cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile+8], 16;", "offset 8, where a multiple of 16 belongs"),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%d2+8], [tile], 16;",
+            "a global address that is no multiple of 16",
+        ),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile+8], 16;",
+            "offset 8, where a multiple of 16 belongs",
+        ),
         ("cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile], 512;", "out-of-bounds: 512 bytes"),
         ("cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile], 16384;", "of shared memory"),
     ],

@@ -75,7 +75,10 @@ def test_lanes_of_one_warp_wait_for_each_other() -> None:
 
 @pytest.mark.parametrize("checks", [False, True])
 def test_waiting_for_ever_is_a_deadlock(checks: bool) -> None:
-    with pytest.raises(KernelFault, match=r"deadlock: the mbarrier at offset 0 \(parity 0\) waits for 1 of 65 arrivals at .*cuda_mbarrier\.cu:\d+"):
+    with pytest.raises(
+        KernelFault,
+        match=r"deadlock: the mbarrier at offset 0 \(parity 0\) waits for 1 of 65 arrivals at .*cuda_mbarrier\.cu:\d+",
+    ):
         kernel("nobody_comes").launch(1, 64, [np.zeros(64, np.int32)], checks=checks)
 
 
@@ -117,9 +120,7 @@ def test_addresses_and_spellings() -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("mbarrier.arrive.expect_tx.shared.b64 %d1, [%r1], 16;", "TMA"),
-        ("mbarrier.expect_tx.relaxed.cta.shared.b64 [%r1], 16;", "TMA"),
-        ("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];", "cluster"),
+        ("mbarrier.arrive.expect_tx.shared.b64 %d1, [%r1];", "1 operands"),
         ("mbarrier.arrive.shared.b32 %r2, [%r1];", "does not know this mbarrier"),
     ],
 )

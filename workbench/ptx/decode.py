@@ -38,7 +38,21 @@ from workbench.ptx.parse import (
     Variable,
 )
 
-_FAMILIES = (arithmetic, moves, convert, memory, warp, carry, compare, video, matrix, mbarrier, bulk, warp_group, cluster)
+_FAMILIES = (
+    arithmetic,
+    moves,
+    convert,
+    memory,
+    warp,
+    carry,
+    compare,
+    video,
+    matrix,
+    mbarrier,
+    bulk,
+    warp_group,
+    cluster,
+)
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}

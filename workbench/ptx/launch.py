@@ -299,7 +299,9 @@ class Kernel:
         required = self.entry.cluster
         shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required or (1, 1, 1)
         if required and shape != required:
-            raise ArgumentError("cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away.")
+            raise ArgumentError(
+                "cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away."
+            )
         if shape[0] * shape[1] * shape[2] > MAX_CLUSTER:
             raise ArgumentError("cluster", shape, f"at most {MAX_CLUSTER} blocks", "Use a smaller cluster.")
         if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):

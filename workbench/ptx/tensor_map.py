@@ -66,7 +66,9 @@ class TensorMap:
         if name not in _OF_TORCH:
             raise ArgumentError("tensor", f"a tensor of {name}", ", ".join(sorted(_OF_TORCH)), "Take a view of it.")
         if tensor.dim() != len(box):
-            raise ArgumentError("box", f"{len(box)} extents", f"{tensor.dim()}, as the tensor has", "Give one for each.")
+            raise ArgumentError(
+                "box", f"{len(box)} extents", f"{tensor.dim()}, as the tensor has", "Give one for each."
+            )
         if tensor.dim() and tensor.stride(-1) != 1:
             raise ArgumentError("tensor", f"a last stride of {tensor.stride(-1)}", "1", "Pass .contiguous().")
         size = tensor.element_size()
@@ -82,7 +84,9 @@ class TensorMap:
     def __bytes__(self) -> bytes:
         """The 128 bytes as the PTX machine reads them."""
         rank = len(self.sizes)
-        sizes, box, steps = ((*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps))
+        sizes, box, steps = (
+            (*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps)
+        )
         strides = (*self.strides, *[0] * (MOST_DIMENSIONS - 1 - len(self.strides)))
         numbers = rank - 1, _NUMBERS[self.element], 0, SWIZZLES[self.swizzle], 0, int(self.fill == "nan")
         return _LAYOUT.pack(self.address, *strides, *sizes, *box, *steps, *numbers)

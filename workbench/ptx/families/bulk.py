@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, Step, expect, opcode, source, vector
+from workbench.ptx.families.memory import place
+from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, MEMBER_SLOT, STRONG
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.ptx.families.memory import place
 
 _SHARED_WIDE, _BARRIER_WIDE = 1 << 8, 1 << 9
 _COORDINATES, _MULTICAST = 3, 9

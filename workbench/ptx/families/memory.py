@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.ptx.families.refused import SHAPES, VECTOR_ATOMICS, WIDE_ATOMICS
+from workbench.ptx.families.refused import SHAPES, WIDE_ATOMICS
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
@@ -134,7 +134,7 @@ def atomic(parts: list[str]) -> Plan:
         elif part in _OPERATIONS:
             operation = part
         elif part in ("v2", "v4", "v8"):
-            raise Refused(VECTOR_ATOMICS)
+            elements = int(part[1:])
         elif not (_known(part) or part == "noftz"):
             raise Refused(f".{part} in an atomic")
     if type_name == "b128":
@@ -151,11 +151,20 @@ def atomic(parts: list[str]) -> Plan:
     strong = STRONG | base | (RELEASE if _RELEASING & set(parts) else 0)
     hinted = "L2::cache_hint" in parts
 
-    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:
         operands = operands[:-1] if hinted else operands
         if is_red:
             operands = ["_", *operands]
         expect(operands, 4 if second else 3)
+        if elements == 1:
+            return one(symbols, operands, 0)
+        targets, values = ["_"] * elements if is_red else vector(operands[0]), vector(operands[2])
+        if len(targets) != elements or len(values) != elements:
+            raise Refused(f"{len(values)} values for {elements} elements")
+        return [one(symbols, [targets[i], operands[1], values[i]], i * size) for i in range(elements)]
+
+    def one(symbols: Symbols, operands: list[str], further: int) -> Instruction:
+        """The atomic on one element, ``further`` bytes from the address."""
         target = destination(symbols, operands[0], size)
         slots: dict[int, Operand] = {1: source(symbols, operands[2], type_name, size)}
         raw = {}
@@ -169,7 +178,7 @@ def atomic(parts: list[str]) -> Plan:
             raw[2] = -1
         address = symbols.address(operands[1])
         raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, "shared" if base else space)
-        return Instruction(row, slots, (target,) if target else (), raw, address.offset, elements, size)
+        return Instruction(row, slots, (target,) if target else (), raw, address.offset + further, 1, size)
 
     return bind
 

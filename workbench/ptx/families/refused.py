@@ -17,7 +17,6 @@ VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n
 NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
 
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
-VECTOR_ATOMICS = "vector atomics need sm_90: use one atomic for each element"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
 INDIRECT_CALL = "an indirect call (through a function pointer or a virtual function): call the function by its name"
 HEAP = "the machine has no device heap; pass memory from the host"
@@ -31,7 +30,6 @@ FORMS: dict[str, str] = {
     "mma.sp": SPARSE,
     "mma with .kind, .block_scale": SCALED_MMA,
     "ldmatrix, stmatrix with .m16n16, .m8n16, .b8": SHAPES,
-    "atom, red with .v2, .v4, .v8": VECTOR_ATOMICS,
     "atom with .b128": WIDE_ATOMICS,
     "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
     "cvta with .u32": NARROW_ADDRESSES,
