@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import LaunchReport, Program
-from workbench.ptx.tensor_map import TensorMap
+from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).with_name("cuda_hopper.cu")
