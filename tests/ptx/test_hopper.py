@@ -110,3 +110,13 @@ def test_clusters_are_those_of_the_kernel_and_fill_the_grid() -> None:
 def test_a_tensor_map_that_nobody_encoded() -> None:
     with pytest.raises(KernelFault, match="a tensor map that nobody has encoded"):
         program()["pipeline"].launch(1, 160, [bytes(128), bytes(128), torch.zeros(64, 8), 1])
+
+
+def test_bulk_loads_and_stores_are_told_apart() -> None:
+    _, report = run("doubled", statistics=True)
+    moved = {
+        (line.is_load, line.is_store): line.bytes
+        for line in report.lines
+        if "cp.async.bulk" in line.text and line.bytes
+    }
+    assert moved == {(True, False): 4096, (False, True): 4096}
