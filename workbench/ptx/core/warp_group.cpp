@@ -66,9 +66,32 @@ struct Operand {
   }
 };
 
+// The same for rows of K that all lie inside shared memory, which is nearly always so.
+void gather_rows(const Operand& operand, const u8* shared, u8* out) {
+  static constexpr u32 masks[] = {0, 7, 3, 1};
+  const Descriptor from = operand.from;
+  const u32 mask = masks[from.mode], pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
+  for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
+    u32 address = from.start + (operand.first / 8 + eight) * from.stride;
+    for (u32 row = 0; row < 8; ++row, address += pitch, out += kRowBytes) {
+      std::memcpy(out, shared + (address ^ (address >> 7 & mask) << 4), kChunk);
+      const u32 second = address + further;
+      std::memcpy(out + kChunk, shared + (second ^ (second >> 7 & mask) << 4), kChunk);
+    }
+  }
+}
+
 // Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
 bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
+  if (!operand.transposed) {
+    // A swizzle stays within 1,024 bytes.
+    const u64 last = operand.from.start + u64{operand.first / 8 + operand.rows / 8} * operand.from.stride + 1024 + operand.from.leading;
+    if (last + 1024 < size) {
+      gather_rows(operand, warp.block->shared, out);
+      return true;
+    }
+  }
   for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
     const u32 offset = operand.offset(chunk);
     if (offset + kChunk > size) {
