@@ -32,8 +32,11 @@ class Misuse(NamedTuple):
 
 
 class _State(NamedTuple):
-    """``running``: of each register of D that a product may still write how many groups were committed after it, and the
-    product (0: its group is open); ``reading``: likewise of A; ``written``: by what since the last fence."""
+    """What registers of products are in.
+
+    ``running``: of D, how many groups were committed after the product that may still write it (0: its own is open), and
+    the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
+    """
 
     running: dict[Register, tuple[int, Step]]
     reading: dict[Register, tuple[int, Step]]

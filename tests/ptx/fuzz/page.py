@@ -27,6 +27,25 @@ the tests draws new ones.
 """
 
 TAIL = """
+## Bulk copies and products of warp groups (sm_90)
+
+A bulk load lands when somebody asks for the phase of its mbarrier that needs nothing else, a bulk store reads its
+source when its lane waits for it: no earlier, so that who does not wait sees the old bytes. With `copies_early=True`
+both happen at once. A product computes when a warp gets there, and is over when all four warps have. In the second
+order of warps `try_wait` gives up once for each phase, as it may.
+
+| finding | what it says |
+|---|---|
+| missing fence.proxy.async | a product or a bulk store reads what ordinary stores wrote, without the fence in between |
+| write to shared memory that is being read | a stage is written or filled again before its readers are done |
+| cp.async data read before wait | a stage is read, or filled again, before its load has landed |
+| register of a running product touched | D or A is touched before `wgmma.wait_group` on some way; found before a launch |
+| missing wgmma.fence | something wrote a register of D or A since the last one; found before a launch |
+| deadlock | with the mbarrier's parity, arrivals that are missing, bytes expected and bytes that come |
+| mbarrier misuse | arrivals beyond what the phase waits for, an mbarrier that nobody initialised |
+| cluster misuse | shared memory of a block that may not have begun or has ended; a rank that is not there |
+| async copy or product misuse | rules of tensor maps, sizes, descriptors; a block that ends before its stores have read |
+
 ## What is not found, and why
 
 * A race that these inputs, this grid or this path through the kernel do not show: the checks look at what is executed.
@@ -38,6 +57,8 @@ TAIL = """
 * Of more than two concurrent readers of a byte of global memory two are kept; when the list of extra records is half
   full, accesses of one warp share a record, and races between its lanes go unseen (core/global_shadow.hpp).
 * Loads whose value nothing uses, in kernels whose threads repeat each other's work (Triton).
+* Between blocks of a cluster: races in each other's shared memory. What another block wrote counts as written.
+* A fence between initialising an mbarrier and a copy that counts on it.
 """
 
 

@@ -56,7 +56,8 @@ class BlockRunner {
   std::vector<Warp> warps_;
   Cluster alone_;  // of one block
   u64 reported_ = 0;  // instructions already added to the launch's total
-  u64 fruitless_ = 0;  // turns in which warps did nothing but poll
+  u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
+  u64 seen_turns_ = 0;
 };
 
 BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch), kernel_(*launch.kernel) {
@@ -179,7 +180,7 @@ void BlockRunner::begin() {
   for (Warp& warp : warps_) {
     warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
-    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear();
+    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear(), warp.refused.clear();
     if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
     std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
     std::fill(std::begin(warp.bulk_committed), std::end(warp.bulk_committed), 0);
@@ -381,9 +382,12 @@ bool BlockRunner::turn() {
     return false;
   }
   progress |= release_barriers() || block.phases != phases;
+  block.cluster->turns += progress;
+  const bool others = block.cluster->turns != seen_turns_;
+  seen_turns_ = block.cluster->turns;
   // Warps that meet at a barrier in every turn of a loop never yield.
   if (block.instructions - reported_ >= kQuantum) watch();
-  fruitless_ = progress ? 0 : fruitless_ + 1;
+  fruitless_ = others ? 0 : fruitless_ + 1;
   if (!progress && (!polling || fruitless_ > kFruitless)) deadlock();
   return true;
 }

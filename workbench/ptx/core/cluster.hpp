@@ -12,6 +12,7 @@ constexpr u64 kOffsetMask = (1u << kRankShift) - 1;
 struct Cluster {
   std::vector<Block*> blocks;  // by rank
   u64 phase = 1;               // of barrier.cluster
+  u64 turns = 0;               // in which a warp of them did something but poll
 };
 
 // Whether an offset names another block than `block`.

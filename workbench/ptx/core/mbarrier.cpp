@@ -146,6 +146,13 @@ void settle(Block& block, u32 address) {
   settled(block, word.parity(), word.expected(), 0, 0).store(host);
 }
 
+// A try_wait may give up early. With checks, in one of the two orders of warps, it does so once for each phase: who does
+// not ask again goes on too early.
+bool gives_up(const Instruction& in, Warp& warp, u64 address, bool asked) {
+  const Launch& launch = *warp.block->launch;
+  return in.slot[3] && launch.checks && launch.last_warp_first && warp.refused.insert(address << 1 | asked).second;
+}
+
 // `Parity`: slot 1 is the parity of the phase in question, else the state that an arrival in it returned.
 template <bool Parity>
 void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -157,11 +164,14 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     bool asked;
     if constexpr (Parity) asked = at<const u32>(registers, in.slot[1])[lane] & 1;
     else asked = at<const u64>(registers, in.slot[1])[lane] >> 61 & 1;
+    if (gives_up(in, warp, request.address[lane], asked)) continue;
     const bool copies = !block.async_arrivals.empty() || !block.bulk_loads.empty();
     if (copies && Word(request.host[lane]).parity() == asked) settle(block, static_cast<u32>(request.address[lane]));
     const Word word(request.host[lane]);
     if (!word.valid()) misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
-    over |= (word.parity() != asked ? 1u : 0u) << lane;
+    if (word.parity() == asked) continue;
+    over |= 1u << lane;
+    if (in.slot[3]) warp.refused.erase(request.address[lane] << 1 | asked);
   }
   set_predicate(registers, in.slot[0], mask, over);
   block.polled = (request.mask & ~over) != 0;

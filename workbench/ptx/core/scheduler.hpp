@@ -16,6 +16,6 @@ constexpr u64 kQuantum = 20'000;
 // A group of lanes that has not run for so many instructions of its warp goes first: lanes may spin for each other.
 constexpr u64 kStarved = 100'000;
 // Rounds over a block's warps in which all of them poll mbarriers, and none completes, before that is a deadlock.
-constexpr u64 kFruitless = 200'000;
+constexpr u64 kFruitless = 4'000;
 
 }  // namespace workbench::ptx

@@ -1,6 +1,7 @@
 // Execution state of a warp and of the block it belongs to; seen by handlers and by the scheduler.
 #pragma once
 #include <memory>
+#include <unordered_set>
 
 #include "machine.hpp"
 #include "pattern.hpp"
@@ -91,6 +92,7 @@ struct Warp {
   std::vector<BulkCopy> bulk_stores;
   u32 bulk_committed[kLanes] = {};  // bulk groups that each lane has committed
   std::vector<u64> products;        // committed groups of warp-group products: how many products each ends with
+  std::unordered_set<u64> refused;  // phases of mbarriers that a try_wait was not told of at once
   u32 asked = 0;                    // offset of the mbarrier that it found unfinished last
   u64 cluster_phase[kLanes] = {};   // of barrier.cluster, in which each lane arrived last; 0 before the first
 

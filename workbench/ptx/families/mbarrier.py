@@ -31,7 +31,7 @@ def mbarrier(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         slots: dict[int, Operand] = {}
-        raw: dict[int, int] = {2: -1}
+        raw: dict[int, int] = {2: -1, 3: int(operation == "try_wait")}
         targets = ()
         if operation not in ("init", "inval", "expect_tx", "complete_tx"):
             target = destination(symbols, operands.pop(0), 0 if name == "test_wait" else 8)
