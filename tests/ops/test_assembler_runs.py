@@ -21,7 +21,7 @@ VARIANTS = ("cuda_vectors", "triton_vectors")
 
 
 @pytest.fixture
-def runs(fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
+def runs(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Programs that were compiled with NVRTC ("front") and assembled ("assembler"); nothing is remembered."""
     counts = Counter()
     compile_program, run = nvrtc_client.compile_program, subprocess.run
