@@ -20,7 +20,7 @@ from workbench.ops.paged_attention import OP, case
 
 def bench(size: str, out: str) -> int:
     """The grid, or a cell of it that the PTX machine can run."""
-    little = {"minutes": 1.0, "cells": [Cell(4, 2, num_seqs=2, context=128, cache="fp8")]}
+    little = {"minutes": 1.0, "cells": [Cell(4, 2, num_seqs=1, context=32, cache="fp8")]}
     options = {"minutes": 3.3} if size == "full" else little
     result = run(device="cuda", peers=size == "full", out=out, progress=print, **options)
     print(result)
@@ -48,7 +48,7 @@ def once(num_seqs: str, context: str, *names: str) -> int:
 
 def tune(size: str) -> int:
     """Random configurations of the two kernels for grouped queries, within a budget."""
-    sizes = {"num_seqs": 8, "context": 8192} if size == "full" else {"num_seqs": 1, "context": 100}
+    sizes = {"num_seqs": 8, "context": 8192} if size == "full" else {"num_seqs": 1, "context": 20}
     cases = [case("llama-3-8b", dtype="bfloat16", layout="nhd", **sizes)]
     names, budget = ["cuda_grouped_mma", "triton_grouped"], "35s" if size == "full" else 1
     found = wb.tune(

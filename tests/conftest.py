@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import gc
+import importlib.util
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,7 @@ from simulated_gpu.plugin import SimulatedGpu
 
 from workbench.home import home as user_home
 
+COLLECT_ALONE = "WORKBENCH_COLLECT_ALONE"
 IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
 
 
@@ -34,7 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
-        os.environ.pop("WORKBENCH_CACHE", None)
+        os.environ["WORKBENCH_CACHE"] = f"{home}/cache"
+        os.environ.pop(COLLECT_ALONE, None)
+        torch = importlib.util.find_spec("torch")
+        if torch is not None and not Path(importlib.util.cache_from_source(torch.origin)).exists():
+            os.environ[COLLECT_ALONE] = home
         if os.environ.get("WORKBENCH_REQUIRE_PYCUDA"):
             import pycuda_setup
 
@@ -50,6 +60,30 @@ FIRST_MODULES = (
     "test_kvcache_stateful.py",
 )
 BEFORE_PYCUDA = ("ptx", "toolchain")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported here stays to the end: the garbage collector need not look at it, now or later."""
+    gc.disable()
+    try:
+        with _turn_to_collect():
+            return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def _turn_to_collect() -> Iterator[None]:
+    """One process at a time where what is imported has no bytecode yet: else each compiles all of it."""
+    folder = os.environ.get(COLLECT_ALONE)
+    if folder is None:
+        yield
+        return
+    with open(Path(folder) / ".collecting", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
@@ -113,7 +147,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder as the workbench's home, so that nothing comes from an earlier run's cache."""
+    """An empty folder as the workbench's home: nothing is tuned. Compilations are those of the whole run."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("WORKBENCH_CACHE", raising=False)
     return tmp_path / "home"
+
+
+@pytest.fixture
+def fresh_cache(fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, and nothing is compiled."""
+    monkeypatch.delenv("WORKBENCH_CACHE", raising=False)
+    return fresh_home

@@ -26,13 +26,13 @@ def workbench(fresh_home):
 @pytest.mark.parametrize("only", [("cuda_thread_group", "triton_online_softmax"), long_if(True, (), id="all")])
 def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(workbench, fresh_home, only):
     command = shlex.split(re.search(r"^python -m pip .*&& workbench (tune .*)$", README, re.MULTILINE)[1])
-    command += [word for name in only for word in ("--variant", name)]
+    command += [word for name in only for word in ("--variant", name)] + (["--budget", "3"] if only else [])
     first = workbench(*command)
     assert first.exit_code == 0, first.output
     with Store(fresh_home / "tuning.sqlite") as store:
         rows = store.trials()
     by_language = {language: [t for t in rows if t.language == language] for language in ("cuda", "triton")}
-    assert all(len(trials) >= (8 if only else 12) for trials in by_language.values())
+    assert all(len(trials) >= (3 if only else 12) for trials in by_language.values())
     assert all(trial.outcome for trial in rows)
     assert "winner: " in first.output
 
@@ -54,7 +54,8 @@ def test_the_readmes_tune_command_ends_with_a_winner_and_does_nothing_twice(work
 
 
 def test_compare_prints_the_table(workbench):
-    done = workbench("compare", "paged_attention", "--device", "sim")
+    only = [word for name in ("cuda_thread_group", "triton_online_softmax") for word in ("--variant", name)]
+    done = workbench("compare", "paged_attention", "--device", "sim", *only)
     assert done.exit_code == 0
     assert "cuda_thread_group" in done.output
     assert "triton_online_softmax" in done.output

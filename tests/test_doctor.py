@@ -35,9 +35,9 @@ def test_a_table_in_text_and_html():
     assert "0x" not in str(report)
 
 
-def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, fresh_home: Path):
+def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, fresh_cache: Path):
     """Torch, Triton, NVIDIA's packages and a toolkit all absent, the cache folder in the way."""
-    fresh_home.write_text("a file where the folder should be")
+    fresh_cache.write_text("a file where the folder should be")
     real = importlib.util.find_spec
     absent = ("torch", "triton", "nvidia", "pycuda", "jupyterlab", "ipywidgets")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in absent else real(name, *rest))

@@ -66,7 +66,8 @@ def _read(tree: ast.Module) -> Iterator[str]:
         for statement in body if isinstance(body, list) else []:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 skipped.add(id(statement.value))
-            if isinstance(statement, ast.Assign) and "__all__" in map(ast.unparse, statement.targets):
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
                 skipped.update(map(id, ast.walk(statement)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

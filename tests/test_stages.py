@@ -65,7 +65,7 @@ def test_of_triton_all_that_the_compiler_made(fresh_home):
         assert "tt.reduce" in texts(stages["ttir"], path, LOAD + 1), "the library's code counts at the kernel's line"
 
 
-def test_a_compiled_kernel_keeps_its_stages_in_the_cache(fresh_home):
+def test_a_compiled_kernel_keeps_its_stages_in_the_cache(fresh_cache):
     from workbench.toolchain import compile_triton
 
     signature = {"out": "*fp32", "x": "*fp32", "n": "i32", "BLOCK": "constexpr"}

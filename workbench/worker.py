@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import io
 import json
@@ -179,8 +180,11 @@ def serve(imports: Sequence[str], fd: int, parent: int) -> None:
     """The worker's side: answer calls until the caller hangs up."""
     _end_with(parent)
     faulthandler.enable(all_threads=False)
+    gc.disable()  # what is imported stays: no need to look at it while it is, or later
     for name in imports:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     connection = Connection(fd)
     with contextlib.suppress(EOFError, ConnectionError):  # the caller has hung up
         connection.send_bytes(pickle.dumps(("ready", None)))

@@ -12,7 +12,8 @@ from workbench.bench.attention.peers import TorchSdpa
 pytestmark = pytest.mark.gpu
 SIMULATED = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))
 CACHES = ("fp8",) if SIMULATED else ("bf16", "fp8", "int8")
-CELLS = [Cell(8, 2, num_seqs=4, context=64 if SIMULATED else 2048, cache=cache) for cache in CACHES]
+SIZES = {"num_seqs": 1, "context": 32} if SIMULATED else {"num_seqs": 4, "context": 2048}
+CELLS = [Cell(8, 2, cache=cache, **SIZES) for cache in CACHES]
 
 
 def test_a_few_cells(tmp_path, monkeypatch):

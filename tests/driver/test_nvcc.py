@@ -138,15 +138,20 @@ def test_a_kept_wheel_is_installed_and_a_failure_has_its_log(fresh_home: Path, m
         pycuda_setup._pip("download", "--no-index", "--no-deps", "--dest", str(wheels), "no-such-package-at-all")
 
 
-def test_setup_says_what_the_compiler_is_at(monkeypatch: pytest.MonkeyPatch):
-    clock = iter([0.0, 1.0, 4.0, 12.0, 13.0])
-    monkeypatch.setattr(pycuda_setup.time, "monotonic", lambda: next(clock))
-    said = []
-    compiling = pycuda_setup._Compiling(said.append)
-    for name in ("list.cpp", "dict.cpp", "src/wrapper/wrap_cudadrv.cpp"):
-        compiling.told(f"  g++ -O1 -I src/cpp -c {name} -o build/{name}.o -w\n")
-    compiling.told("  g++ -shared build/list.o -o _driver.so\n")
-    assert said == ["compiling file 1, list.cpp (1 s)", "compiling file 3, wrap_cudadrv.cpp (12 s)"]
+def test_all_of_pycuda_is_compiled_as_one_file(tmp_path: Path):
+    own = ("src/wrapper/wrap_cudadrv.cpp", "src/wrapper/mempool.cpp", "src/cpp/cuda.cpp", "src/cpp/bitlog.cpp")
+    libs = "bpl-subset/bpl_subset/libs"
+    boost = [f"{libs}/python/src/object/enum.cpp", f"{libs}/system/src/error_code.cpp"]
+    other = tmp_path / f"{libs}/thread/src/win32/thread.cpp"
+    for number, name in enumerate([*own, *boost, other]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"int of_file_{number};\n")
+    pycuda_setup._join(tmp_path)
+    assert sorted(tmp_path.rglob("*.cpp")) == sorted([*(tmp_path / name for name in own), other])
+    units = [subprocess.run(["g++", "-E", "-P", tmp_path / name], capture_output=True, text=True) for name in own]
+    assert [unit.stdout.split() for unit in units] == [
+        [word for number in range(6) for word in ("int", f"of_file_{number};")], [], [], []
+    ]  # fmt: skip
 
 
 def test_setup_has_nothing_to_do_where_pycuda_is(pycuda):

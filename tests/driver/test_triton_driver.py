@@ -39,7 +39,7 @@ def device() -> Iterator[triton_driver.SimulatedTriton]:
         yield made
 
 
-def test_a_launch_needs_no_assembler_and_registers_are_made_when_asked_for(device, fresh_home, monkeypatch, capfd):
+def test_a_launch_needs_no_assembler_and_registers_are_made_when_asked_for(device, fresh_cache, monkeypatch, capfd):
     run, programs = subprocess.run, []
 
     def counted(command, *args, **kwargs):
@@ -47,7 +47,7 @@ def test_a_launch_needs_no_assembler_and_registers_are_made_when_asked_for(devic
         return run(command, *args, **kwargs)
 
     monkeypatch.setattr(subprocess, "run", counted)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(fresh_home / "triton"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(fresh_cache / "triton"))
     x, y, out = torch.rand(100), torch.rand(100), torch.zeros(100)
     kernel = kernels.add_kernel[(1,)](x, y, out, 100, BLOCK=128, num_warps=2)
     torch.testing.assert_close(out, x + y, rtol=0, atol=0)

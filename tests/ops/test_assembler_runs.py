@@ -21,7 +21,7 @@ VARIANTS = ("cuda_vectors", "triton_vectors")
 
 
 @pytest.fixture
-def runs(fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
+def runs(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Programs that were compiled with NVRTC ("front") and assembled ("assembler"); nothing is remembered."""
     counts = Counter()
     compile_program, run = nvrtc_client.compile_program, subprocess.run
@@ -97,7 +97,7 @@ KERNELS = [variant for op in ops.OPS.values() for variant in op.variants if vari
 
 
 @pytest.mark.parametrize("variant", KERNELS, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_static_shared_memory_is_what_the_assembler_says(variant):
     case = ops.get(variant.op).case(None)
     if case.problem().layout not in variant.layouts:

@@ -20,7 +20,7 @@ def cuda():
 
 
 @pytest.mark.parametrize(("variant", "name"), ALL, ids=str)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 def test_every_case(variant, name, cuda):
     one = ops.get(variant.op).case(name)
     config = variant.default_config(one.problem(arch=cuda.arch))

@@ -30,7 +30,7 @@ def arguments(one, block_size=16):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_every_case(variant, name, cuda):
     one = fitted(variant, case(name))
     config = variant.default_config(one.problem(arch=cuda.arch))
@@ -43,7 +43,7 @@ def test_every_case(variant, name, cuda):
 
 @pytest.mark.parametrize("layout", ["x", "nhd", "hnd"])
 def test_auto(layout):
-    one = case("llama-3-8b", context=2000, num_seqs=4, layout=layout, dtype="bfloat16")
+    one = case("llama-3-8b", context=300 if SIMULATED else 2000, num_seqs=4, layout=layout, dtype="bfloat16")
     check = one.check(paged_attention(**arguments(one), layout=layout))
     assert check.ok, check
 
@@ -67,7 +67,7 @@ def test_auto_falls_to_torch_for_features_without_a_kernel():
 
 @pytest.mark.parametrize("variant", KERNELS, ids=lambda variant: variant.name)
 def test_captured_in_a_cuda_graph(variant):
-    one = fitted(variant, case("llama-3-8b"))
+    one = fitted(variant, case("small" if SIMULATED else "llama-3-8b"))
     given = arguments(one) | {"layout": one.layout}
     out = torch.full_like(given["query"], torch.nan)
     paged_attention(**given, variant=variant.name, out=out)

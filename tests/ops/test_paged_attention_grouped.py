@@ -101,7 +101,7 @@ def test_copies_fill_their_sectors(sim):
         (256, 16, 16, 255),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_machine_code(arch, head_size, group, tile, registers):
     """No spills, registers for the blocks that shared memory leaves room for, 16-byte copies, products and matrices."""
     one = case("small", head_size=head_size, num_heads=2 * group, layout="nhd", dtype="bfloat16")
@@ -119,7 +119,7 @@ def test_machine_code(arch, head_size, group, tile, registers):
     assert not any(name.startswith(("LDL", "STL")) for name in counts)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.long), "sm_90"])
 def test_defaults_leave_room_for_several_warps(arch):
     for name in ("llama-2-7b", "llama-3-70b"):
         one = case(name, layout="hnd", context=8192)

@@ -98,7 +98,7 @@ def conversions():
 
 
 @pytest.mark.parametrize(("variant", "kv_cache_dtype", "arch"), list(conversions()))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, arch):
     """Subnormal numbers, infinities and NaN too; a NaN among the values keeps to its element of the head.
 
@@ -214,7 +214,7 @@ def test_no_bank_conflicts_in_cuda(head_size, group, sim):
         ("fp8_e5m2", "token", 256, 16, 16, 255),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_machine_code_of_cuda(arch, kv_cache_dtype, scales, head_size, group, tile, registers):
     """As without quantization, with half of the copies and matrix loads."""
     one = case("small", head_size=head_size, num_heads=2 * group, layout="nhd", dtype="bfloat16")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -422,7 +423,7 @@ def encode_small(name: str, kind: str, positive: bool = False) -> Callable[[int]
         best = min(values, key=lambda code: (abs(values[code] - size), code & 1))
         return negative << 7 | best
 
-    return function
+    return functools.cache(function)
 
 
 def decode_small(name: str) -> Callable[[int], object]:

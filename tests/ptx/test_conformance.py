@@ -15,7 +15,7 @@ import pytest
 from fuzz import both, command, instructions, page, programs, races
 from fuzz.trees import Kernel, Node
 
-BUDGET = 15  # seconds of every run, for all kinds together
+BUDGET = 6  # seconds of every run, for all kinds together
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++: apt-get install g++")
 

@@ -47,7 +47,7 @@ def tile_rows(values: np.ndarray, size: int) -> list[list[int]]:
     return rows
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("size", [32, 16, 4])
 def test_tiles(program: ptx.Program, size: int) -> None:
     values = np.random.default_rng(size).integers(0, 50, 128).astype(np.int32)

@@ -146,7 +146,7 @@ def ptx_of(steps: list[Access | None], space: str) -> tuple[str, dict[int, Acces
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("writes", [0.15, 0.5])
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 def test_findings_agree_with_the_model(space: str, blocks: int, synced: float, lines: float, writes: float) -> None:
     racing = 0
     for seed in range(120):

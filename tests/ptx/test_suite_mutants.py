@@ -47,10 +47,13 @@ MISSED = {
 
 
 @pytest.fixture(scope="module")
-def programs() -> dict[str, ptx.Program]:
+def programs(request: pytest.FixtureRequest) -> dict[str, ptx.Program]:
+    """The kernels that this run asks for, by file."""
     files: dict[str, list[Mutant]] = {}
-    for mutant in (*MUTANTS, *UNTOUCHED):
-        files.setdefault(mutant.sample.file, []).append(mutant)
+    for item in request.session.items:
+        if item.path == request.path and hasattr(item, "callspec"):
+            mutant = item.callspec.params["mutant"]
+            files.setdefault(mutant.sample.file, []).append(mutant)
     return {file: build(group) for file, group in files.items()}
 
 

@@ -51,7 +51,9 @@ def main() -> None:
     for line in requests:
         request = json.loads(line)
         os.chdir(request["root"])
-        options = ["-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-q", f"--rootdir={request['root']}"]
+        left_out = ("cacheprovider", "nbval", "nbval.plugin", "unraisableexception", "threadexception")
+        options = [part for name in left_out for part in ("-p", f"no:{name}")]
+        options += ["-o", "addopts=", "-q", f"--rootdir={request['root']}"]
         pytest.main([*options, *request["nodes"]], plugins=[Reporter(reports)])
 
 

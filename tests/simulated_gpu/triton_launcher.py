@@ -17,9 +17,11 @@ def start() -> None:
 
     os.environ["TRITON_LIBCUDA_PATH"] = str(library_path().parent)
     import torch
+    import triton
     from triton import knobs
-    from triton.runtime import driver
+    from triton.runtime import cache, driver
 
+    cache.triton_key = lambda: triton.__version__  # else the hash of all of Triton's files, in each process
     knobs.runtime.kernel_load_start_hook.add(_loading)
     utilities = driver.active.utils
     load_binary = utilities.load_binary

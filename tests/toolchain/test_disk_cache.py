@@ -63,7 +63,7 @@ def test_a_reader_never_sees_half_an_entry(fresh_home: Path):
     """Writers in three processes and readers in two threads, all on one key."""
     code = (
         "import sys; from workbench.toolchain import disk_cache as c\n"
-        "for i in range(150): c.store(sys.argv[1], {'n': bytes([i]) * 40000})"
+        "for i in range(60): c.store(sys.argv[1], {'n': bytes([i]) * 40000})"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, KEY]) for _ in range(3)]
 

@@ -1,4 +1,4 @@
-"""Every test has a home of its own: no store, table or compiled kernel comes from an earlier run."""
+"""Every test has a home of its own: no store or table comes from an earlier one."""
 
 from __future__ import annotations
 

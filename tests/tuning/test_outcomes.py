@@ -103,7 +103,7 @@ def test_nothing_is_compiled_ahead_for_a_configuration_that_has_no_rules():
 
 
 @pytest.mark.long
-def test_a_compiler_that_dies_costs_its_configuration(fresh_home):
+def test_a_compiler_that_dies_costs_its_configuration(fresh_cache):
     here = os.getpid()
     op = own.doubling("dies", sizes=lambda x: {"n": x.numel() if os.getpid() == here else os._exit(3)})
     run = wb.tune(op, device="sim", isolation="process", record=False)

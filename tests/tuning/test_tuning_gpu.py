@@ -16,7 +16,7 @@ from workbench.tuning.isolation import InProcess
 from workbench.tuning.measure import DeviceLostError
 
 pytestmark = pytest.mark.gpu
-SMALL = case("small", num_seqs=2, context=100)
+SMALL = case("small", num_seqs=1, context=20)
 
 
 def test_every_configuration_gets_a_measured_time(tmp_path):

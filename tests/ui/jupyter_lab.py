@@ -25,6 +25,10 @@ _CONNECTED = """() => {
 _OWN = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "HOME")
 
 
+# Without the grammar of addresses that jsonschema would compile for seconds.
+_START = "import sys; sys.modules['rfc3987_syntax'] = None; from jupyterlab.labapp import main; main()"
+
+
 @contextlib.contextmanager
 def jupyter_lab(folder: Path, scratch: Path, **environment: str) -> Iterator[str]:
     """The address of a JupyterLab over ``folder``, as somebody new to it has it: without settings of their own.
@@ -42,7 +46,7 @@ def jupyter_lab(folder: Path, scratch: Path, **environment: str) -> Iterator[str
     log = scratch / "lab.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
+            [sys.executable, "-c", _START, *options],
             cwd=folder, env=os.environ | own, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     address = f"http://127.0.0.1:{port}"

@@ -114,7 +114,7 @@ def run(
     rows += _front_end(repeats)
     rows += _simulated_driver()
     rows += _launch_overhead()
-    rows += _triton_programs(peers)
+    rows += _triton_programs(peers, repeats)
     rows += [_judging(candidates)] if candidates else []
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
@@ -203,9 +203,9 @@ def _launch_overhead() -> list[Row]:
     return rows
 
 
-def _triton_programs(peers: bool) -> list[Row]:
+def _triton_programs(peers: bool, repeats: int) -> list[Row]:
     """Programs that Triton's own JIT launches, all cores, compilation apart; with peers beside its interpreter."""
-    ours = _subprocess("workbench.bench.triton_programs", TRITON_INTERPRET="0")
+    ours = _subprocess("workbench.bench.triton_programs", str(repeats), TRITON_INTERPRET="0")
     cuda, small = ours.pop("small CUDA launch"), ours.pop("small Triton launch")
     launch, baseline = "launch of a small kernel through load_cuda", "the time of one through load_cuda"
     rows = [Row(launch, cuda), Row("launch of a small kernel by Triton", small, None, baseline, small / cuda)]

@@ -126,6 +126,7 @@ class _Loaded:
     def __init__(self, program: Program, text: str):
         self.program, self.text = program, text
         self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
+        self.times: dict[bytes, tuple[tuple, float]] = {}  # by kernel: what was counted last, and the predicted seconds
         self.kept: list[Any] = []  # arrays that the library reads
 
     @functools.cached_property
@@ -235,11 +236,21 @@ class Machine:
                 report.findings,
             )  # fmt: skip
         if timed:
-            from workbench.tuning.predict import predict
+            launch.seconds = self._predicted(launch, kernel, facts, report)
 
-            assembled = self._assembled(launch.module, kernel.name, facts, shared)
-            predicted = predict(report, assembled, math.prod(block), math.prod(grid), device_model(self._facts.key))
-            launch.seconds = predicted.seconds
+    def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
+        """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""
+        from workbench.tuning.predict import predict
+
+        block, grid = math.prod(launch.block), math.prod(launch.grid)
+        counts = block, grid, launch.dynamic_shared, report.lines, report.buffers
+        times = self._modules[launch.module].times
+        known = times.get(launch.name)
+        if known is None or known[0] != counts:
+            assembled = self._assembled(launch.module, kernel.name, facts, launch.dynamic_shared)
+            predicted = predict(report, assembled, block, grid, device_model(self._facts.key))
+            known = times[launch.name] = counts, predicted.seconds
+        return known[1]
 
     def _assembled(self, number: int, name: str, facts: Any, shared: int) -> Any:
         """The kernel with its machine code, by which its time is predicted; what is known without an assembler."""

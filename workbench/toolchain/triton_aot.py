@@ -170,11 +170,11 @@ def _fresh_key(jit: Any) -> str:
     would answer with the old helper.
     """
     functions = reachable(jit)
-    sources = [function.src for function in functions]
-    if _SOURCES.get(jit) != sources:
-        _SOURCES[jit] = sources
+    if _SOURCES.get(jit) != [function.src for function in functions]:
         for function in functions:
-            function.hash = None
+            sources = [one.src for one in reachable(function)]
+            if _SOURCES.get(function) != sources:
+                _SOURCES[function], function.hash = sources, None
     return jit.cache_key
 
 

@@ -45,10 +45,10 @@ def test_a_trace_names_the_users_lines(variant, case):
 
 
 def test_it_is_tuned_kept_and_found_again(fresh_home):
-    first = wb.tune(row_softmax, ["small"], device="sim")
+    first = wb.tune(row_softmax, ["small"], device="sim", budget=3)
     assert first.best is not None
     assert {trial.variant for trial in first.trials} == set(KERNELS)
-    again = wb.tune("row_softmax", "small", device="sim")
+    again = wb.tune("row_softmax", "small", device="sim", budget=3)
     assert (again.new, again.reused) == (0, len(first.trials))
     best = lookup("row_softmax", None, row_softmax.case("small").problem())
     assert (best.variant, best.config, best.level) == (first.best.variant, first.best.config, "exact")

@@ -39,7 +39,7 @@ order of warps `try_wait` gives up once for each phase, as it may.
 | missing fence.proxy.async | a product or a bulk store reads what ordinary stores wrote, without the fence in between |
 | write to shared memory that is being read | a stage is written or filled again before its readers are done |
 | cp.async data read before wait | a stage is read, or filled again, before its load has landed |
-| register of a running product touched | D or A is touched before `wgmma.wait_group` on some way; found before a launch |
+| register of a running product touched | D or A is touched before `wgmma.wait_group`; found before a launch |
 | missing wgmma.fence | something wrote a register of D or A since the last one; found before a launch |
 | deadlock | with the mbarrier's parity, arrivals that are missing, bytes expected and bytes that come |
 | mbarrier misuse | arrivals beyond what the phase waits for, an mbarrier that nobody initialised |
