@@ -49,10 +49,10 @@ def causal_attention(
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     if not math.isfinite(scale):
         raise ArgumentError("scale", scale, "a finite number", "The default is head_size ** -0.5.")
-    tensors = Tensors(query, key, value, scale, torch.empty_like(query, memory_format=torch.contiguous_format))
+    tensors = Tensors(query, key, value, scale, torch.empty_like(query, memory_format=torch.contiguous_format), None)
     if query.numel():
         chosen.run(chosen.default_config(problem), problem, tensors)
-    return tensors.out
+    return tensors.output
 
 
 def _problem_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_size: int) -> Problem:

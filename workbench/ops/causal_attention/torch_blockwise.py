@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.causal_attention.torch_naive import repeat_kv
+from workbench.ops.causal_attention.torch_naive import repeat_kv, without_padding
 from workbench.ops.variant import Restriction, TorchVariant
 
 
@@ -76,10 +76,14 @@ def attend_to_blocks(
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.out``."""
+    """Fill ``tensors.output``."""
     t = tensors
-    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (t.key, t.value)]
-    t.out.copy_(attend_to_blocks(t.query, *blocks, problem.num_tokens, t.scale))
+    (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
+    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (key, value)]
+    tokens = problem.num_tokens
+    if t.seq_lens is not None:  # as many as there would be if no row of the queries were padding
+        tokens = (t.seq_lens - t.query_lens + problem.num_queries)[:, None]
+    t.output.copy_(without_padding(t.query_lens, attend_to_blocks(query, *blocks, tokens, t.scale))[0])
 
 
 VARIANT = TorchVariant(
@@ -93,6 +97,7 @@ VARIANT = TorchVariant(
     ),
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
+    features=("lengths",),
     defaults=lambda problem: {"BLOCK_SIZE": problem.block_size},
     compute=compute,
 )

@@ -21,6 +21,25 @@ def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None =
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
+def positions(problem: Problem, tensors: Tensors) -> torch.Tensor:
+    """``[1 or num_seqs, 1, num_queries, 1]``: where each query stands among its sequence's tokens."""
+    t = tensors
+    row = torch.arange(problem.num_queries, device=t.query.device)[:, None]
+    if t.seq_lens is None:
+        return (row + problem.num_tokens - problem.num_queries)[None, None]
+    return row + (t.seq_lens - t.query_lens)[:, None, None, None]
+
+
+def without_padding(
+    lengths: torch.Tensor | None, *sides: torch.Tensor, padding: float = 0.0
+) -> tuple[torch.Tensor, ...]:
+    """``[num_seqs, heads, tokens, ...]`` with ``padding`` past each sequence's length, where anything may stand."""
+    if lengths is None:
+        return sides
+    past = torch.arange(sides[0].shape[2], device=sides[0].device) >= lengths[:, None, None]  # [num_seqs, 1, tokens]
+    return tuple(side.masked_fill(past.view(past.shape + (1,) * (side.dim() - 3)), padding) for side in sides)
+
+
 def single_head(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None
 ) -> torch.Tensor:
@@ -67,8 +86,17 @@ def multi_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scal
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.out``."""
-    tensors.out.copy_(multi_head(tensors.query, tensors.key, tensors.value, tensors.scale))
+    """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
+    t = tensors
+    (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
+    key, value = repeat_kv(key, problem.num_heads), repeat_kv(value, problem.num_heads)
+    later = torch.arange(problem.num_tokens, device=query.device) > positions(problem, t)
+    scores = (query @ key.transpose(-1, -2) * t.scale).masked_fill(later, -torch.inf)
+    weights = torch.softmax(scores, dim=-1)
+    t.output.copy_(without_padding(t.query_lens, weights @ value)[0])
+    if t.lse is not None:
+        lse = scores.to(t.lse.dtype).logsumexp(-1)
+        t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 
 VARIANT = TorchVariant(
@@ -77,5 +105,6 @@ VARIANT = TorchVariant(
     idea="the formula: all scores in memory, minus infinity above the diagonal, softmax",
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
+    features=("lengths", "lse"),
     compute=compute,
 )
