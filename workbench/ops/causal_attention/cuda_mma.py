@@ -1,8 +1,8 @@
 """FlashAttention-2 on tensor cores: tiles of keys and values copied ahead, an online softmax in registers.
 
-The kernel is ``cuda_src/causal_attention_mma.cu``. A tile of scores never leaves the registers of its warp, so that what
-crosses memory is queries, keys, values and output; keys and values once per BLOCK_M queries of a head, from the L2 cache
-where other heads of the group, and other blocks, have read them.
+The kernel is ``cuda_src/causal_attention_mma.cu``. A tile of scores never leaves the registers of its warp, so that
+what crosses memory is queries, keys, values and output; keys and values once per BLOCK_M queries of a head, from the L2
+cache where other heads of the group, and other blocks, have read them.
 """
 
 from __future__ import annotations
