@@ -8,8 +8,17 @@ from workbench.errors import ArgumentError
 from workbench.ops import constants, contiguous_attention, copy_blocks, reshape_and_cache
 
 pytestmark = pytest.mark.gpu
-NAMES = ("causal_attention", "contiguous_attention", "copy_blocks", "gather_cache", "reshape_and_cache", "swap_blocks")
-ALL = [(variant, name) for op in NAMES for variant in ops.variants(op) for name in ops.get(op).cases]
+NAMES = (
+    "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
+    "reshape_and_cache", "swap_blocks",
+)  # fmt: skip
+ALL = [
+    (variant, name)
+    for op in NAMES
+    for variant in ops.variants(op)
+    for name, case in ops.get(op).cases.items()
+    if not variant.unsupported(case.problem())
+]
 
 
 @pytest.fixture(scope="module")

@@ -58,11 +58,12 @@ class Case(NamedCase):
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``gqa 2x65 float32``."""
-        return " ".join([self.name, f"{self.num_seqs}x{self.num_tokens}", self.dtype, *self._features])
+        extra = [*self._features, *(["lse"] if self.lse else [])]
+        return " ".join([self.name, f"{self.num_seqs}x{self.num_tokens}", self.dtype, *extra])
 
     @property
     def _features(self) -> tuple[str, ...]:
-        return tuple(name for name, wanted in (("lengths", self.seq_lens), ("lse", self.lse)) if wanted)
+        return ("lengths",) if self.query_lens or self.seq_lens else ()
 
     @property
     def lengths(self) -> tuple[tuple[int, int], ...]:
@@ -107,7 +108,7 @@ class Case(NamedCase):
         raw = torch.full((size,), 0xFF, dtype=torch.uint8, device=device)
         output, lse = raw[:rows].view(query.dtype).view(query.shape), raw[rows:].view(logarithms)
         lengths = [None, None]
-        if self.seq_lens:
+        if self._features:
             lengths = [torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*self.lengths, strict=True)]
         out = raw if self.lse else output
         return Tensors(query, key, value, self.head_size**-0.5, output, lse.view(query.shape[:-1]), *lengths, out)

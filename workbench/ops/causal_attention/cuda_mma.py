@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, STRIDES, Problem
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import shared_limit, shared_memory
@@ -47,7 +47,8 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 
 RESTRICTIONS = (
-    Restriction.of("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "8 elements each"),
+    ROWS,
+    WHOLE_STEPS,
     Restriction.of(
         "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
     ),
@@ -105,7 +106,7 @@ VARIANT = CudaVariant(
     restrictions=RESTRICTIONS,
     layouts=("heads first",),
     dtypes=("float16", "bfloat16"),
-    features=("lengths", "lse"),
+    features=("lengths",),
     defaults=default_config,
     macros=_macros,
 )

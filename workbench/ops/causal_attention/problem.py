@@ -10,6 +10,7 @@ from workbench.ops import element_types
 from workbench.ops.cache_problem import Sizes
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
+from workbench.ops.values import Restriction
 
 DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 """The dtypes of query, key, value and output by name."""
@@ -19,7 +20,8 @@ DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 class Problem(Sizes):
     """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
 
-    ``features`` names what is asked for beyond the output: "lengths" of sequences that are padded, "lse".
+    ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
+    are padded to one length.
     """
 
     num_seqs: int
@@ -30,6 +32,7 @@ class Problem(Sizes):
     head_size: int
     dtype: str
     block_size: int = 16
+    alignment: int = 16
     layout: str = "heads first"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
@@ -57,8 +60,8 @@ class Tensors:
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
-    scale: float
-    output: torch.Tensor
+    scale: float | None
+    output: torch.Tensor | None
     lse: torch.Tensor | None
     query_lens: torch.Tensor | None = None
     seq_lens: torch.Tensor | None = None
@@ -82,3 +85,6 @@ def strides(name: str) -> Arguments:
 STRIDES: Arguments = strides("query") | strides("key") | strides("value")
 
 GRID = grid("num_heads", "num_seqs")
+
+ROWS = Restriction.of("16-byte rows", "alignment >= 16", "rows of query, key and value start so; call .contiguous()")
+WHOLE_STEPS = Restriction.of("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "8 elements each")

@@ -105,6 +105,6 @@ VARIANT = TorchVariant(
     idea="the formula: all scores in memory, minus infinity above the diagonal, softmax",
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
-    features=("lengths", "lse"),
+    features=("lengths",),
     compute=compute,
 )

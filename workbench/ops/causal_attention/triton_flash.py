@@ -1,4 +1,4 @@
-"""FlashAttention-2 in Triton: one program per (BLOCK_M queries, head, sequence), an online softmax over tiles of tokens.
+"""FlashAttention-2 in Triton: a program per (BLOCK_M queries, head, sequence), an online softmax over tiles of tokens.
 
 The steps are those of ``cuda_src/causal_attention_mma.cu``. Tiles that every query of the program sees come first and
 take no mask; then those on the diagonal.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workbench.ops.causal_attention.problem import GRID, STRIDES, Problem
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
 from workbench.ops.causal_attention.triton_rows import (
     LENGTHS,
     LN_2,
     LOG2_E,
     PRODUCTS,
     WARPS,
-    WHOLE_STEPS,
     constexprs,
     lengths_of,
     load_rows,
@@ -153,6 +152,7 @@ _IN_REGISTERS = Restriction.of(
 
 RESTRICTIONS = (
     PRODUCTS,
+    ROWS,
     WHOLE_STEPS,
     WARPS,
     _IN_REGISTERS,
@@ -193,6 +193,6 @@ VARIANT = TritonVariant(
     restrictions=RESTRICTIONS,
     layouts=("heads first",),
     dtypes=("float16", "bfloat16"),
-    features=("lengths", "lse"),
+    features=("lengths",),
     defaults=default_config,
 )

@@ -84,8 +84,6 @@ LENGTHS: Arguments = {name: _or_any(name) for name in ("query_lens", "seq_lens")
 
 PRODUCTS = Restriction.of(
     "products",
-    "BLOCK_M >= 16 and BLOCK_N >= 16 and is_power_of_two(BLOCK_M) and is_power_of_two(BLOCK_N)"
-    " and 16 <= head_size <= 256",
+    "BLOCK_M >= 16 and BLOCK_N >= 16 and is_power_of_two(BLOCK_M) and is_power_of_two(BLOCK_N) and head_size >= 16",
 )
-WHOLE_STEPS = Restriction.of("whole 16-byte steps", "head_size % 8 == 0", "8 elements each")
 WARPS = Restriction.of("warps", "is_power_of_two(num_warps) and num_warps <= 32")
