@@ -32,8 +32,8 @@ SIZE, HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, BLOCKS = 2, 4, 2, 64, 16, 8
 
 NAMES = (
     "paged_attention", "causal_attention", "causal_attention_backward", "contiguous_attention", "reshape_and_cache",
-    "gather_cache", "copy_blocks", "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants", "compare",
-    "PagedKVCache", "ContiguousKVCache",
+    "gather_cache", "copy_blocks", "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants",
+    "compare", "PagedKVCache", "ContiguousKVCache",
 )  # fmt: skip
 
 
