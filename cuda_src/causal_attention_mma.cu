@@ -32,21 +32,25 @@ constexpr int HEAD_STEPS = (HEAD_SIZE + 15) / 16, CHUNKS = 2 * HEAD_STEPS;  // o
 constexpr int QUERY_BYTES = BLOCK_M * CHUNKS * 16, TILE_BYTES = BLOCK_N * CHUNKS * 16;
 constexpr bool QUERIES_STAY = ROW_TILES * HEAD_STEPS <= 8;  // in registers, if they are few
 constexpr int PENDING = 2 * (NUM_STAGES - 1) - 1;  // groups of copies younger than the one that is waited for
+// Few sums leave room for 12 warps, at 168 registers; left alone, ptxas may take more, or fewer and spill.
+constexpr bool FEW_SUMS = ROW_TILES * (12 * HEAD_STEPS + BLOCK_N / 2) <= 80;
+constexpr int MIN_BLOCKS = FEW_SUMS && NUM_WARPS <= 12 ? 12 / NUM_WARPS : 1;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 // Start copying ROWS rows by all threads. Rows from `count` on become zeros, so that no NaN of padding comes in.
 template <int ROWS>
 __device__ __forceinline__ void copy_rows(unsigned tile, const Scalar* rows, long long stride, int count) {
 #pragma unroll
-  for (int i = threadIdx.x; i < ROWS * CHUNKS; i += NUM_THREADS) {
-    const int row = i / CHUNKS, chunk = i % CHUNKS;
+  for (int i = 0; i < ROWS * CHUNKS; i += NUM_THREADS) {
+    const int row = (i + threadIdx.x) / CHUNKS, chunk = (i + threadIdx.x) % CHUNKS;
+    if (ROWS * CHUNKS % NUM_THREADS && row >= ROWS) break;
     const bool inside = row < count && chunk * 8 < HEAD_SIZE;
-    copy_async<16>(tile + swizzled<CHUNKS>(row, chunk), inside ? rows + row * stride + chunk * 8 : rows,
+    copy_async<16>(tile + swizzled<CHUNKS>(row, chunk), rows + (inside ? row * stride + chunk * 8 : 0),
                    inside ? 16 : 0);
   }
 }
 
-extern "C" __global__ void __launch_bounds__(NUM_THREADS)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_BLOCKS)
 causal_attention_mma(Scalar* __restrict__ output, float* __restrict__ lse, const Scalar* __restrict__ query,
                      const Scalar* __restrict__ key, const Scalar* __restrict__ value,
                      const int* __restrict__ query_lens, const int* __restrict__ seq_lens, float scale, int num_queries,
@@ -215,7 +219,7 @@ causal_attention_mma(Scalar* __restrict__ output, float* __restrict__ lse, const
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp * WARP_ROWS + 16 * r + 8 * half + lane / 4;
-      const float total = sum_over_lanes<1, 4>(sum[r][half]), share = 1.f / total;
+      const float total = sum_over_lanes<1, 4>(sum[r][half]), share = __fdividef(1.f, total);
 #pragma unroll
       for (int d = 0; d < 2 * HEAD_STEPS; ++d) {
         const unsigned pair = pack<Scalar>(out[r][d][2 * half] * share, out[r][d][2 * half + 1] * share);

@@ -28,7 +28,7 @@ from workbench.ops.causal_attention.triton_rows import (
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
-from workbench.ops.rules import shared_memory
+from workbench.ops.rules import shared_limit, shared_memory
 from workbench.ops.steps import Size, TritonStep
 from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import TritonVariant
@@ -236,9 +236,13 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """Tiles of 64 by 64, 32 by 32 of a large head, on eight warps."""
-    tile = 64 if problem.head_size <= 128 else 32
-    return {"BLOCK_M": tile, "BLOCK_N": tile, "num_warps": 8, "num_stages": 2}
+    """Tiles of 64 by 64 on eight warps, 32 by 32 of a large head, copied ahead if shared memory has room."""
+    config = {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 8}
+    for tile, stages in ((64, 2), (64, 1), (32, 2), (32, 1)):
+        config |= {"BLOCK_M": tile, "BLOCK_N": tile, "num_stages": stages}
+        if problem.head_size * tile <= 8192 and _shared_bytes(config, problem) <= shared_limit(problem):
+            break
+    return config
 
 
 def _over(tile: str, rows: str, heads: str) -> Size:
