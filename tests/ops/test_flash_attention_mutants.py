@@ -165,7 +165,7 @@ def runs_of(variant):
     return list(zip(cases, CONFIGS[variant], strict=True))
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(130)
 @pytest.mark.parametrize(
     ("variant", "mutant"), named_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS), (GRADIENTS, GRADIENT_MUTANTS)])
 )
@@ -174,7 +174,7 @@ def test_mutant_is_caught(variant, mutant, judge, tmp_path):
     assert ok, seen
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.long
 @pytest.mark.parametrize("variant", [CUDA, TRITON, GRADIENTS], ids=str)
 def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge, tmp_path):
     copy = with_text(variant, variant.source.read_text(), tmp_path)
