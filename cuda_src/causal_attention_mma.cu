@@ -3,7 +3,7 @@
 // ahead into NUM_STAGES stages that all warps share; scores do not wait for values. A warp has whole rows of scores.
 //
 //   output      [num_seqs, num_heads, num_queries, HEAD_SIZE]
-//   lse         [num_seqs, num_heads, num_queries] fp32: the logarithm of the sum of exp(score)
+//   lse         [num_seqs, num_heads, num_queries] fp32: the logarithm of the sum of exp(score); null for none
 //   query       [num_seqs, num_heads, num_queries, HEAD_SIZE]       by its strides, in elements, multiples of 8
 //   key, value  [num_seqs, num_heads / group, num_tokens, HEAD_SIZE]             likewise
 //   query_lens, seq_lens [num_seqs]: of the queries and tokens those that are no padding; null for all
@@ -40,7 +40,8 @@ constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 // Start copying ROWS rows by all threads. Rows from `count` on become zeros, so that no NaN of padding comes in.
 template <int ROWS>
 __device__ __forceinline__ void copy_rows(unsigned tile, const Scalar* rows, long long stride, int count) {
-#pragma unroll
+  constexpr int COPIES = (ROWS * CHUNKS + NUM_THREADS - 1) / NUM_THREADS;
+#pragma unroll(COPIES <= 8 ? COPIES : 4)  // of many at once the addresses would take too many registers
   for (int i = 0; i < ROWS * CHUNKS; i += NUM_THREADS) {
     const int row = (i + threadIdx.x) / CHUNKS, chunk = (i + threadIdx.x) % CHUNKS;
     if (ROWS * CHUNKS % NUM_THREADS && row >= ROWS) break;
@@ -225,7 +226,7 @@ causal_attention_mma(Scalar* __restrict__ output, float* __restrict__ lse, const
         const unsigned pair = pack<Scalar>(out[r][d][2 * half] * share, out[r][d][2 * half + 1] * share);
         *reinterpret_cast<unsigned*>(tiles + swizzled<CHUNKS>(row, d) + lane % 4 * 4) = row < num_rows ? pair : 0u;
       }
-      if (lane % 4 == 0 && row < rows_to_write)
+      if (lse && lane % 4 == 0 && row < rows_to_write)
         lse[first_place + row] = row < num_rows ? (max_score[r][half] + __log2f(total)) * LN_2 : -infinity();
     }
   }

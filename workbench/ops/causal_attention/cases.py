@@ -102,16 +102,18 @@ class Case(NamedCase):
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; output and lse are NaN everywhere."""
         query, key, value = (tensor.to(device, copy=True) for tensor in _content(self))
-        rows, logarithms = query.numel() * query.itemsize, lse_dtype(query.dtype)
-        # One piece of memory for both: NaN in every dtype.
-        size = rows + query.numel() // self.head_size * logarithms.itemsize
-        raw = torch.full((size,), 0xFF, dtype=torch.uint8, device=device)
-        output, lse = raw[:rows].view(query.dtype).view(query.shape), raw[rows:].view(logarithms)
+        output, lse = torch.full_like(query, torch.nan), None
+        out = output
+        if self.lse:  # one piece of memory for both
+            rows, logarithms = query.numel() * query.itemsize, lse_dtype(query.dtype)
+            size = rows + query.numel() // self.head_size * logarithms.itemsize
+            out = torch.full((size,), 0xFF, dtype=torch.uint8, device=device)  # NaN in every dtype
+            output, lse = out[:rows].view(query.dtype).view(query.shape), out[rows:].view(logarithms)
+            lse = lse.view(query.shape[:-1])
         lengths = [None, None]
         if self._features:
             lengths = [torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*self.lengths, strict=True)]
-        out = raw if self.lse else output
-        return Tensors(query, key, value, self.head_size**-0.5, output, lse.view(query.shape[:-1]), *lengths, out)
+        return Tensors(query, key, value, self.head_size**-0.5, output, lse, *lengths, out)
 
     def reference(self) -> torch.Tensor:
         """The float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``, with ``lse`` one element more in each

@@ -54,7 +54,7 @@ class Tensors:
 
     query, output ``[num_seqs, num_heads, num_queries, head_size]``; key, value ``[num_seqs, num_kv_heads, num_tokens,
     head_size]``; lse ``[num_seqs, num_heads, num_queries]`` float32 (of float64 float64), the logarithm of the sum of
-    exp(score), for kernels always there; query_lens, seq_lens ``[num_seqs] int32``, both or None.
+    exp(score), None where it is not wanted; query_lens, seq_lens ``[num_seqs] int32``, both or None.
     """
 
     query: torch.Tensor

@@ -19,12 +19,13 @@ from workbench.ops.causal_attention.triton_rows import (
     constexprs,
     lengths_of,
     load_rows,
+    or_any,
     store_rows,
     types,
 )
 from workbench.ops.expressions import cdiv, next_power_of_2
 from workbench.ops.rules import shared_memory
-from workbench.ops.steps import TritonStep
+from workbench.ops.steps import Arguments, TritonStep
 from workbench.ops.values import Config, Restriction
 from workbench.ops.variant import TritonVariant
 
@@ -74,13 +75,14 @@ def attend_to_tiles(
 @triton.jit
 def causal_attention_flash(
     output,  # [num_seqs, num_heads, num_queries, HEAD_SIZE]
-    lse,  # [num_seqs, num_heads, num_queries]
+    lse,  # [num_seqs, num_heads, num_queries], if it is wanted
     query,  # [num_seqs, num_heads, num_queries, HEAD_SIZE], by its strides
     key,  # [num_seqs, num_heads / group, num_tokens, HEAD_SIZE], by its strides
     value,  # likewise
     query_lens,  # [num_seqs]
     seq_lens,  # [num_seqs]
     scale,
+    wants_lse,
     num_queries,
     num_tokens,
     group,  # query heads per KV head
@@ -135,7 +137,7 @@ def causal_attention_flash(
     acc = tl.where(valid[:, None], acc / tl.where(valid, total, 1.0)[:, None], 0.0)
     logarithm = tl.where(valid, (max_score + tl.log2(total)) * LN_2, float("-inf"))
     store_rows(output + place * HEAD_SIZE, row, num_queries, acc, HEAD_SIZE, HEAD_PADDED)
-    tl.store(lse + place + row, logarithm, mask=row < num_queries)
+    tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
@@ -167,6 +169,11 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": 4, "num_stages": 2}
 
 
+_LSE: Arguments = {
+    "lse": or_any("lse"),
+    "wants_lse": lambda config, problem, tensors: int(tensors.lse is not None),
+}
+
 VARIANT = TritonVariant(
     op="causal_attention",
     name="triton_flash",
@@ -181,7 +188,7 @@ VARIANT = TritonVariant(
             ),
             types=types,
             constexprs=constexprs,
-            arguments=STRIDES | LENGTHS,
+            arguments=STRIDES | LENGTHS | _LSE,
         ),
     ),
     space={

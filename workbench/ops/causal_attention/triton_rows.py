@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -54,7 +55,7 @@ def types(problem: Problem) -> Mapping[str, str]:
         **dict.fromkeys(("output", "query", "key", "value"), scalar),
         **dict.fromkeys(strides, stride),
         **dict.fromkeys(("query_lens", "seq_lens"), "*i32:1"),
-        **dict.fromkeys(("num_queries", "num_tokens", "group"), "i32"),
+        **dict.fromkeys(("num_queries", "num_tokens", "group", "wants_lse"), "i32"),
         "lse": "*fp32:1",
         "scale": "fp32",
     }
@@ -70,17 +71,17 @@ def constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     }
 
 
-def _or_any(name: str) -> Any:
-    """Lengths, or where there are none any address, which is not followed."""
+def or_any(name: str) -> Callable[[Config, Problem, Any], torch.Tensor]:
+    """A tensor of a run, or where there is none any address, which is not followed."""
 
-    def passed(config: Config, problem: Problem, tensors: Any) -> Any:
+    def passed(config: Config, problem: Problem, tensors: Any) -> torch.Tensor:
         found = getattr(tensors, name)
-        return tensors.lse if found is None else found
+        return tensors.query if found is None else found
 
     return passed
 
 
-LENGTHS: Arguments = {name: _or_any(name) for name in ("query_lens", "seq_lens")}
+LENGTHS: Arguments = {name: or_any(name) for name in ("query_lens", "seq_lens")}
 
 PRODUCTS = Restriction.of(
     "products",

@@ -43,9 +43,14 @@ class Case(Forward):
         gradients = [out[place].view(side.shape) for place, side in zip(places, tensors[:3], strict=True)]
         return Tensors(*tensors, self.head_size**-0.5, query_lens, seq_lens, *gradients, out)
 
-    def reference(self) -> tuple[torch.Tensor, ...]:
-        """The float64 gradients of query, key and value."""
-        return tuple(exact for exact, _ in _gradients_and_bounds(self))
+    def reference(self) -> torch.Tensor:
+        """The float64 gradients of query, key and value, as they lie in ``Tensors.out``; zeros in between."""
+        exact = [exact for exact, _ in _gradients_and_bounds(self)]
+        places, size = _places(exact)
+        out = torch.zeros(size, dtype=torch.float64)
+        for place, one in zip(places, exact, strict=True):
+            out[place] = one.flatten()
+        return out
 
     def check(self, out: torch.Tensor) -> Check:
         """Judge ``tensors.out``; the verdict is that of the gradient that comes closest to, or furthest past, its
@@ -77,7 +82,9 @@ def _given(case: Case) -> tuple[torch.Tensor | None, ...]:
     forward = _forward(case)
     t = forward.inputs(forward.problem())
     generator = torch.Generator().manual_seed(case.seed + 1)
-    d_output, d_lse = (torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in (t.output, t.lse))
+    d_output, d_lse = (
+        torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in (t.query, t.query[..., 0])
+    )
     for seq, (queries, _) in enumerate(case.lengths):
         d_output[seq, :, queries:] = d_lse[seq, :, queries:] = torch.nan
     if not case.lse:
@@ -101,7 +108,7 @@ def _gradients_and_bounds(case: Case) -> tuple[tuple[torch.Tensor, torch.Tensor]
 
 def _autograd(case: Case, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     *sides, _, _, d_output, d_lse, query_lens, seq_lens = _given(case)
-    sides = [side.to(dtype).requires_grad_() for side in sides]
+    sides = [side.detach().to(dtype).requires_grad_() for side in sides]
     found = causal_attention(*sides, query_lens=query_lens, seq_lens=seq_lens, return_lse=True, variant="torch_naive")
     return torch.autograd.grad(found, sides, (d_output.to(dtype), d_lse.to(lse_dtype(dtype))))
 
