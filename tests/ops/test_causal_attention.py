@@ -302,7 +302,7 @@ def test_an_empty_batch():
 
 
 def test_compare_and_restore():
-    assert workbench.compare("causal_attention", device="sim").all_correct
+    assert workbench.compare("causal_attention", "gqa", device="sim").all_correct
     changed = case("gqa", num_tokens=40)
     assert changed.num_queries == 40
     assert Case.from_dict(changed.to_dict()) == changed

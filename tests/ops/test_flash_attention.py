@@ -334,8 +334,9 @@ def test_machine_code(arch, head_size, config, registers):
     assert counts["HMMA"] == row_tiles * 2 * (config["BLOCK_N"] // 8) * steps
     queries = row_tiles * steps
     assert counts["LDSM.4"] == 2 * (config["BLOCK_N"] // 16) * steps + queries
-    tiles = config["BLOCK_M"] + 4 * config["BLOCK_N"]  # queries, the first keys and values, and those ahead
-    assert counts["LDGSTS.128"] == tiles * head_size // 8 // config["NUM_THREADS"]
+    queries, tokens = (config[name] * head_size // 8 // config["NUM_THREADS"] for name in ("BLOCK_M", "BLOCK_N"))
+    queries, tokens = (count if count <= 8 else 4 for count in (queries, tokens))  # of more a loop has four
+    assert counts["LDGSTS.128"] == queries + 4 * tokens  # the first keys and values, and those ahead
     assert sum(number for name, number in counts.items() if name.startswith("LDGSTS")) == counts["LDGSTS.128"]
     assert not any(name.startswith(("LDL", "STL")) for name in counts)
 

@@ -182,13 +182,13 @@ def _token_by_token(case: Case, dtype: torch.dtype) -> torch.Tensor:
 
 
 CASES = by_name(
+    Case("tiles", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=130, num_seqs=1, dtype="float16"),
     Case("gqa", num_heads=8, num_kv_heads=2, head_size=64, num_tokens=65),
     Case("mha", num_heads=4, num_kv_heads=4, head_size=32, num_tokens=33, dtype="float16"),
     Case("mqa", num_heads=4, num_kv_heads=1, head_size=80, num_tokens=16, dtype="bfloat16"),
     Case("one-token", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=1),
     Case("cached-prefix", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_queries=7),
     Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
-    Case("tiles", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=130, num_seqs=1, dtype="float16"),
     Case("padded", num_heads=4, num_kv_heads=1, head_size=64, num_tokens=90, num_queries=70, num_seqs=4,
          dtype="bfloat16", query_lens=(70, 1, 33, 0), seq_lens=(70, 90, 64, 0), lse=True),
 )  # fmt: skip

@@ -236,11 +236,12 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """Tiles of 64 by 64 on eight warps, 32 by 32 of a large head, copied ahead if shared memory has room."""
-    config = {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 8}
-    for tile, stages in ((64, 2), (64, 1), (32, 2), (32, 1)):
-        config |= {"BLOCK_M": tile, "BLOCK_N": tile, "num_stages": stages}
-        if problem.head_size * tile <= 8192 and _shared_bytes(config, problem) <= shared_limit(problem):
+    """Tiles whose sums fit in the registers of eight warps, copied ahead if shared memory has room."""
+    size = next_power_of_2(problem.head_size)
+    config = {"BLOCK_M": 64 if size <= 64 else 32, "BLOCK_N": 64 if size <= 128 else 32, "num_warps": 8}
+    for stages in (2, 1):
+        config["num_stages"] = stages
+        if _shared_bytes(config, problem) <= shared_limit(problem):
             break
     return config
 
