@@ -1,5 +1,5 @@
-// Causal attention on tensor cores: one block per (BLOCK_M queries, head, sequence), which reads the keys and values up to
-// its last query a tile of BLOCK_N tokens at a time and keeps maxima, sums and output in registers. Tiles are copied
+// Causal attention on tensor cores: one block per (BLOCK_M queries, head, sequence), which reads the keys and values up
+// to its last query a tile of BLOCK_N tokens at a time and keeps maxima, sums and output in registers. Tiles are copied
 // ahead into NUM_STAGES stages that all warps share; scores do not wait for values. A warp has whole rows of scores.
 //
 //   output      [num_seqs, num_heads, num_queries, HEAD_SIZE]
@@ -62,17 +62,17 @@ causal_attention_mma(Scalar* __restrict__ output, float* __restrict__ lse, const
   const int head = blockIdx.y, seq = blockIdx.z, warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int first_row = (gridDim.x - 1 - blockIdx.x) * BLOCK_M;  // the blocks with most to do come first
   const int query_len = query_lens ? query_lens[seq] : num_queries, seq_len = seq_lens ? seq_lens[seq] : num_tokens;
-  const int num_rows = min(query_len - first_row, BLOCK_M);     // 0 or less: nothing but padding
-  const int position = seq_len - query_len + first_row;         // of the first query among the tokens
-  const int end = num_rows > 0 ? position + num_rows : 0;       // of the tokens that are seen
+  const int num_rows = min(query_len - first_row, BLOCK_M);  // 0 or less: nothing but padding
+  const int position = seq_len - query_len + first_row;      // of the first query among the tokens
+  const int end = num_rows > 0 ? position + num_rows : 0;    // of the tokens that are seen
   const int num_tiles = (end + BLOCK_N - 1) / BLOCK_N;
 
   extern __shared__ __align__(128) unsigned char tiles[];  // queries, then [NUM_STAGES][K, V]
   const unsigned query_tile = shared_address(tiles), stages = query_tile + QUERY_BYTES;
 
   // 1. Load the queries, padded with zeros, and the first tiles.
-  copy_rows<BLOCK_M>(query_tile, query + seq * query_seq_stride + head * query_head_stride + first_row * query_token_stride,
-                     query_token_stride, num_rows);
+  const Scalar* queries_of_head = query + seq * query_seq_stride + head * query_head_stride;
+  copy_rows<BLOCK_M>(query_tile, queries_of_head + first_row * query_token_stride, query_token_stride, num_rows);
   commit_copies();
   const Scalar* keys = key + seq * key_seq_stride + head / group * key_head_stride;
   const Scalar* values = value + seq * value_seq_stride + head / group * value_head_stride;
@@ -96,8 +96,8 @@ causal_attention_mma(Scalar* __restrict__ output, float* __restrict__ lse, const
     copy_values(tile, tile);
   }
 
-  // Row and chunk of the lane in a 16x16 piece of four 8x8 matrices: rows first for queries and values, chunks first for
-  // keys, whose rows are the columns of a product.
+  // Row and chunk of the lane in a 16x16 piece of four 8x8 matrices: rows first for queries and values, chunks first
+  // for keys, whose rows are the columns of a product.
   const int row_of_lane = lane % 16, chunk_of_lane = lane / 16;
   const int token_of_lane = lane / 16 * 8 + lane % 8, key_chunk_of_lane = lane / 8 % 2;
   unsigned queries[ROW_TILES][HEAD_STEPS][4];

@@ -75,6 +75,7 @@ CUDA_MUTANTS = (
     Mutant("output of padding", "row < num_rows ? pair : 0u", "pair"),
     Mutant("rows past the end written", "if (row < rows_to_write)\n", "if (true)\n"),
     Mutant("logarithms past the end", "lane % 4 == 0 && row < rows_to_write", "lane % 4 == 0"),
+    Mutant("logarithms that nobody wants", "if (lse && lane", "if (lane"),
     Mutant("padding not written", "rows_to_write = min(num_queries - first_row, BLOCK_M)", "rows_to_write = num_rows"),
 )  # fmt: skip
 TRITON_MUTANTS = (
@@ -102,7 +103,8 @@ TRITON_MUTANTS = (
     Mutant("logarithm without the maximum", "(max_score + tl.log2(total))", "(tl.log2(total))"),
     Mutant("logarithm of padding", "tl.where(valid, (max", "tl.where(row >= 0, (max"),
     Mutant("rows past the end written", "row, num_queries, acc,", "row, num_queries + 1, acc,"),
-    Mutant("logarithms past the end", "logarithm, mask=row < num_queries)", "logarithm)"),
+    Mutant("logarithms past the end", "mask=(row < num_queries) & (", "mask=(row >= 0) & ("),
+    Mutant("logarithms that nobody wants", " & (wants_lse != 0)", ""),
 )  # fmt: skip
 GRADIENT_MUTANTS = (
     Mutant("delta missing", "found = tl.sum(o", "found = 0.0 * tl.sum(o"),
@@ -144,15 +146,18 @@ LENGTHS = {"num_seqs": 3, "query_lens": (70, 1, 33), "seq_lens": (90, 88, 64), "
 SIZES = {
     "lengths": (4, 2, 32, 90, {**LENGTHS, "dtype": "float16"}),
     "all": (4, 2, 40, 90, {"num_seqs": 2, "num_queries": 80, "lse": True, "dtype": "bfloat16"}),
+    "no logarithm": (2, 1, 32, 40, {"num_seqs": 1, "dtype": "float16"}),
 }
 CONFIGS = {
     CUDA: (
         {"BLOCK_M": 32, "BLOCK_N": 32, "NUM_STAGES": 3, "NUM_THREADS": 64},
         {"BLOCK_M": 64, "BLOCK_N": 32, "NUM_STAGES": 2, "NUM_THREADS": 64},
+        {"BLOCK_M": 32, "BLOCK_N": 32, "NUM_STAGES": 3, "NUM_THREADS": 64},
     ),
     TRITON: (
         {"BLOCK_M": 32, "BLOCK_N": 32, "num_warps": 2, "num_stages": 2},
         {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 1},
+        {"BLOCK_M": 32, "BLOCK_N": 32, "num_warps": 2, "num_stages": 2},
     ),
 }
 CONFIGS[GRADIENTS] = CONFIGS[TRITON]

@@ -69,7 +69,7 @@ def causal_attention(
     found = None
     if variant not in ("auto", "tuned"):
         found = OP.variant(variant)
-    elif variant == "auto" and not query.is_cuda:
+    elif variant == "auto" and (not query.is_cuda or query.itemsize > 2):  # kernels read 16 bits
         found = VARIANTS[0]
     if found is not None and found.language == "torch":
         check_supported(OP, found, problem)
