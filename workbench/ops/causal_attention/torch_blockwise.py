@@ -88,9 +88,10 @@ def compute(problem: Problem, tensors: Tensors) -> None:
         missing = (0, 0, 0, -problem.num_tokens % problem.block_size)
         key, value = (torch.nn.functional.pad(side, missing) for side in (key, value))
     blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (key, value)]
-    output, lse = attend_to_blocks(query, *blocks, tokens, t.scale, return_lse=True)
+    found = attend_to_blocks(query, *blocks, tokens, t.scale, return_lse=t.lse is not None)
+    output, lse = (found, None) if t.lse is None else found
     t.output.copy_(without_padding(t.query_lens, output)[0])
-    if t.lse is not None:
+    if lse is not None:
         t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 

@@ -21,13 +21,13 @@ def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None =
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
-def positions(problem: Problem, tensors: Tensors) -> torch.Tensor:
-    """``[1 or num_seqs, 1, num_queries, 1]``: where each query stands among its sequence's tokens."""
-    t = tensors
-    row = torch.arange(problem.num_queries, device=t.query.device)[:, None]
+def mask_of(problem: Problem, tensors: Tensors) -> torch.Tensor:
+    """`causal_mask` of a run; of sequences of different lengths ``[num_seqs, 1, num_queries, num_tokens]``."""
+    t, device = tensors, tensors.query.device
     if t.seq_lens is None:
-        return (row + problem.num_tokens - problem.num_queries)[None, None]
-    return row + (t.seq_lens - t.query_lens)[:, None, None, None]
+        return causal_mask(problem.num_queries, problem.num_tokens, device)
+    position = torch.arange(problem.num_queries, device=device) + (t.seq_lens - t.query_lens)[:, None]
+    return torch.arange(problem.num_tokens, device=device) <= position[:, None, :, None]
 
 
 def without_padding(
@@ -90,8 +90,8 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     t = tensors
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
     key, value = repeat_kv(key, problem.num_heads), repeat_kv(value, problem.num_heads)
-    later = torch.arange(problem.num_tokens, device=query.device) > positions(problem, t)
-    scores = (query @ key.transpose(-1, -2) * t.scale).masked_fill(later, -torch.inf)
+    scores = query @ key.transpose(-1, -2) * t.scale
+    scores = scores.masked_fill(~mask_of(problem, t), -torch.inf)  # before the softmax: the others' weights sum to 1
     weights = torch.softmax(scores, dim=-1)
     t.output.copy_(without_padding(t.query_lens, weights @ value)[0])
     if t.lse is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.causal_attention.torch_naive import positions, repeat_kv, without_padding
+from workbench.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
 from workbench.ops.variant import TorchVariant
 
 
@@ -14,7 +14,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     t = tensors
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
     # Its is_causal aligns the mask to the first token; with cached tokens before the queries it must be the last.
-    mask = torch.arange(problem.num_tokens, device=query.device) <= positions(problem, t)
+    mask = mask_of(problem, t)
     attend = torch.nn.functional.scaled_dot_product_attention
     output = attend(query, key, value, attn_mask=mask, scale=t.scale, enable_gqa=True)
     t.output.copy_(without_padding(t.query_lens, output)[0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, lse_dtype
-from workbench.ops.causal_attention.torch_naive import positions, repeat_kv, without_padding
+from workbench.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.variant import TorchVariant
 
@@ -23,8 +23,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     rows = (t.query, t.output, t.d_output, t.lse, t.d_lse)
     query, output, d_output, lse, d_lse = (x.to(exact) for x in without_padding(t.query_lens, *rows))
     key, value = (repeat_kv(x.to(exact), problem.num_heads) for x in without_padding(t.seq_lens, t.key, t.value))
-    later = torch.arange(problem.num_tokens, device=query.device) > positions(problem, t)
-    scores = (query @ key.transpose(-1, -2) * t.scale).masked_fill(later, -torch.inf)
+    scores = (query @ key.transpose(-1, -2) * t.scale).masked_fill(~mask_of(problem, t), -torch.inf)
     (weights,) = without_padding(t.query_lens, torch.exp(scores - lse[..., None]))
     delta = (d_output * output).sum(-1) - d_lse
     d_scores = weights * (d_output @ value.transpose(-1, -2) - delta[..., None]) * t.scale
