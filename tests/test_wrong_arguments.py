@@ -19,6 +19,7 @@ import workbench as wb
 from workbench.errors import WorkbenchError
 from workbench.kvcache import ContiguousKVCache, PagedKVCache
 from workbench.ops.causal_attention import causal_attention
+from workbench.ops.causal_attention_backward import causal_attention_backward
 from workbench.ops.contiguous_attention import contiguous_attention
 from workbench.ops.copy_blocks import copy_blocks
 from workbench.ops.gather_cache import gather_cache
@@ -30,9 +31,9 @@ SOURCE = 'extern "C" __global__ void ones(float *x, int n) { if (threadIdx.x < n
 SIZE, HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, BLOCKS = 2, 4, 2, 64, 16, 8
 
 NAMES = (
-    "paged_attention", "causal_attention", "contiguous_attention", "reshape_and_cache", "gather_cache", "copy_blocks",
-    "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants", "compare",
-    "PagedKVCache", "ContiguousKVCache",
+    "paged_attention", "causal_attention", "causal_attention_backward", "contiguous_attention", "reshape_and_cache",
+    "gather_cache", "copy_blocks", "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants",
+    "compare", "PagedKVCache", "ContiguousKVCache",
 )  # fmt: skip
 
 
@@ -67,6 +68,10 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     return {
         "paged_attention": (paged_attention, {"query": query, **paged}),
         "causal_attention": (causal_attention, {"query": some, "key": some, "value": some}),
+        "causal_attention_backward": (
+            causal_attention_backward,
+            {"query": some, "key": some, "value": some, "output": some, "lse": some[..., 0], "d_output": some},
+        ),
         "contiguous_attention": (
             contiguous_attention,
             {"query": query, "kv_cache": random(2, SIZE, KV_HEADS, 40, HEAD_SIZE), "seq_lens": lengths},

@@ -5,11 +5,21 @@ import torch
 
 from workbench import ops
 from workbench.errors import ArgumentError
-from workbench.ops import constants, contiguous_attention, copy_blocks, reshape_and_cache
+from workbench.ops import causal_attention, constants, contiguous_attention, copy_blocks, reshape_and_cache
 
 pytestmark = pytest.mark.gpu
-NAMES = ("causal_attention", "contiguous_attention", "copy_blocks", "gather_cache", "reshape_and_cache", "swap_blocks")
-ALL = [(variant, name) for op in NAMES for variant in ops.variants(op) for name in ops.get(op).cases]
+NAMES = (
+    "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
+    "reshape_and_cache", "swap_blocks",
+)  # fmt: skip
+WGMMA = pytest.mark.real_gpu("of its products Triton makes wgmma for sm_90, which the machine does not run")
+ALL = [
+    pytest.param(variant, name, marks=[WGMMA] if variant.name == "triton_flash" else [])
+    for op in NAMES
+    for variant in ops.variants(op)
+    for name, case in ops.get(op).cases.items()
+    if not variant.unsupported(case.problem())
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +39,21 @@ def test_every_case(variant, name, cuda):
     variant.run(config, problem, tensors, cuda)
     check = one.check(tensors.out)
     assert check.ok, check
+
+
+@WGMMA
+def test_causal_attention_by_itself_with_gradients():
+    """Beside the formula in float64, and no further from it than twice the formula in float16."""
+    given = [torch.randn(2, heads, 200, 64, device="cuda") for heads in (8, 2, 2)]
+
+    def results(dtype, **options):
+        sides = [side.to(dtype).requires_grad_() for side in given]
+        out = causal_attention(*sides, **options)
+        return out, *torch.autograd.grad(out.sum(), sides)
+
+    exact, same = (results(dtype, variant="torch_naive") for dtype in (torch.float64, torch.float16))
+    for got, expected, naive in zip(results(torch.float16), exact, same, strict=True):
+        assert (got.double() - expected).abs().max() <= 2 * (naive.double() - expected).abs().max() + 1e-5
 
 
 def test_auto_and_a_graph():

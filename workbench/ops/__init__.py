@@ -15,6 +15,7 @@ from workbench.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton_calls import compile_call, is_jit
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
+from workbench.ops.causal_attention_backward import OP as CAUSAL_ATTENTION_BACKWARD
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
 from workbench.ops.copy_blocks import OP as COPY_BLOCKS
 from workbench.ops.gather_cache import OP as GATHER_CACHE
@@ -33,6 +34,7 @@ OPS = MappingProxyType(
         op.name: op
         for op in (
             CAUSAL_ATTENTION,
+            CAUSAL_ATTENTION_BACKWARD,
             CONTIGUOUS_ATTENTION,
             PAGED_ATTENTION,
             RESHAPE_AND_CACHE,
@@ -45,6 +47,7 @@ OPS = MappingProxyType(
 
 # Importing an op's folder binds its module to the op's name here; users want the function under that name.
 causal_attention = CAUSAL_ATTENTION.function
+causal_attention_backward = CAUSAL_ATTENTION_BACKWARD.function
 contiguous_attention = CONTIGUOUS_ATTENTION.function
 copy_blocks = COPY_BLOCKS.function
 gather_cache = GATHER_CACHE.function
@@ -55,6 +58,7 @@ swap_blocks = SWAP_BLOCKS.function
 __all__ = [
     "OPS",
     "causal_attention",
+    "causal_attention_backward",
     "compile",
     "contiguous_attention",
     "copy_blocks",

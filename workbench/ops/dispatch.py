@@ -36,29 +36,41 @@ def choose(
     """
     from workbench.ops.tuned import lookup
 
-    able = ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
     if variant in ("auto", "tuned"):
+        able = _able(op, problem)
         if config is not None:
             raise ArgumentError("config", dict(config), f"None with variant={variant!r}", f"Name a variant: {able}.")
         found = None if variant == "auto" and device == "sim" else lookup(op, None, problem, device)
         if found is not None:
             return op.variant(found.variant), dict(found.config)
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
-            return op.variant("torch"), {}
+            first = next(one for one in op.variants if one.language == "torch")
+            return first, first.default_config(problem)
         raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
     names = [one.name for one in op.variants]
     if variant not in names:
         allowed = ", ".join(("auto", "tuned", *names))
         raise UnknownNameError("variant", repr(variant), allowed, f"See workbench.variants({op.name!r}).")
     chosen = op.variant(variant)
-    lacking = "; ".join(str(rule) for rule in chosen.unsupported(problem))
-    if lacking:
-        raise ArgumentError("variant", f"{variant!r}, which lacks {lacking}", able, "Name one of them as variant=.")
+    check_supported(op, chosen, problem)
     if config is None:
         found = lookup(op, variant, problem, device)
         config = chosen.default_config(problem) if found is None else found.config
     chosen.check(config, problem)
     return chosen, dict(config)
+
+
+def check_supported(op: Op, variant: Variant, problem: Any) -> None:
+    """Refuse a variant that lacks a feature, layout or dtype of the problem: an ArgumentError naming those that have
+    it."""
+    lacking = "; ".join(str(rule) for rule in variant.unsupported(problem))
+    if lacking:
+        what = f"{variant.name!r}, which lacks {lacking}"
+        raise ArgumentError("variant", what, _able(op, problem), "Name one of them as variant=.")
+
+
+def _able(op: Op, problem: Any) -> str:
+    return ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
 
 
 def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None, size: int) -> None:

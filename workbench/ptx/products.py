@@ -34,8 +34,8 @@ class Misuse(NamedTuple):
 class _State(NamedTuple):
     """What registers of products are in.
 
-    ``running``: of D, how many groups were committed after the product that may still write it (0: its own is open), and
-    the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
+    ``running``: of D, how many groups were committed after the product that may still write it (0: its own is open),
+    and the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
     """
 
     running: dict[Register, tuple[int, Step]]

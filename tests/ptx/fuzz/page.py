@@ -44,7 +44,7 @@ order of warps `try_wait` gives up once for each phase, as it may.
 | deadlock | with the mbarrier's parity, arrivals that are missing, bytes expected and bytes that come |
 | mbarrier misuse | arrivals beyond what the phase waits for, an mbarrier that nobody initialised |
 | cluster misuse | shared memory of a block that may not have begun or has ended; a rank that is not there |
-| async copy or product misuse | rules of tensor maps, sizes, descriptors; a block that ends before its stores have read |
+| async copy or product misuse | rules of tensor maps and descriptors; a block that ends before its stores have read |
 
 ## What is not found, and why
 

@@ -1,7 +1,8 @@
-"""Causal attention without a cache: the mathematics that everything else is to be equal to, in plain torch."""
+"""Causal attention without a cache: the mathematics that everything else is to be equal to, and its kernels."""
 
 from workbench.ops.causal_attention.api import causal_attention
 from workbench.ops.causal_attention.cases import CASES, Case
+from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA_MMA
 from workbench.ops.causal_attention.decode import append, decode_step
 from workbench.ops.causal_attention.problem import Problem, Tensors
 from workbench.ops.causal_attention.torch_blockwise import VARIANT as TORCH_BLOCKWISE
@@ -9,9 +10,10 @@ from workbench.ops.causal_attention.torch_blockwise import attend_to_blocks, int
 from workbench.ops.causal_attention.torch_naive import VARIANT as TORCH_NAIVE
 from workbench.ops.causal_attention.torch_naive import causal_mask, multi_head, repeat_kv, single_head
 from workbench.ops.causal_attention.torch_sdpa import VARIANT as TORCH_SDPA
+from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON_FLASH
 from workbench.ops.op import Op
 
-VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA)
+VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, TRITON_FLASH)
 
 OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
 case = OP.case

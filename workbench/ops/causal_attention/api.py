@@ -1,15 +1,17 @@
-"""The function that users import."""
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_devices, check_dtype, check_groups, dtype_name
-from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.causal_attention.problem import Tensors, lse_dtype
+from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
+from workbench.ops.dispatch import arch_of, check_supported, config_text, run
 
 
 @names_wrong_kinds
@@ -19,78 +21,125 @@ def causal_attention(
     value: torch.Tensor,
     *,
     scale: float | None = None,
-    variant: str = "torch_naive",
+    query_lens: torch.Tensor | None = None,
+    seq_lens: torch.Tensor | None = None,
+    return_lse: bool = False,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
     block_size: int = 16,
-) -> torch.Tensor:
-    """Causal attention of a batch of sequences of one length, in plain torch, differentiable.
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Causal attention of a batch of sequences, differentiable.
 
     ``softmax(scale * q K^T, minus infinity where the token is later than the query) V``; see
-    ``workbench/ops/causal_attention/torch_naive.py``. Method: Vaswani et al., "Attention is all you need", 2017.
+    ``workbench/ops/causal_attention/torch_naive.py``. Method: Vaswani et al., "Attention is all you need", 2017; the
+    kernels': Dao, "FlashAttention-2", 2023.
 
     Args:
         query: ``[num_seqs, num_heads, num_queries, head_size]``, float64, float32, float16 or bfloat16: the last
             ``num_queries`` of the tokens.
-        key, value: ``[num_seqs, num_kv_heads, num_tokens, head_size]``; num_kv_heads divides num_heads.
+        key, value: ``[num_seqs, num_kv_heads, num_tokens, head_size]``; num_kv_heads divides num_heads. For kernels
+            rows of query, key and value start on 16 bytes; sequences, heads and tokens may be apart in any order.
         scale: of the scores; default ``head_size ** -0.5``.
-        variant: "torch_naive", "torch_blockwise" or "torch_sdpa".
+        query_lens, seq_lens: ``[num_seqs] int32``, for sequences of different lengths: how many of a row's queries and
+            tokens are no padding, which comes after them and may hold anything. The queries of a sequence are the last
+            of its tokens. Default: all tokens; as many queries as there is room and are tokens.
+        return_lse: also return the logarithm of the sum of ``exp(score)`` of every query.
+        variant: "auto" (on a CPU "torch_naive", on a GPU the tuned kernel for this GPU, or "torch_naive" for what no
+            kernel can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in the
+            simulator), or a variant's name, which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named kernel.
         block_size: tokens per block, for "torch_blockwise".
 
     Returns:
-        ``[num_seqs, num_heads, num_queries, head_size]`` in the query's dtype.
+        ``[num_seqs, num_heads, num_queries, head_size]`` in the query's dtype, rows of padding zeros; with return_lse
+        also ``[num_seqs, num_heads, num_queries]`` in float32 (of float64 in float64), padding minus infinity. Torch
+        variants are differentiable any number of times; kernels once, by `causal_attention_backward`.
 
     Raises:
-        ArgumentError: anything above that does not hold.
-        UnknownNameError: a variant that does not exist.
+        ArgumentError: anything above that does not hold. Lengths on a GPU are only looked at with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
+    from workbench.ops.causal_attention import OP, VARIANTS
+
+    t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
+    problem = problem_of(t, block_size=block_size)
+    t.scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    _fill_lengths(t)
+    found = None
+    if variant not in ("auto", "tuned"):
+        found = OP.variant(variant)
+    elif variant == "auto" and (not query.is_cuda or query.itemsize > 2):  # kernels read 16 bits
+        found = VARIANTS[0]
+    if found is not None and found.language == "torch":
+        check_supported(OP, found, problem)
+        if config is not None:
+            raise ArgumentError("config", dict(config), f"None with variant={variant!r}", "Name a kernel.")
+        if not torch.compiler.is_compiling():
+            check_lengths(t)
+        _make_outputs(t, lse=return_lse)
+        if query.numel():
+            found.run(found.default_config(problem), problem, t)
+    else:
+        t.output, t.lse = library_op(query, key, value, t.query_lens, t.seq_lens, t.scale, variant, config_text(config))
+    return (t.output, t.lse) if return_lse else t.output
+
+
+def _fill_lengths(t: Tensors) -> None:
+    """Both lengths where one is given."""
+    if t.query_lens is not None and t.seq_lens is None:
+        t.seq_lens = torch.full_like(t.query_lens, t.key.shape[2])
+    elif t.seq_lens is not None and t.query_lens is None:
+        t.query_lens = t.seq_lens.clamp(max=t.query.shape[2])
+
+
+def _make_outputs(t: Tensors, *, lse: bool) -> None:
+    t.output = torch.empty_like(t.query, memory_format=torch.contiguous_format)
+    t.lse = torch.empty(t.query.shape[:-1], dtype=lse_dtype(t.query.dtype), device=t.query.device) if lse else None
+
+
+# -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
+
+_SCHEMA = (
+    "(Tensor query, Tensor key, Tensor value, Tensor? query_lens, Tensor? seq_lens, float scale, str variant, "
+    "str? config) -> (Tensor, Tensor)"
+)
+
+
+def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
     from workbench.ops.causal_attention import OP
 
-    problem = _problem_of(query, key, value, block_size)
-    chosen = OP.variant(variant)
-    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    if not math.isfinite(scale):
-        raise ArgumentError("scale", scale, "a finite number", "The default is head_size ** -0.5.")
-    tensors = Tensors(query, key, value, scale, torch.empty_like(query, memory_format=torch.contiguous_format))
-    if query.numel():
-        chosen.run(chosen.default_config(problem), problem, tensors)
-    return tensors.out
+    query, key, value, query_lens, seq_lens, scale, variant, config = values
+    t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
+    problem = problem_of(t, alignment=rows_alignment(query, key, value), arch=arch_of(query))
+    check_lengths(t)
+    _make_outputs(t, lse=True)
+    run(OP, problem, t, query, variant, config, query.numel())
+    return t.output, t.lse
 
 
-def _problem_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_size: int) -> Problem:
-    check_devices("query", query, key=key, value=value)
-    check_dtype("query", query, DTYPES.values())
-    for name, tensor in (("query", query), ("key", key)):
-        if tensor.dim() != 4 or 0 in tensor.shape[1:2] + tensor.shape[3:]:
-            shape = "[num_seqs, num_heads, num_queries or num_tokens, head_size]"
-            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", shape, "Heads come before tokens.")
-    num_seqs, num_heads, num_queries, head_size = query.shape
-    if (key.shape[0], key.shape[3]) != (num_seqs, head_size):
-        raise ArgumentError(
-            "key",
-            f"shape {tuple(key.shape)}",
-            f"({num_seqs}, num_kv_heads, num_tokens, {head_size}), as query",
-            "Same sequences and head size.",
-        )
-    check_groups(num_heads, key.shape[1])
-    if num_queries > key.shape[2]:
-        raise ArgumentError(
-            "query",
-            f"{num_queries} tokens",
-            f"at most the {key.shape[2]} of key",
-            "The queries are the last of the tokens, so their keys are among key.",
-        )
-    if value.shape != key.shape:
-        raise ArgumentError("value", f"shape {tuple(value.shape)}", f"{tuple(key.shape)}, as key", "Reshape it.")
-    for name, tensor in (("key", key), ("value", value)):
-        check_dtype(name, tensor, [query.dtype])
-    if not isinstance(block_size, int) or block_size < 1:
-        raise ArgumentError("block_size", block_size, "1 or more tokens", "16 is usual.")
-    return Problem(
-        num_seqs=num_seqs,
-        num_heads=num_heads,
-        num_kv_heads=key.shape[1],
-        num_queries=num_queries,
-        num_tokens=key.shape[2],
-        head_size=head_size,
-        dtype=dtype_name(query.dtype),
-        block_size=block_size,
-    )
+def _fake(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    t = Tensors(*values[:3], 1.0, None, None)
+    _make_outputs(t, lse=True)
+    return t.output, t.lse
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.scale, ctx.variant, _ = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
+    from workbench.ops.causal_attention_backward import causal_attention_backward
+
+    query, key, value, query_lens, seq_lens, output, lse = ctx.saved_tensors
+    gradients = causal_attention_backward(
+        query, key, value, output, lse, d_output, d_lse, scale=ctx.scale, query_lens=query_lens, seq_lens=seq_lens,
+        variant="auto" if ctx.variant == "auto" else "tuned",
+    )  # fmt: skip
+    return *gradients, None, None, None, None, None
+
+
+library_op = torch.library.custom_op("workbench::causal_attention", _run, mutates_args=(), schema=_SCHEMA)
+library_op.register_fake(_fake)
+library_op.register_autograd(_gradients, setup_context=_keep)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.causal_attention.torch_naive import repeat_kv
+from workbench.ops.causal_attention.torch_naive import repeat_kv, without_padding
 from workbench.ops.variant import Restriction, TorchVariant
 
 
@@ -34,7 +34,9 @@ def attend_to_blocks(
     value_blocks: torch.Tensor,
     num_tokens: int | torch.Tensor,
     scale: float | None = None,
-) -> torch.Tensor:
+    *,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Causal attention of the last tokens, one block of keys and values at a time.
 
     Args:
@@ -44,6 +46,7 @@ def attend_to_blocks(
         num_tokens: tokens that the blocks hold, at least num_queries; for sequences of different lengths a tensor, one
             per leading index of query or broadcast over them: ``[num_seqs, 1]`` where heads follow sequences.
         scale: of the scores; default ``head_size ** -0.5``.
+        return_lse: also return m + log l of every query, ``[..., num_queries]``.
 
     Returns:
         ``[..., num_queries, head_size]``.
@@ -72,14 +75,24 @@ def attend_to_blocks(
         out = out * rescale + weights.to(value.dtype) @ value
         highest = new_highest
     # 5. Reduce: one division at the end.
-    return (out / total).to(query.dtype)
+    out = (out / total).to(query.dtype)
+    return (out, (highest + total.log()).squeeze(-1)) if return_lse else out
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.out``."""
-    t = tensors
-    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (t.key, t.value)]
-    t.out.copy_(attend_to_blocks(t.query, *blocks, problem.num_tokens, t.scale))
+    """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
+    t, tokens = tensors, problem.num_tokens
+    (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
+    if t.seq_lens is not None:  # as many tokens as there would be if no query were padding, so whole blocks of zeros
+        tokens = (t.seq_lens - t.query_lens + problem.num_queries)[:, None]
+        missing = (0, 0, 0, -problem.num_tokens % problem.block_size)
+        key, value = (torch.nn.functional.pad(side, missing) for side in (key, value))
+    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (key, value)]
+    found = attend_to_blocks(query, *blocks, tokens, t.scale, return_lse=t.lse is not None)
+    output, lse = (found, None) if t.lse is None else found
+    t.output.copy_(without_padding(t.query_lens, output)[0])
+    if lse is not None:
+        t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 
 VARIANT = TorchVariant(
@@ -93,6 +106,7 @@ VARIANT = TorchVariant(
     ),
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
+    features=("lengths",),
     defaults=lambda problem: {"BLOCK_SIZE": problem.block_size},
     compute=compute,
 )

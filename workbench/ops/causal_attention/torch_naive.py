@@ -21,6 +21,25 @@ def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None =
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
+def mask_of(problem: Problem, tensors: Tensors) -> torch.Tensor:
+    """`causal_mask` of a run; of sequences of different lengths ``[num_seqs, 1, num_queries, num_tokens]``."""
+    t, device = tensors, tensors.query.device
+    if t.seq_lens is None:
+        return causal_mask(problem.num_queries, problem.num_tokens, device)
+    position = torch.arange(problem.num_queries, device=device) + (t.seq_lens - t.query_lens)[:, None]
+    return torch.arange(problem.num_tokens, device=device) <= position[:, None, :, None]
+
+
+def without_padding(
+    lengths: torch.Tensor | None, *sides: torch.Tensor, padding: float = 0.0
+) -> tuple[torch.Tensor, ...]:
+    """``[num_seqs, heads, tokens, ...]`` with ``padding`` past each sequence's length, where anything may stand."""
+    if lengths is None:
+        return sides
+    past = torch.arange(sides[0].shape[2], device=sides[0].device) >= lengths[:, None, None]  # [num_seqs, 1, tokens]
+    return tuple(side.masked_fill(past.view(past.shape + (1,) * (side.dim() - 3)), padding) for side in sides)
+
+
 def single_head(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None
 ) -> torch.Tensor:
@@ -67,8 +86,17 @@ def multi_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scal
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.out``."""
-    tensors.out.copy_(multi_head(tensors.query, tensors.key, tensors.value, tensors.scale))
+    """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
+    t = tensors
+    (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
+    key, value = repeat_kv(key, problem.num_heads), repeat_kv(value, problem.num_heads)
+    scores = query @ key.transpose(-1, -2) * t.scale
+    scores = scores.masked_fill(~mask_of(problem, t), -torch.inf)  # before the softmax: the others' weights sum to 1
+    weights = torch.softmax(scores, dim=-1)
+    t.output.copy_(without_padding(t.query_lens, weights @ value)[0])
+    if t.lse is not None:
+        lse = scores.to(t.lse.dtype).logsumexp(-1)
+        t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 
 VARIANT = TorchVariant(
@@ -77,5 +105,6 @@ VARIANT = TorchVariant(
     idea="the formula: all scores in memory, minus infinity above the diagonal, softmax",
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
+    features=("lengths",),
     compute=compute,
 )

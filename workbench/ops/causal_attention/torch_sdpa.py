@@ -5,17 +5,23 @@ from __future__ import annotations
 import torch
 
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
-from workbench.ops.causal_attention.torch_naive import causal_mask
+from workbench.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
 from workbench.ops.variant import TorchVariant
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.out``."""
+    """Fill ``tensors.output``, and ``tensors.lse`` if there is one: by the scores again, which torch does not give."""
     t = tensors
+    (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
     # Its is_causal aligns the mask to the first token; with cached tokens before the queries it must be the last.
-    mask = causal_mask(problem.num_queries, problem.num_tokens, t.query.device)
+    mask = mask_of(problem, t)
     attend = torch.nn.functional.scaled_dot_product_attention
-    t.out.copy_(attend(t.query, t.key, t.value, attn_mask=mask, scale=t.scale, enable_gqa=True))
+    output = attend(query, key, value, attn_mask=mask, scale=t.scale, enable_gqa=True)
+    t.output.copy_(without_padding(t.query_lens, output)[0])
+    if t.lse is not None:
+        scores = query @ repeat_kv(key, problem.num_heads).transpose(-1, -2) * t.scale
+        lse = scores.masked_fill(~mask, -torch.inf).to(t.lse.dtype).logsumexp(-1)
+        t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 
 VARIANT = TorchVariant(
@@ -24,5 +30,6 @@ VARIANT = TorchVariant(
     idea="torch's scaled_dot_product_attention, with an explicit mask",
     layouts=("heads first",),
     dtypes=tuple(DTYPES),
+    features=("lengths",),
     compute=compute,
 )

@@ -1,0 +1,112 @@
+"""FlashAttention-2 on tensor cores: tiles of keys and values copied ahead, an online softmax in registers.
+
+The kernel is ``cuda_src/causal_attention_mma.cu``. A tile of scores never leaves the registers of its warp, so that
+what crosses memory is queries, keys, values and output; keys and values once per BLOCK_M queries of a head, from the L2
+cache where other heads of the group, and other blocks, have read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.home import cuda_sources
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.expressions import cdiv
+from workbench.ops.rules import shared_limit, shared_memory
+from workbench.ops.steps import CudaStep
+from workbench.ops.values import Config, Restriction
+from workbench.ops.variant import CudaVariant
+
+_OTHER_REGISTERS = 48
+"""What the kernel needs beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""
+
+
+def _row_tiles(config: Config) -> int:
+    """Tiles of 16 rows that a warp has."""
+    return config["BLOCK_M"] // (config["NUM_THREADS"] // 2)
+
+
+def _steps(problem: Problem) -> int:
+    """Steps of a product along the head, 16 elements each."""
+    return cdiv(problem.head_size, 16)
+
+
+def _registers(config: Config, problem: Problem) -> int:
+    """Of one thread: sums of the output, scores, and queries that stay."""
+    tiles, steps = _row_tiles(config), _steps(problem)
+    queries = 4 * min(tiles * steps, 8)
+    return tiles * (8 * steps + config["BLOCK_N"] // 2) + queries + _OTHER_REGISTERS
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    """Queries, and all stages of keys and values."""
+    rows = config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]
+    return rows * _steps(problem) * 32
+
+
+RESTRICTIONS = (
+    ROWS,
+    WHOLE_STEPS,
+    Restriction.of(
+        "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
+    ),
+    Restriction.of("whole rows of a warp", "BLOCK_M % (NUM_THREADS // 2) == 0", "16 rows of a product, once or more"),
+    Restriction.of("whole tiles", "BLOCK_N >= 16 and BLOCK_N % 16 == 0"),
+    Restriction.of("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+    Restriction(
+        "registers",
+        "BLOCK_M / (NUM_THREADS / 2) * (head_size / 2 + BLOCK_N / 2) + queries, at most 32, "
+        f"+ {_OTHER_REGISTERS} <= 255",
+        lambda config, problem: _registers(config, problem) <= 255,
+    ),
+    shared_memory(_shared_bytes, "2 * head_size * (BLOCK_M + 2 * NUM_STAGES * BLOCK_N)"),
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """Four warps of 16 rows; of as many tokens a tile as registers hold; a third stage where it costs no block."""
+    config = {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_STAGES": 2, "NUM_THREADS": 128}
+    for tokens in (64, 32, 16):
+        config["BLOCK_N"] = tokens
+        if _registers(config, problem) <= 255 and _shared_bytes(config, problem) <= shared_limit(problem):
+            break
+    return config
+
+
+def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+
+
+VARIANT = CudaVariant(
+    op="causal_attention",
+    name="cuda_mma",
+    idea="FlashAttention-2: a block per 64 queries, products on tensor cores, copies a tile ahead, scores in registers",
+    source=cuda_sources() / "causal_attention_mma.cu",
+    steps=(
+        CudaStep(
+            kernel="causal_attention_mma",
+            grid=lambda config, problem: (
+                cdiv(problem.num_queries, config["BLOCK_M"]),
+                problem.num_heads,
+                problem.num_seqs,
+            ),
+            shared_bytes=_shared_bytes,
+            arguments=STRIDES,
+        ),
+    ),
+    space={
+        "BLOCK_M": (32, 64, 128),
+        "BLOCK_N": (32, 64, 128),
+        "NUM_STAGES": (2, 3),
+        "NUM_THREADS": (64, 128, 256),
+    },
+    restrictions=RESTRICTIONS,
+    layouts=("heads first",),
+    dtypes=("float16", "bfloat16"),
+    features=("lengths",),
+    defaults=default_config,
+    macros=_macros,
+)

@@ -1,0 +1,95 @@
+"""The function that users import, and that autograd calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.errors import ArgumentError
+from workbench.ops.arguments import check_devices, check_dtype
+from workbench.ops.causal_attention.problem import lse_dtype
+from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
+from workbench.ops.causal_attention_backward.tensors import Tensors
+from workbench.ops.dispatch import arch_of, config_text, run
+
+
+@names_wrong_kinds
+def causal_attention_backward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    lse: torch.Tensor,
+    d_output: torch.Tensor,
+    d_lse: torch.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    query_lens: torch.Tensor | None = None,
+    seq_lens: torch.Tensor | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of `causal_attention`, whose scores are computed again; formulas in ``torch_recompute.py``.
+
+    Args:
+        query, key, value, scale: as they were given to `causal_attention`.
+        output, lse: what it returned.
+        d_output, d_lse: the gradients of these, of their shapes; of lse default none. Rows of padding take no part.
+        query_lens, seq_lens: as they were given, both or neither.
+        variant, config: as for `causal_attention`.
+
+    Returns:
+        The gradients of query, key and value, contiguous, zeros for padding. They have no gradients of their own.
+
+    Raises:
+        ArgumentError: anything above that does not hold.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    made = output, lse, d_output, torch.zeros_like(lse) if d_lse is None else d_lse
+    problem_of(Tensors(query, key, value, *made, scale, query_lens, seq_lens, None, None, None))
+    if (query_lens is None) != (seq_lens is None):
+        name = "query_lens" if query_lens is None else "seq_lens"
+        raise ArgumentError(name, None, "[num_seqs] int32, as the other", "Pass both lengths, or neither.")
+    rows, logarithms = (query.shape, query.dtype), (query.shape[:-1], lse_dtype(query.dtype))
+    for name, tensor, (shape, dtype) in zip(
+        ("output", "lse", "d_output", "d_lse"), made, (rows, logarithms, rows, logarithms), strict=True
+    ):
+        check_devices("query", query, **{name: tensor})
+        check_dtype(name, tensor, [dtype])
+        if tensor.shape != shape:
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it as it came.")
+    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    made = [tensor.contiguous() for tensor in made]
+    return library_op(query, key, value, *made, scale, query_lens, seq_lens, variant, config_text(config))
+
+
+_SCHEMA = (
+    "(Tensor query, Tensor key, Tensor value, Tensor output, Tensor lse, Tensor d_output, Tensor d_lse, float scale, "
+    "Tensor? query_lens, Tensor? seq_lens, str variant, str? config) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def _run(*values: Any) -> tuple[torch.Tensor, ...]:
+    from workbench.ops.causal_attention_backward import OP
+
+    *given, variant, config = values
+    gradients = [torch.empty_like(side, memory_format=torch.contiguous_format) for side in given[:3]]
+    t = Tensors(*given, *gradients)
+    problem = problem_of(t, alignment=rows_alignment(*given[:3]), arch=arch_of(t.query))
+    check_lengths(t)
+    if not t.query.numel():  # of no query; keys may be there
+        for gradient in gradients:
+            gradient.zero_()
+    run(OP, problem, t, t.query, variant, config, t.query.numel())
+    return tuple(gradients)
+
+
+def _fake(*values: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.empty_like(side, memory_format=torch.contiguous_format) for side in values[:3])
+
+
+library_op = torch.library.custom_op("workbench::causal_attention_backward", _run, mutates_args=(), schema=_SCHEMA)
+library_op.register_fake(_fake)

@@ -1,0 +1,36 @@
+"""The tensors of one backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Tensors:
+    """What the forward pass read and wrote, the gradients of the latter, and those that a variant fills.
+
+    query, output, d_output, d_query ``[num_seqs, num_heads, num_queries, head_size]``; key, value, d_key, d_value
+    ``[num_seqs, num_kv_heads, num_tokens, head_size]``; lse, d_lse ``[num_seqs, num_heads, num_queries]``; query_lens,
+    seq_lens ``[num_seqs] int32``, both or None. All but query, key and value are contiguous.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    output: torch.Tensor
+    lse: torch.Tensor
+    d_output: torch.Tensor
+    d_lse: torch.Tensor
+    scale: float | None
+    query_lens: torch.Tensor | None
+    seq_lens: torch.Tensor | None
+    d_query: torch.Tensor
+    d_key: torch.Tensor
+    d_value: torch.Tensor
+    out: torch.Tensor | None = None
+    """The three gradients one after the other, for whoever judges."""
+    workspace: Any = None
+    """What the kernels of one variant leave for each other."""
