@@ -250,6 +250,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     observe(warp, in, copy, false);
+    record_event(block, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
     if (block.shadow) {
       bool reported = false;
       for_units(copy, false, [&](u32 offset) { block.shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
@@ -462,7 +463,7 @@ const u8* find_tensor_map(Warp& warp, u64 address) {
 
 void add_bulk_copies(Table& table) {
   const auto add = [&](const char* name, Handler run, Class group, const char* sources) {
-    table.push_back({name, run, Kind::plain, group, "", sources});
+    table.push_back({name, run, Kind::timed, group, "", sources});
   };
   add("cp.async.bulk.shared.global", &load<false>, Class::global, "address,address,b32,address");
   add("cp.async.bulk.global.shared", &store<false>, Class::global, "address,address,b32");
