@@ -207,7 +207,7 @@ bool BlockRunner::reaches(s32 from, F found) const {
   return false;
 }
 
-// A barrier that threads reached at different places, or went round. Threads that return before it are no fault: it
+// A barrier that threads reached at different places, which only one without .aligned allows, or went round. Threads that return before it are no fault: it
 // waits for all threads that have not exited (CUDA C++ Programming Guide, from compute capability 7.0 on). Lanes went
 // round it if they stood, live, where the others come after the barrier. Compilers bring a thread that returns early
 // there too, where its last steps are those of all; so it counts as returning if nothing is left of its way that
@@ -219,7 +219,8 @@ void BlockRunner::report_release(u32 number) {
     for (const Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
       if (!first) first = &split, finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
-      if (split.pc != first->pc) {
+      const auto aligned = [&](s32 pc) { return kernel_.code[static_cast<std::size_t>(pc)].slot[4] == 0; };
+      if (split.pc != first->pc && (aligned(split.pc) || aligned(first->pc))) {
         finding.other_pc = split.pc, finding.other_thread = warp.thread(first_lane(split.mask));
         return block.note(finding);
       }

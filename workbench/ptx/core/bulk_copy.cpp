@@ -233,6 +233,7 @@ void land(const BulkCopy& copy, Block& block) {
     else for (u32 i = 0; i < piece.bytes; i += copy.element) std::memcpy(to + i, &copy.fill, copy.element);
   }
   if (!block.shadow) return;
+  if (copy.outside) return for_units(copy, false, [&](u32 offset) { block.shadow->written_from_outside(offset, kPieceBytes); });
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const u32 clock = copy.seen[static_cast<std::size_t>(copy.warp->index)];
   for_units(copy, false, [&](u32 offset) { block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock); });
@@ -244,14 +245,16 @@ template <bool Tensor>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   PTX_FOR_EACH_LANE(lane, mask) {
-    const Operands operands(registers, in, lane);
+    Operands operands(registers, in, lane);
+    Block& home = home_of(block, in, warp.thread(lane), operands.shared);
+    operands.shared &= kOffsetMask, operands.barrier &= kOffsetMask;
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
     const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     observe(warp, in, copy, false);
-    record_event(block, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
-    if (block.shadow) {
+    const u32 ranks = in.slot[9] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[9])[lane];
+    if (block.shadow && ranks >> block.rank & 1) {
       bool reported = false;
       for_units(copy, false, [&](u32 offset) { block.shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
       Clocks& clocks = block.shadow->clocks;
@@ -259,11 +262,22 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       copy.seen.assign(seen, seen + Clocks::kSeen);
       clocks.fence(static_cast<u32>(warp.index));
     }
-    if (block.launch->copies_early) {
-      land(copy, block);
-      complete_bytes(block, in, warp.thread(lane), copy.barrier, copy.bytes);
-    } else {
-      block.bulk_loads.push_back(std::move(copy));
+    for (u32 rank = 0; ranks >> rank; ++rank) {
+      if (!(ranks >> rank & 1)) continue;
+      if (rank >= block.cluster->blocks.size()) {
+        misuse(warp, in, lane, "a multicast to rank " + std::to_string(rank) + " of a cluster of " + std::to_string(block.cluster->blocks.size()) + " blocks");
+        continue;
+      }
+      Block& target = *block.cluster->blocks[rank];
+      copy.outside = &target != &block;
+      if (copy.outside) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
+      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
+      if (block.launch->copies_early) {
+        land(copy, target);
+        complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
+      } else {
+        target.bulk_loads.push_back(copy);
+      }
     }
   }
 }

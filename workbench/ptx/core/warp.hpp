@@ -60,6 +60,7 @@ struct BulkCopy {
   std::vector<BulkPiece> pieces;
   std::vector<u8> values;    // what a store has read, piece after piece
   std::vector<u32> seen;     // with checks: the warp's clocks at the time of a load
+  bool outside = false;      // of a load: for another block than that of the warp
 };
 
 // The four warps that multiply matrices together. A product of theirs is over for all of them at once.

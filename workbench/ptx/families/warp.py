@@ -126,11 +126,12 @@ def barrier(parts: list[str]) -> Plan:
     if kept not in (["sync"], ["arrive"]):
         raise Refused("the machine does not know this barrier")
     row, imm = opcode(f"bar.{kept[0]}"), 1 if kept[0] == "arrive" else 0
+    apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1, 2)
         slots: dict[int, Operand] = {1: source(symbols, operands[0], "b32", 4)}
-        raw = {}
+        raw = {4: apart}
         if len(operands) == 2:
             slots[2] = source(symbols, operands[1], "b32", 4)
         else:
