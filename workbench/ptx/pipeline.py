@@ -12,7 +12,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import ArgumentError
 
@@ -89,7 +89,8 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """What a stage holds from ``start`` to before ``end``; ``fill`` counts what was brought to it, from 0."""
+    """What a stage holds from ``start`` to before ``end``; ``fill`` counts what is brought to all stages, from 0 in the
+    order of issue; -1 where it is empty."""
 
     state: Literal["empty", "filling", "full", "read"]
     start: int
@@ -344,13 +345,14 @@ def _stages(
             passes[here] = min(passes.get(here, when), when)
         elif event.warp in latest and latest[event.warp][0] != event.at:
             before.setdefault(here, latest[event.warp])
+    order = list(dict.fromkeys((copy.mbarrier, copy.phase) for copy in sorted(copies, key=lambda copy: copy.issued)))
     for mbarrier in sorted({copy.mbarrier for copy in copies}):
         fills: dict[int, list[Copy]] = defaultdict(list)
         for copy in copies:
             if copy.mbarrier == mbarrier:
                 fills[copy.phase].append(copy)
         states, now = [], 0
-        for count, (number, those) in enumerate(sorted(fills.items())):
+        for number, those in sorted(fills.items()):
             begun, full = min(copy.issued for copy in those), max(copy.landed for copy in those)
             full = completed.get((mbarrier, number)) or full
             seen = passes.get((mbarrier, number))
@@ -368,13 +370,13 @@ def _stages(
             marks = [now, begun, full, following if seen is None else seen, freed]
             kinds = ("empty", "filling", "full", "read")
             states += [
-                StageState(kind, start, stop, count)
+                StageState(kind, start, stop, -1 if kind == "empty" else order.index((mbarrier, number)))
                 for kind, start, stop in zip(kinds, marks[:-1], marks[1:], strict=True)
                 if stop > start
             ]
             now = max(marks)
         if end > now:
-            states.append(StageState("empty", now, end, len(fills)))
+            states.append(StageState("empty", now, end, -1))
         yield Stage(mbarrier, names.get(mbarrier, ""), tuple(states))
 
 

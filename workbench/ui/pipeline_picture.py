@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 _COLUMNS = 84  # of the text form
 _MOST_STAGES = 12
+_MOST_WARPS = 8  # drawn one by one
 _ROLES = ("producer", "consumer", "both", "")
 _RUN = {"facecolor": "#9CCBE8", "edgecolor": "white"}
 _WAIT = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
+_MULTIPLYING = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
 _MULTIPLIES = {"facecolor": USED}
 _STATES = {
     "empty": {"facecolor": "#EEEEEE"},
@@ -76,7 +78,7 @@ class PipelinePicture(Picture):
         return f"<pipeline of block {self.block}: {self.headline}>"
 
     def __str__(self) -> str:
-        """A strip for each warp (``=`` runs, ``.`` waits), the tensor cores and each stage; then who waits for what."""
+        """A strip for each warp, the tensor cores and each stage; then who waits for what."""
         pipeline = self.pipeline
         width = max(1, -(-pipeline.end // _COLUMNS))
         rows = [(self._name(warp), _strip(self._spans(warp), _run_or_wait, width)) for warp in self._warps()]
@@ -88,7 +90,7 @@ class PipelinePicture(Picture):
         out = [self.headline, self.caption, *(f"{name:<{margin}} {strip}".rstrip() for name, strip in rows)]
         if len(pipeline.stages) > _MOST_STAGES:
             out.append(f"{'⋮':<{margin}} {plural(len(pipeline.stages) - _MOST_STAGES, 'more stage')}")
-        marks = "= runs, . waits, # multiplies; a stage is ~ filling, F full, R read, else empty"
+        marks = "= runs, . waits, : for its products; a stage is ~ filling, F full, R read, else empty"
         out.append(f"{'':<{margin}} {marks}; a column is {plural(width, 'cycle')}")
         for (role, what), cycles in self.waits().items():
             warps = pipeline.of_role(role)
@@ -109,8 +111,8 @@ class PipelinePicture(Picture):
         labels, row = [], 0.0
         for warp in warps:
             for span in self._spans(warp):
-                self._box(ax, row, span.start, span.end, _WAIT if span.kind == "wait" else _RUN, _label(span))
-            for issued in {copy.issued for copy in pipeline.copies if copy.warp == warp}:
+                self._box(ax, row, span.start, span.end, _face(span), _what(span))
+            for issued in sorted({copy.issued for copy in pipeline.copies if copy.warp == warp}):
                 ax.plot([issued] * 2, [row + 0.1, row + 0.9], color="black", linewidth=1.2, solid_capstyle="butt")
             labels.append((row, self._name(warp)))
             row += 1
@@ -130,12 +132,15 @@ class PipelinePicture(Picture):
         ax.set_yticks([at + 0.5 for at, _ in labels], [name for _, name in labels])
         ax.tick_params(axis="y", length=0, labelsize=8)
         ax.tick_params(axis="x", labelsize=7.5)
-        ax.set_xlabel("cycles of the model", fontsize=8, loc="left")
+        ax.set_xlabel("cycles", fontsize=8, loc="left")
         ax.spines[["top", "right", "left"]].set_visible(False)
         title(ax, self.headline, self.caption)
         marks = [({"facecolor": _RUN["facecolor"]}, "runs"), (_WAIT | {"linewidth": 0}, "waits")]
-        marks.append(({"facecolor": "black"}, "issues a copy"))
-        marks += [(_STATES[state], f"{state}: fill n" if state == "filling" else state) for state in _STATES]
+        if any(span.on == "products" for span in pipeline.spans):
+            marks.append((_MULTIPLYING | {"linewidth": 0}, "for products"))
+        if stages:
+            marks.append(({"facecolor": "black"}, "issues a copy"))
+            marks += [(face, state) for state, face in _STATES.items()]
         key(ax, marks)
         return ax
 
@@ -146,25 +151,33 @@ class PipelinePicture(Picture):
         ax.add_patch(Rectangle((start, row + 0.1), width, 0.8, linewidth=0, **face))
         if not text or width < (0.0085 * len(text) + 0.004) * whole:
             return
-        box = {"facecolor": "white", "linewidth": 0, "pad": 0.8} if face is _WAIT else None
+        box = {"facecolor": "white", "linewidth": 0, "pad": 0.8} if "hatch" in face else None
         color = "white" if on_dark else "black"
         ax.text(start + width / 2, row + 0.52, text, ha="center", va="center", fontsize=7.5, color=color, bbox=box)
 
     # -- steps of the above -------------------------------------------------------------------------------------
 
     def _warps(self) -> list[int]:
-        """By role; of warps that do the same at the same time the first."""
-        out: list[int] = []
-        for role in _ROLES:
-            out += self.pipeline.of_role(role)
-        return out
+        """By role, as the picture has them: where there are many, of the four of a warp group the first."""
+        found = [warp for role in _ROLES for warp in self.pipeline.of_role(role)]
+        return [warp for warp in found if warp == self._like(warp)[0]]
+
+    def _like(self, warp: int) -> list[int]:
+        """The warps that the row of ``warp`` stands for: those of its warp group, if all four have its role."""
+        roles = self.pipeline.roles
+        four = list(range(warp // 4 * 4, warp // 4 * 4 + 4))
+        alike = len(roles) > max(_MOST_WARPS, four[-1]) and len({roles[one] for one in four}) == 1
+        return four if alike else [warp]
 
     def _spans(self, warp: int) -> list[PipelineSpan]:
         return [span for span in self.pipeline.spans if span.warp == warp]
 
     def _name(self, warp: int) -> str:
-        role = self.pipeline.roles[warp]
-        return f"warp {warp}" + (f" {'works' if role == 'both' else role}" if role else "")
+        role, those = self.pipeline.roles[warp], self._like(warp)
+        name = _warps(those)
+        if role == "both":
+            return f"{name}, producer and consumer"
+        return f"{name} {role}{'s' * (len(those) > 1)}" if role else name
 
 
 def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> PipelinePicture:
@@ -185,11 +198,12 @@ def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> Pipeline
 
 
 def _what(span: PipelineSpan) -> str:
-    return span.name or "products"
+    """What a wait is for; "" of a run."""
+    return "" if span.kind == "run" else span.name or "products"
 
 
-def _label(span: PipelineSpan) -> str:
-    return _what(span) if span.kind == "wait" else ""
+def _face(span: PipelineSpan) -> dict:
+    return _RUN if span.kind == "run" else _MULTIPLYING if span.on == "products" else _WAIT
 
 
 def _warps(warps: list[int]) -> str:
@@ -197,7 +211,7 @@ def _warps(warps: list[int]) -> str:
 
 
 def _run_or_wait(span: PipelineSpan) -> str:
-    return "." if span.kind == "wait" else "="
+    return "=" if span.kind == "run" else ":" if span.on == "products" else "."
 
 
 def _joined(products: Iterable[Any]) -> list[tuple[int, int]]:
