@@ -22,6 +22,7 @@ _LAZY = {
     "tune": "workbench.tuning",
     "load_cuda": "workbench.kernels",
     "load_ptx": "workbench.kernels",
+    "TensorMap": "workbench.tensor_map",
     "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from workbench.ops.own import randint as randint
     from workbench.ops.own import randn as randn
     from workbench.ops.own import step as step
+    from workbench.tensor_map import TensorMap as TensorMap
     from workbench.tracing import trace as trace
     from workbench.tuning import tune as tune
 

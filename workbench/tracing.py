@@ -32,8 +32,7 @@ def trace(
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
-        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine has all that sm_89 has, of what came later
-            neither TMA nor wgmma nor clusters.
+        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
 

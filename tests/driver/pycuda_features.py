@@ -92,7 +92,7 @@ NOTES = """
 - Times between events are *predicted* for the device model. `time_kernel=True` measures the host's clock, and means
   nothing here.
 - The device runs PTX: `SourceModule` compiles through the `nvcc` that `simulated_driver` puts on PATH (NVRTC behind it;
-  `WORKBENCH_NVCC=nvcc` takes an installed one). Code that needs wgmma, TMA or clusters is refused.
+  `WORKBENCH_NVCC=nvcc` takes an installed one). Code that needs tensor memory (sm_100a) is refused.
 - Memory is this machine's: a quarter of it, at most 4 GiB, unless `memory_bytes` says otherwise. An address is not
   given out again soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.

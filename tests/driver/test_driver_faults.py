@@ -116,10 +116,10 @@ def test_what_cannot_be_loaded(pycuda, context):
             pycuda.module_from_buffer(image)
     tensor_core = b"""
     .version 8.0\n.target sm_90a\n.address_size 64
-    .visible .entry f() { wgmma.fence.sync.aligned; ret; }
+    .visible .entry f() { tcgen05.fence::before_thread_sync; ret; }
     """
     module = pycuda.module_from_buffer(tensor_core)
-    with pytest.raises(pycuda.LogicError, match="wgmma"):
+    with pytest.raises(pycuda.LogicError, match="tensor memory"):
         module.get_function("f")
     with pytest.raises(pycuda.LogicError, match="not found"):
         module.get_global("nothing")

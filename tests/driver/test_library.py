@@ -16,6 +16,7 @@ from workbench.driver import simulated_driver
 from workbench.driver.attributes import device_facts
 from workbench.driver.simulated import library_path, real_device
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.tensor_map import TensorMap
 
 PTX = """
 .version 8.0
@@ -207,3 +208,92 @@ def test_nothing_of_it_is_on_the_systems_path():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert "cannot open shared object file" in done.stderr
     assert Path(library_path()).parent.name == "driver"
+
+
+RANKS = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry ranks(.param .u64 out)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %cluster_ctarank;
+    mov.u32 %r3, %cluster_nctaid.x;
+    mul.wide.u32 %rd2, %r1, 8;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.v2.u32 [%rd3], {%r2, %r3};
+    ret;
+}
+"""
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint32 * 16))
+
+
+class Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint), ("stream", VOID),
+        ("attributes", ctypes.POINTER(Attribute)), ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+def test_a_launch_with_clusters(cuda):
+    function = made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, RANKS.encode()), b"ranks")
+    memory = allocated(cuda, 64)
+    values = (VOID * 1)(ctypes.addressof(memory))
+
+    def launch(cluster: int) -> int:
+        attribute = Attribute(id=4, value=(cluster, 1, 1))
+        config = Config((6, 1, 1), (1, 1, 1), 0, None, ctypes.pointer(attribute), 1)
+        return cuda.cuLaunchKernelEx(ctypes.byref(config), function, values, None)
+
+    assert launch(2) == 0
+    back = np.zeros((6, 2), np.uint32)
+    assert cuda.cuMemcpyDtoH_v2(VOID(back.ctypes.data), memory, SIZE(48)) == 0
+    assert back.tolist() == [[0, 2], [1, 2]] * 3
+    assert launch(4) == 1
+    assert "a multiple of the cluster" in said(cuda, 1)
+    assert cuda.cuCtxSynchronize() == 0
+
+
+def encode(cuda, **change):
+    """The result of encoding a map of 8 x 64 halves in boxes of 4 x 32, and its bytes."""
+    given = {"type": 6, "sizes": (64, 8), "strides": (128,), "box": (32, 4), "steps": (1, 1), "swizzle": 2} | change
+    room = ctypes.create_string_buffer(192)
+    at = -(-ctypes.addressof(room) // 64) * 64
+    rank = len(given["sizes"])
+    code = cuda.cuTensorMapEncodeTiled(
+        VOID(at), given["type"], rank, VOID(4096), (U64 * 5)(*given["sizes"]), (U64 * 4)(*given["strides"]),
+        (ctypes.c_uint32 * 5)(*given["box"]), (ctypes.c_uint32 * 5)(*given["steps"]), given.get("interleave", 0),
+        given["swizzle"], 0, 0,
+    )  # fmt: skip
+    return code, at, room
+
+
+def test_tensor_maps(cuda):
+    code, at, room = encode(cuda)
+    assert code == 0
+    expected = TensorMap("f16", 4096, (64, 8), (128,), (32, 4), (1, 1), 64)
+    assert ctypes.string_at(at, 128) == bytes(expected)
+    assert cuda.cuTensorMapReplaceAddress(VOID(at), VOID(8192)) == 0
+    moved = TensorMap("f16", 8192, (64, 8), (128,), (32, 4), (1, 1), 64)
+    assert ctypes.string_at(at, 128) == bytes(moved)
+    del room
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"box": (128, 4)}, 1, "rows of 256 bytes"),
+        ({"strides": (100,)}, 1, "multiples of 16 bytes"),
+        ({"swizzle": 9}, 1, "type, swizzle or fill"),
+        ({"interleave": 1}, 801, "interleaved"),
+    ],
+)
+def test_tensor_maps_that_break_a_rule(cuda, change: dict[str, object], code: int, words: str):
+    assert encode(cuda, **change)[0] == code
+    assert words in said(cuda, code)

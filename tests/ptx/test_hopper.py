@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import LaunchReport, Program
-from workbench.ptx.tensor_map import TensorMap
+from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).with_name("cuda_hopper.cu")
@@ -110,3 +110,13 @@ def test_clusters_are_those_of_the_kernel_and_fill_the_grid() -> None:
 def test_a_tensor_map_that_nobody_encoded() -> None:
     with pytest.raises(KernelFault, match="a tensor map that nobody has encoded"):
         program()["pipeline"].launch(1, 160, [bytes(128), bytes(128), torch.zeros(64, 8), 1])
+
+
+def test_bulk_loads_and_stores_are_told_apart() -> None:
+    _, report = run("doubled", statistics=True)
+    moved = {
+        (line.is_load, line.is_store): line.bytes
+        for line in report.lines
+        if "cp.async.bulk" in line.text and line.bytes
+    }
+    assert moved == {(True, False): 4096, (False, True): 4096}

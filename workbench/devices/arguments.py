@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench.errors import ArgumentError
+from workbench.tensor_map import TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
@@ -176,8 +177,10 @@ def _checked_array(where: str, parameter: Parameter, value: Any) -> object:
     return value
 
 
-def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes:
-    """A struct by value from bytes, a NumPy scalar or a ctypes structure of the same size."""
+def _struct_bytes(where: str, parameter: Parameter, value: Any) -> bytes | TensorMap:
+    """A struct by value from bytes, a NumPy scalar, a ctypes structure or a tensor map of the same size."""
+    if isinstance(value, TensorMap) and parameter.size == TENSOR_MAP_BYTES:
+        return value  # each device has its own bytes of it
     if isinstance(value, bytes | bytearray | memoryview | ctypes.Structure | ctypes.Union | ctypes.Array):
         content = bytes(value)
     elif isinstance(value, np.generic) and not value.dtype.hasobject:

@@ -32,6 +32,7 @@ import numpy as np
 from workbench.devices import arguments
 from workbench.driver import images, simulated
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.sass import resources_of
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class Gpu:
         instruction_limit: int | None = None,
         seconds_limit: float | None = None,
         record_block: int | Sequence[int] | None = None,
+        cluster: int | Sequence[int] | None = None,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
@@ -169,6 +171,9 @@ class Gpu:
             requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
             name, request = next((name, request) for name, request in requests.items() if request is not None)
             raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
+        if cluster is not None:
+            remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
+            raise ArgumentError("cluster", cluster, 'nothing on device "cuda"', remedy)
         packed = arguments.packed_at_once(kernel, args, self._index_of)
         buffer, found, copies = self._packed(kernel, args) if packed is None else (*packed, ())
         index = self._torch.cuda.current_device() if found is None else found
@@ -206,7 +211,10 @@ class Gpu:
 
         Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
         """
-        values = arguments.check_arguments(kernel, args)
+        values = [
+            _encoded(value) if isinstance(value, TensorMap) else value
+            for value in arguments.check_arguments(kernel, args)
+        ]
         found = None
         for position, value in enumerate(values):
             if not arguments.is_array(value) or isinstance(value, np.ndarray):
@@ -401,6 +409,23 @@ def runs_on(arch: str, capability: tuple[int, int], *, machine_code: bool) -> bo
     if machine_code or arch.endswith("f"):
         return own[0] == capability[0] and own[1] <= capability[1]
     return own <= capability
+
+
+def _encoded(tensor_map: TensorMap) -> bytes:
+    """The driver's own bytes of a tensor map. Raises ArgumentError where it refuses it."""
+    rank, index = len(tensor_map.sizes), DRIVER_ELEMENTS.index(tensor_map.element)
+    room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + 64)
+    at = (ctypes.addressof(room) + 63) // 64 * 64  # the driver asks for this alignment
+    sizes, strides = (ctypes.c_uint64 * rank)(*tensor_map.sizes), (ctypes.c_uint64 * 4)(*tensor_map.strides)
+    box, steps = (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*tensor_map.steps)
+    result = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(at), index, rank, ctypes.c_void_p(tensor_map.address), sizes, strides, box, steps,
+        0, SWIZZLES[tensor_map.swizzle], 0, int(tensor_map.fill == "nan"),
+    )  # fmt: skip
+    if result:
+        remedy = "See cuTensorMapEncodeTiled; it needs compute capability 9.0."
+        raise ArgumentError("tensor map", tensor_map, f"what the driver encodes (it says {result})", remedy)
+    return ctypes.string_at(at, TENSOR_MAP_BYTES)
 
 
 def _may_take_too_many_registers(kernel: CompiledKernel) -> bool:

@@ -44,13 +44,17 @@ class Simulator:
         record_block: int | Sequence[int] | None = None,
         cooperative: bool = False,
         sample: Sequence[Sequence[int]] | None = None,
+        cluster: int | Sequence[int] | None = None,
+        copies_early: bool = False,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
         ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
         barriers; both cost time. ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in
         ``report.recording``. ``cooperative`` lets blocks wait for each other (``grid.sync()``). ``sample`` are the (x,
-        y, z) of the blocks to run, if not all (:mod:`workbench.ptx.sample` chooses them). Raises ArgumentError
+        y, z) of the blocks to run, if not all (:mod:`workbench.ptx.sample` chooses them). ``cluster`` are the blocks
+        along x, y, z that run together (default: what the kernel requires), and with ``copies_early`` bulk copies land
+        at once, not when somebody waits for them. Raises ArgumentError
         for a launch that the kernel cannot take, KernelFault where it makes an illegal access, KernelTimeout past
         ``instruction_limit`` (warp instructions) or ``seconds_limit``, and UnsupportedInstructionError, before anything
         runs, for PTX beyond the machine.
@@ -77,6 +81,8 @@ class Simulator:
             names=[parameter.name for parameter in kernel.parameters],
             cooperative=cooperative,
             sample=sample,
+            cluster=cluster,
+            copies_early=copies_early,
         )
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:

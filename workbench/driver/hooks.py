@@ -22,9 +22,17 @@ import numpy as np
 from workbench.device_models import device_model
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
-from workbench.errors import KernelFault, KernelTimeout, UnknownNameError, UnsupportedInstructionError, WorkbenchError
+from workbench.errors import (
+    ArgumentError,
+    KernelFault,
+    KernelTimeout,
+    UnknownNameError,
+    UnsupportedInstructionError,
+    WorkbenchError,
+)
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import Buffer
+from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.ptx import Kernel
     from workbench.toolchain import CompiledKernel
 
-_OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 2, 218, 500, 801, 999
+_INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
 _ILLEGAL_ADDRESS, _TIMEOUT, _ASSERT, _STACK, _MISALIGNED, _LAUNCH_FAILED = 700, 702, 710, 714, 716, 719
 # What a GPU reports for what the machine found; a deadlock hangs there until somebody's patience ends.
 _FAULT_CODES = {
@@ -71,8 +79,17 @@ class HookFunction(ctypes.Structure):
 class HookLaunch(ctypes.Structure):
     _fields_ = (
         ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
-        ("timed", _u32), ("cooperative", _u32), ("parameters", _pointer), ("parameter_bytes", _u64),
-        ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64), ("seconds", _double),
+        ("timed", _u32), ("cooperative", _u32), ("cluster", _u32 * 3), ("parameters", _pointer),
+        ("parameter_bytes", _u64), ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64),
+        ("seconds", _double),
+    )  # fmt: skip
+
+
+class HookTensorMap(ctypes.Structure):
+    _fields_ = (
+        ("type", _u32), ("rank", _u32), ("address", _u64), ("sizes", _u64 * 5), ("strides", _u64 * 4),
+        ("box", _u32 * 5), ("steps", _u32 * 5), ("interleave", _u32), ("swizzle", _u32), ("fill", _u32),
+        ("out", _pointer),
     )  # fmt: skip
 
 
@@ -84,6 +101,7 @@ _OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.PO
 _PUT = ctypes.CFUNCTYPE(None, _pointer, ctypes.c_char_p, _u64)
 _LINK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char_p), _u32, _u32, _pointer, _PUT, *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
+_ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -96,6 +114,7 @@ class Hooks(ctypes.Structure):
         ("occupancy", _OCCUPANCY),
         ("link", _LINK),
         ("variable", _VARIABLE),
+        ("encode", _ENCODE),
         ("unload", _UNLOAD),
         ("interrupt", _INTERRUPT),
     )
@@ -133,7 +152,7 @@ class Machine:
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
-            _UNLOAD(self._unload),
+            _ENCODE(_guarded(_encode)), _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -199,6 +218,7 @@ class Machine:
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
                 functools.partial(_named, table), shared_bytes=shared, statistics=timed or trace,
                 seconds_limit=self._seconds_limit, checks=checks, cooperative=bool(launch.cooperative),
+                cluster=tuple(launch.cluster) if any(launch.cluster) else None,
             )  # fmt: skip
         except KernelFault as fault:
             if launches is not None:
@@ -271,6 +291,23 @@ class Machine:
         self._modules.pop(number, None)
 
 
+def _encode(pointer: Any) -> None:
+    asked: HookTensorMap = pointer.contents
+    if asked.interleave:
+        raise _Failed(_NOT_SUPPORTED, "a tensor map with an interleaved layout, which the PTX machine does not know")
+    if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(SWIZZLES) or asked.fill > 1:
+        raise _Failed(_INVALID_VALUE, "a tensor map with a type, swizzle or fill that the driver does not have")
+    rank = asked.rank
+    try:
+        encoded = TensorMap(
+            DRIVER_ELEMENTS[asked.type], asked.address, asked.sizes[:rank], asked.strides[: rank - 1], asked.box[:rank],
+            asked.steps[:rank], list(SWIZZLES)[asked.swizzle], "nan" if asked.fill else "zero",
+        )  # fmt: skip
+    except ArgumentError as error:
+        raise _Failed(_INVALID_VALUE, str(error)) from error
+    ctypes.memmove(asked.out, bytes(encoded), TENSOR_MAP_BYTES)
+
+
 class _Failed(Exception):
     """A hook's own result: the code for the client, and the words."""
 
@@ -292,6 +329,8 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
                 code, message = failed.code, str(failed)
             except UnknownNameError as error:
                 code, message = _NOT_FOUND, str(error)
+            except ArgumentError as error:
+                code, message = _INVALID_VALUE, str(error)
             except UnsupportedInstructionError as error:
                 code, message = _NOT_SUPPORTED, str(error)
             except WorkbenchError as error:

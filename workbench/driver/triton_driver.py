@@ -58,7 +58,7 @@ def simulated_triton(
             softmax_kernel[(rows,)](y, x, columns, BLOCK=1024)
         triton_device.findings
 
-    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (without TMA and wgmma; default: the model's, else sm_80),
+    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (default: the model's, else sm_80),
     ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
     watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
     what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU

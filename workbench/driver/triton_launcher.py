@@ -16,7 +16,7 @@ from workbench.driver.attributes import device_facts
 from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
-from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from workbench.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:

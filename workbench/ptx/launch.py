@@ -40,6 +40,7 @@ _COUNTS = (
     "ideal_sectors",
 )
 _SPACES = ("global", "shared", "local", "constant")
+_BULK_STORE = "global.shared"
 _SECTORS, _WAVEFRONTS = _COUNTS.index("sectors"), _COUNTS.index("wavefronts")
 
 Shape = int | Sequence[int]
@@ -361,8 +362,8 @@ class Kernel:
                     kernel_line,
                     instruction.opcode.group,
                     space,
-                    name.startswith(("ld", "cp.async")) and not atomic,
-                    name.startswith("st"),
+                    name.startswith(("ld", "cp.async")) and not (atomic or name.endswith(_BULK_STORE)),
+                    name.startswith("st") or name.endswith(_BULK_STORE),
                     *(int(n) for n in counts[pc]),
                 )
             )

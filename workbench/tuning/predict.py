@@ -60,7 +60,7 @@ conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
 _SECTOR = 32
 _WARP = 32
-_MMA_SHAPE = re.compile(r"\bmma\.\S*?\.m(\d+)n(\d+)k(\d+)")
+_MMA_SHAPE = re.compile(r"\b(wg)?mma(?:_async)?\.\S*?\.m(\d+)n(\d+)k(\d+)")
 # Classes of `LaunchReport.mix` and pipes of `machine_counts`, with the figure that gives the lanes of each part.
 _PTX_PIPES = {
     "fp32": ("fp32", "fp32_lanes"),
@@ -145,7 +145,8 @@ def _ptx_counts(report, kernel, threads: int, blocks: int, scale: float, warps: 
     for line in report.lines:
         shape = _MMA_SHAPE.search(line.text)
         if shape:
-            tensor_flops += 2 * math.prod(map(int, shape.groups())) * line.executions
+            warps_of_one = 4 if shape[1] else 1
+            tensor_flops += 2 * math.prod(map(int, shape.groups()[1:])) * line.executions / warps_of_one
     names = (
         "global_load_requests",
         "global_load_sectors",

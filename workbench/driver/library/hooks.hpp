@@ -26,12 +26,23 @@ struct HookLaunch {
   u32 dynamic_shared;
   u32 timed;        // somebody measures: predict the time
   u32 cooperative;  // blocks may wait for each other: all of them fit
+  u32 cluster[3];   // blocks; zeros: what the kernel requires
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses
   u64 buffer_count;
   u64 generation;  // of the buffers: the same number means the same buffers
   double seconds;  // out: the predicted time, where timed
+};
+
+// A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.
+struct HookTensorMap {
+  u32 type, rank;
+  u64 address;
+  u64 sizes[5], strides[4];  // innermost first; strides in bytes, of all but the innermost
+  u32 box[5], steps[5];
+  u32 interleave, swizzle, fill;
+  u8* out;  // 128 bytes
 };
 
 // The answer of a hook that Ctrl-C ended: none.
@@ -49,6 +60,7 @@ struct Hooks {
   void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker, void (*put)(void* taker, const char* text, u64 size), CUresult* answer,
                char* why, u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
+  void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from the client's call
 };

@@ -328,7 +328,7 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
       case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: out = -1; break;
       default:
         if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET && which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
-          out = 0;  // what needs clusters is refused when it is loaded
+          out = 0;  // a kernel says itself which cluster it requires
           break;
         }
         throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(which)};
@@ -405,6 +405,7 @@ CU_API cuModuleGetLoadingMode(int* mode) {
 
 CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
   bool cooperative = false;
+  u32 cluster[3] = {};
   const CUresult result = entry([&](Call&) {
     const CUlaunchConfig& c = needed(config, "config");
     for (unsigned i = 0; i < c.numAttrs; ++i) {
@@ -412,10 +413,7 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
       const unsigned* size = given.value.dimensions;
       switch (given.id) {
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = given.value.number != 0; break;
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-          if (u64{size[0]} * size[1] * size[2] > 1) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the PTX machine has no clusters: launch without them"};
-          break;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: std::copy_n(size, 3, cluster); break;
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
@@ -426,7 +424,9 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
   });
   if (result) return result;
   const CUlaunchConfig& c = *config;
-  return launch_kernel(function, shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative), c.hStream, parameters, extra);
+  HookLaunch launch = shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative);
+  std::copy_n(cluster, 3, launch.cluster);
+  return launch_kernel(function, launch, c.hStream, parameters, extra);
 }
 
 CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,

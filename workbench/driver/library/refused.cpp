@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
 constexpr const char* kVirtual = ": there is no virtual memory management; use cuMemAlloc or cuMemAllocAsync";
-constexpr const char* kClusters = ": the PTX machine has no clusters; launch without them";
-constexpr const char* kTensorMaps = ": the PTX machine has no tensor memory accelerator; compile for sm_80";
+constexpr const char* kClusters = ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
+constexpr const char* kImages = ": the PTX machine copies boxes of a tensor by tiles, not by im2col; use cuTensorMapEncodeTiled";
 constexpr const char* kStreamMemory = ": streams do not watch memory; use events";
 constexpr const char* kGraphMemory = ": graphs have no memory of their own; allocate before, and pass addresses";
 constexpr const char* kConditions = ": graphs have no conditional nodes; decide on the host which graph to launch";
@@ -104,9 +104,7 @@ REFUSED(cuMemUnmap, kVirtual)
 REFUSED(cuOccupancyMaxActiveClusters, kClusters)
 REFUSED(cuOccupancyMaxPotentialClusterSize, kClusters)
 
-REFUSED(cuTensorMapEncodeIm2col, kTensorMaps)
-REFUSED(cuTensorMapEncodeTiled, kTensorMaps)
-REFUSED(cuTensorMapReplaceAddress, kTensorMaps)
+REFUSED(cuTensorMapEncodeIm2col, kImages)
 
 REFUSED(cuStreamBatchMemOp_v2, kStreamMemory)
 REFUSED(cuStreamWaitValue32_v2, kStreamMemory)

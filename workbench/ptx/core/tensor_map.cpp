@@ -6,11 +6,13 @@
 namespace workbench::ptx {
 namespace {
 
-// Slots: 1 the value, 8 the address. Plain numbers: 9 where the field begins, 10 its bytes.
+constexpr u32 kHalf = sizeof(TensorMap) / 2;  // maps are aligned to half of their size
+
+// Slots: 1 the value, 8 the address of the half with the field. Plain numbers: 9 where in it that begins, 10 its bytes.
 template <Space S, class T>
 void replace(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
-  resolve<S>(registers, in, mask, warp, sizeof(TensorMap), true, true, request);
+  resolve<S>(registers, in, mask, warp, kHalf, true, true, request);
   const T* values = at<const T>(registers, in.slot[1]);
   PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(request.host[lane] + in.slot[9], &values[lane], in.slot[10]);
 }
@@ -19,7 +21,7 @@ void replace(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void copy_map(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request to;
   const u32 first = mask & -mask, lane = static_cast<u32>(first_lane(mask));
-  resolve<Space::global>(registers, in, first, warp, sizeof(TensorMap), true, false, to);
+  resolve<Space::global>(registers, in, first, warp, kHalf, true, false, to);
   const u32 slot = in.slot[1];
   const u64 base = in.slot[10] ? at<const u64>(registers, slot)[lane] & kWindowMask : at<const u32>(registers, slot)[lane];
   const u64 from = base + in.slot[9];
@@ -28,7 +30,11 @@ void copy_map(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     block.problem(from % alignof(TensorMap) ? Problem::misaligned : Problem::shared_out_of_bounds, in, warp.thread(lane), from, sizeof(TensorMap));
     return;
   }
-  if (to.mask) store_lane(warp, in, to, lane, block.shared + from, sizeof(TensorMap));
+  if (!to.mask) return;
+  store_lane(warp, in, to, lane, block.shared + from, kHalf);
+  for (u64& address : to.address) address += kHalf;
+  resolve_addresses<Space::global>(in, first, warp, kHalf, true, false, to);
+  if (to.mask) store_lane(warp, in, to, lane, block.shared + from + kHalf, kHalf);
 }
 
 }  // namespace

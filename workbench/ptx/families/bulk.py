@@ -143,7 +143,8 @@ def tensormap(parts: list[str]) -> Plan:
         slots: dict[int, Operand] = {1: source(symbols, operands[-1], type_name, size)}
         address = symbols.address(operands[0])
         flags = place(symbols, address, slots, ADDRESS_SLOT, space)
-        return Instruction(row, slots, (), {9: at, 10: width, FLAGS_SLOT: flags}, address.offset, 1, 128)
+        half = at // 64 * 64
+        return Instruction(row, slots, (), {9: at - half, 10: width, FLAGS_SLOT: flags}, address.offset + half, 1, 64)
 
     return bind
 
@@ -158,7 +159,7 @@ def _copy_map(symbols: Symbols, operands: list[str]) -> Instruction:
     raw[FLAGS_SLOT] = place(symbols, to, slots, ADDRESS_SLOT, "global")
     place(symbols, from_, slots, 1, "shared")
     raw[10] = int(slots[1].width == 8)
-    return Instruction(opcode("tensormap.cp_fenceproxy"), slots, (), raw, to.offset, 1, 128)
+    return Instruction(opcode("tensormap.cp_fenceproxy"), slots, (), raw, to.offset, 1, 64)
 
 
 FAMILY = {"tensormap": tensormap}

@@ -1,7 +1,7 @@
 """Tensor maps: the tensor and the box of it that a bulk tensor copy (TMA) moves.
 
 The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``) or, field by field, a kernel
-(``tensormap.replace``). Those of the PTX machine are laid out in ``core/tensor_map.hpp``.
+(``tensormap.replace``). Those of the PTX machine are laid out in ``ptx/core/tensor_map.hpp``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ ELEMENTS = (
     ("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8), ("s64", 8), ("f16", 2), ("f32", 4), ("f32.ftz", 4),
     ("f64", 8), ("bf16", 2), ("tf32", 4), ("tf32.ftz", 4),
 )  # fmt: skip
+# The same in the order of the driver's CUtensorMapDataType, which differs from f64 on.
+DRIVER_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
+)  # fmt: skip
 _NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes that a pattern spans
 _OF_TORCH = {
@@ -34,7 +38,9 @@ _WHERE = "CUDA driver API, cuTensorMapEncodeTiled"
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What ``cuTensorMapEncodeTiled`` encodes. Sequences have the innermost dimension first.
+    """What ``cuTensorMapEncodeTiled`` encodes; pass it for a ``const __grid_constant__ CUtensorMap`` parameter.
+
+    `TensorMap.of` makes that of a tensor. Here sequences have the innermost dimension first.
 
     ``element`` is one of `ELEMENTS`, ``address`` that of the first element, ``sizes`` are in elements, ``strides`` in
     bytes and of all dimensions but the innermost, ``box`` is what one copy moves, ``steps`` the elements from one that
