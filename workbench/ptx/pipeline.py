@@ -170,7 +170,8 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES) -> Pipelin
     )
     products = tuple(sorted(run.products, key=lambda one: one.start))
     end = max([*run.clock, *(copy.landed for copy in copies), *(one.end for one in products)])
-    phases = tuple(_phases(run, names))
+    complete = {(event.at, event.phase) for event in recording.events if event.kind == "complete"}
+    phases = tuple(_phases(run, names, complete))
     return Pipeline(
         copy_cycles, recording.warps, end, tuple(_roles(events, recording.warps)), tuple(_spans(run, names)), phases,
         copies, products, tuple(_stages(run, names, phases, copies, products, end)), recording.truncated,
@@ -299,17 +300,14 @@ def _spans(run: _Run, names: dict[int, str]) -> Iterator[PipelineSpan]:
             yield PipelineSpan(warp, begun, end, "run")
 
 
-def _phases(run: _Run, names: dict[int, str]) -> Iterator[Phase]:
-    """Those that were completed: what somebody saw complete, or what came before another one."""
+def _phases(run: _Run, names: dict[int, str], complete: set[tuple[int, int]]) -> Iterator[Phase]:
     events: dict[tuple[int, int], list[PipelineEvent]] = defaultdict(list)
     for event in run.events:
         if event.kind in _ARRIVALS:
             events[event.at, event.phase].append(event)
-    seen = {(event.at, event.phase) for event in run.events if event.kind == "pass"}
     begun: dict[int, int] = defaultdict(int)
     for (mbarrier, number), those in sorted(events.items()):
-        over = (mbarrier, number) in seen or (mbarrier, number + 1) in events
-        completed = run.done["mbarrier", mbarrier, number] if over else None
+        completed = run.done["mbarrier", mbarrier, number] if (mbarrier, number) in complete else None
         copies = sum(event.bytes for event in those if event.kind == "copy")
         expected = sum(event.bytes for event in those if event.kind != "copy")
         arrivals = sum(event.count for event in those if event.kind != "copy")

@@ -33,7 +33,7 @@ _EVENT = np.dtype(
     + [("tick", "<u8")]
 )
 _SHARED, _READS, _WRITES = 1, 2, 4
-_KINDS = ("arrive", "arrive_late", "copy", "pass", "product", "wait_products", "meet", "come", "end")
+_KINDS = ("arrive", "arrive_late", "copy", "pass", "product", "wait_products", "meet", "come", "end", "complete")
 _IN_REGISTERS = 0xFFFFFFFF
 
 
@@ -92,7 +92,8 @@ class WarpSpan:
 
 @dataclass(frozen=True, slots=True)
 class PipelineEvent:
-    """What one warp did that another may wait for, or the end of a wait; ``warp`` is -1 for one of another block.
+    """What one warp did that another may wait for, or the end of a wait; ``warp`` is -1 for one of another
+    block.
 
     ``kind`` and what the numbers are then, None where they mean nothing:
 
@@ -103,7 +104,7 @@ class PipelineEvent:
     * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
       registers); "wait_products": those before number ``phase`` are over
     * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come": without waiting
-    * "end" of the warp
+    * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
 
     ``tick`` are the instructions that the warp had issued, those between a poll that found nothing and its success not
     counted.

@@ -47,10 +47,11 @@ struct RecordedEvent {
     product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes` (kInRegisters), B at `to`
     wait_products,  // the products of a warp group before number `phase` are over
     meet, come,     // at barrier number `at`, for the `phase`-th time: waits, or arrives only
-    end
+    end,
+    complete        // of nobody: a phase of an mbarrier
   };
   static constexpr u32 kInRegisters = 0xffffffffu;
-  s32 warp;   // -1: of another block
+  s32 warp;   // -1: of nobody, or of another block
   s32 pc;
   u32 kind;
   u32 at;     // an mbarrier's offset
@@ -109,7 +110,10 @@ class Recorder {
     const auto found = phases_.find(mbarrier);
     return found == phases_.end() ? 0 : found->second;
   }
-  void complete(u32 mbarrier) { ++phases_[mbarrier]; }
+  void complete(u32 mbarrier) {
+    event({.warp = -1, .pc = -1, .kind = RecordedEvent::complete, .at = mbarrier, .phase = phases_[mbarrier]++, .count = 0, .bytes = 0,
+           .to = 0, .tick = 0});
+  }
   void initialise(u32 mbarrier) { phases_[mbarrier] = (phase(mbarrier) + 1) / 2 * 2; }  // its parity is even again
   s32 meeting(u32 barrier) const { return meetings_[barrier]; }
   void let_go(u32 barrier) { ++meetings_[barrier]; }
