@@ -54,11 +54,13 @@ extern "C" __global__ void pipeline(const __grid_constant__ Map a, const __grid_
   for (int i = 0; i < steps; ++i) {
     const int s = i % 2;
     wait(&full[s], i / 2 % 2);
-    open_products();
+    if (FAULT == 11) d[0] = i ? d[0] : 0;
+    if (FAULT != 11) open_products();
     for (int k = 0; k < 4; ++k) multiply(d, descriptor(stage_a[s]) + 2 * k, descriptor(stage_b[s]) + 2 * k, i + k);
     commit_products();
     if (FAULT == 8 && threadIdx.x == 0) arrive(&empty[s]);
     if (FAULT == 8 && i + 1 < steps) wait(&full[(i + 1) % 2], (i + 1) / 2 % 2);
+    if (FAULT == 12) d[1] *= 2;
     wait_products<0>();
     if (FAULT != 8 && threadIdx.x == 0) arrive(&empty[s]);
   }

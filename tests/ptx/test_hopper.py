@@ -63,6 +63,8 @@ FOUND = {
     7: ("pipeline", "deadlock", "waits for 1 of 1 arrivals", ""),
     8: ("pipeline", "write to shared memory that is being read", "", "load_tile(stage_a"),
     9: ("row_sums", "cluster misuse", "may not have begun", "ld.shared::cluster"),
+    11: ("pipeline", "missing wgmma.fence", "", "multiply(d"),
+    12: ("pipeline", "register of a running product touched", "", "d[1] *= 2"),
     10: ("row_sums", "cluster misuse", "has ended", "ld.shared::cluster"),
 }
 

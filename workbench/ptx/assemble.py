@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.ptx import calls, flow
+from workbench.ptx import calls, flow, products
 from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots, lives
 from workbench.ptx.instruction import Form, Instruction, Step
 from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, core
@@ -18,6 +18,8 @@ from workbench.ptx.parse import Entry
 if TYPE_CHECKING:
     from workbench.ptx.program import Program
 
+# The problems in findings.KINDS that are found before a launch.
+PROBLEMS = {products.TOUCHED: 27, products.UNFENCED: 28}
 # The head of a row: opcode, guard, guard is negated, counted, elements, bytes, target, immediate (low, high).
 _GUARD, _NEGATED, _COUNTED, _TARGET, _ROW_HEAD = 1, 2, 3, 6, 9
 
@@ -81,6 +83,13 @@ class Decoded:
             0xFFFFFFFF if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
+        place = {id(step): pc for pc, step in enumerate(code)}
+        # (problem, pc, pc of the other side) of what a product's registers meet too early.
+        self.misused = [
+            (PROBLEMS[one.what], place[id(one.step)], place[id(one.other)])
+            for part in parts
+            for one in products.misused(part.blocks, part.order)
+        ]
         for step in code:  # they have slots now, and a sweep keeps many programs
             step.registers, step.guard = [], None
 

@@ -15,14 +15,15 @@ from workbench.ptx.report import Finding
 if TYPE_CHECKING:
     from workbench.ptx.launch import Kernel
 
-# In the order of the core's enum Problem.
+# In the order of the core's enum Problem; the last ones are found before a launch (products.py).
 KINDS = (
     "out-of-bounds", "misaligned", "write to read-only memory", "out-of-bounds", "out-of-bounds", "shared race",
     "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
     "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
     "absent lane", "mismatched mask", "barrier misuse", "missing fence.proxy.async", "async copy or product misuse",
-    "write to shared memory that is being read", "cluster misuse",
+    "write to shared memory that is being read", "cluster misuse", "register of a running product touched",
+    "missing wgmma.fence",
 )  # fmt: skip
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "

@@ -78,6 +78,12 @@ def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: b
     return found
 
 
+def _found_before(problem: int, pc: int, other: int) -> dict[str, Any]:
+    """A finding of the code itself, as the core reports one."""
+    place = {"problem": problem, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
+    return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
+
+
 def _distances(again: bytes) -> tuple[int, ...]:
     counts = np.frombuffer(again, np.uint64)
     return tuple(SECTOR_BYTES * int(count) for count in np.trim_zeros(counts, "b"))
@@ -239,7 +245,8 @@ class Kernel:
         buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
             told = called(buffers, names)
-            found = [describe(self, row, grid, block, told) for row in result["findings"]]
+            rows = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
+            found = [describe(self, row, grid, block, told) for row in rows]
             report.findings = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if statistics:
             report.lines = self._lines(result["counts"])

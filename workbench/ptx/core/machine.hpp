@@ -85,7 +85,7 @@ void add_clusters(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
-void add_float_matrix(Table&);
+void add_byte_matrix(Table&);
 void add_matrix_memory(Table&);
 void add_calls(Table&);
 void add_carries(Table&);

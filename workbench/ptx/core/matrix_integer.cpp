@@ -1,4 +1,4 @@
-// mma of 8-, 4- and 1-bit integers with 32-bit sums.
+// mma of 4- and 1-bit integers with 32-bit sums, and the small ones of 8 bits (matrix_bytes.cpp has the others).
 //
 // A register holds an 8-row tile, 16 bytes a row: lane 4r + c has bytes 4c to 4c + 3 of row r. For B the rows are n.
 // The sums wrap, or with .satfinite stop at the ends of s32.
@@ -82,8 +82,6 @@ void add_one(Table& table, const std::string& shape, const std::string& types, b
 template <class Product>
 void add_bytes(Table& table, const std::string& types) {
   add_one<Product, 1, 1>(table, "m8n8k16", types, true);
-  add_one<Product, 2, 1>(table, "m16n8k16", types, true);
-  add_one<Product, 2, 2>(table, "m16n8k32", types, true);
 }
 
 template <class Product>

@@ -1,7 +1,6 @@
 // The 8-bit formats: E4M3 (no infinity, NaN is all ones) and E5M2 (IEEE-like).
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "types.hpp"
@@ -42,16 +41,5 @@ struct Small {
 };
 using E4M3 = Small<4, 3, 7, false>;
 using E5M2 = Small<5, 2, 15, true>;
-
-// The value of every code.
-template <class Format>
-const std::array<f32, 256>& values_of() {
-  static const std::array<f32, 256> table = [] {
-    std::array<f32, 256> all;
-    for (u32 code = 0; code < 256; ++code) all[code] = Format::decode(static_cast<u8>(code));
-    return all;
-  }();
-  return table;
-}
 
 }  // namespace workbench::ptx

@@ -5,6 +5,8 @@
 #endif
 
 #include "half.hpp"
+#include "machine.hpp"
+#include "small_float.hpp"
 
 namespace workbench::ptx {
 
@@ -51,6 +53,141 @@ inline void transpose(Halves (&tile)[8]) {
   for (int i = 0; i < 4; ++i) {
     tile[2 * i] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 0, 2));
     tile[2 * i + 1] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 1, 3));
+  }
+}
+
+// ---- factors of a row of K: eight at a time as 16 bits each, which transpose, and those as f32 ----
+
+template <class T>
+struct Factors {  // Half and Bfloat
+  static constexpr u32 kBytes = 2;
+  static Halves spread(const u8* from) {
+    Halves eight;
+    std::memcpy(&eight, from, sizeof eight);
+    return eight;
+  }
+  static Row values(Halves eight) { return widen_eight<T>(eight); }
+};
+
+typedef u8 Octet __attribute__((vector_size(8)));
+typedef s8 SignedOctet __attribute__((vector_size(8)));
+typedef s16 SignedHalves __attribute__((vector_size(16)));
+
+inline Halves zero_extended(const u8* from) {
+  Octet eight;
+  std::memcpy(&eight, from, sizeof eight);
+  return __builtin_convertvector(eight, Halves);
+}
+
+// As f16 with the exponent moved by 8: exact, subnormals too. All ones are NaN.
+template <>
+struct Factors<E4M3> {
+  static constexpr u32 kBytes = 1;
+  static Halves spread(const u8* from) {
+    const Halves code = zero_extended(from), size = code & 0x7f, nan = size == 0x7f;
+    return (code & 0x80) << 8 | (~nan & size << 7) | (nan & 0x7e00);
+  }
+  static Row values(Halves eight) { return widen_eight<Half>(eight) * 256.0f; }
+};
+
+template <>
+struct Factors<E5M2> {
+  static constexpr u32 kBytes = 1;
+  static Halves spread(const u8* from) { return zero_extended(from) << 8; }
+  static Row values(Halves eight) { return widen_eight<Half>(eight); }
+};
+
+template <>
+struct Factors<u8> {
+  static constexpr u32 kBytes = 1;
+  static Halves spread(const u8* from) { return zero_extended(from); }
+  static Row values(Halves eight) { return __builtin_convertvector(eight, Row); }
+};
+
+template <>
+struct Factors<s8> {
+  static constexpr u32 kBytes = 1;
+  static Halves spread(const u8* from) {
+    SignedOctet eight;
+    std::memcpy(&eight, from, sizeof eight);
+    return reinterpret_cast<Halves>(__builtin_convertvector(eight, SignedHalves));
+  }
+  static Row values(Halves eight) { return __builtin_convertvector(reinterpret_cast<SignedHalves>(eight), Row); }
+};
+
+// ---- an 8 x 8 tile of sums: two registers hold its even and its odd columns ----
+
+inline void read_tile(const u8* even_register, const u8* odd_register, Row* rows) {
+  const Row* evens = reinterpret_cast<const Row*>(even_register);
+  const Row* odds = reinterpret_cast<const Row*>(odd_register);
+  for (int pair = 0; pair < 4; ++pair) {
+    rows[2 * pair] = __builtin_shufflevector(evens[pair], odds[pair], 0, 8, 1, 9, 2, 10, 3, 11);
+    rows[2 * pair + 1] = __builtin_shufflevector(evens[pair], odds[pair], 4, 12, 5, 13, 6, 14, 7, 15);
+  }
+}
+
+inline void split_tile(const Row* rows, Row* evens, Row* odds) {
+  for (int pair = 0; pair < 4; ++pair) {
+    evens[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 0, 2, 4, 6, 8, 10, 12, 14);
+    odds[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 1, 3, 5, 7, 9, 11, 13, 15);
+  }
+}
+
+// rows[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers if the loops are unrolled.
+template <u32 Depth>
+inline void multiply_rows(const f32* a, const Row* b, Row* rows) {
+  Row sums[8];
+#pragma GCC unroll 8
+  for (u32 row = 0; row < 8; ++row) sums[row] = rows[row];
+#pragma GCC unroll 4
+  for (u32 k = 0; k < Depth; ++k) {
+    const Row line = b[k];
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) sums[row] += a[row * Depth + k] * line;
+  }
+#pragma GCC unroll 8
+  for (u32 row = 0; row < 8; ++row) rows[row] = sums[row];
+}
+
+// B of a fragment, whose registers hold eight columns with 16 bytes along K each, as rows of columns.
+template <class T, u32 Steps>
+inline void widen_columns(const u8* const* registers, Row* b) {
+  for (u32 step = 0; step < Steps; ++step) {
+    for (u32 part = 0; part < 2 / Factors<T>::kBytes; ++part) {
+      Halves tile[8];
+      for (u32 n = 0; n < 8; ++n) tile[n] = Factors<T>::spread(registers[step] + 16 * n + 8 * part);
+      transpose(tile);
+      for (u32 k = 0; k < 8; ++k) *b++ = Factors<T>::values(tile[k]);
+    }
+  }
+}
+
+// Eight rows of A, whose registers hold 16 bytes along K of each, as a[8][Steps * 16 / bytes].
+template <class T, u32 Steps>
+inline void widen_rows(const u8* const* registers, f32* a) {
+  constexpr u32 parts = 2 / Factors<T>::kBytes;
+  for (u32 row = 0; row < 8; ++row) {
+    for (u32 step = 0; step < Steps; ++step) {
+      for (u32 part = 0; part < parts; ++part, a += 8) {
+        const Row values = Factors<T>::values(Factors<T>::spread(registers[step] + 16 * row + 8 * part));
+        std::memcpy(a, &values, sizeof values);
+      }
+    }
+  }
+}
+
+// Sums of 16 rows and 8 columns: A in slots 4-7, B in slots 9-10.
+template <class A, class B, u32 Steps>
+inline void multiply_fragments(u8* registers, const Instruction& in, Row* sums) {
+  constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;
+  alignas(64) Row b[depth];
+  alignas(64) f32 a[8 * depth];
+  const u8* right[2] = {registers + in.slot[9], registers + in.slot[Steps == 2 ? 10 : 9]};
+  widen_columns<B, Steps>(right, b);
+  for (u32 half = 0; half < 2; ++half) {
+    const u8* left[2] = {registers + in.slot[4 + half], registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
+    widen_rows<A, Steps>(left, a);
+    multiply_rows<depth>(a, b, sums + 8 * half);
   }
 }
 

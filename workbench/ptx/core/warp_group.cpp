@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "access.hpp"
-#include "small_float.hpp"
 #include "tiles.hpp"
 
 namespace workbench::ptx {
@@ -67,9 +66,32 @@ struct Operand {
   }
 };
 
+// The same for rows of K that all lie inside shared memory, which is nearly always so.
+void gather_rows(const Operand& operand, const u8* shared, u8* out) {
+  static constexpr u32 masks[] = {0, 7, 3, 1};
+  const Descriptor from = operand.from;
+  const u32 mask = masks[from.mode], pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
+  for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
+    u32 address = from.start + (operand.first / 8 + eight) * from.stride;
+    for (u32 row = 0; row < 8; ++row, address += pitch, out += kRowBytes) {
+      std::memcpy(out, shared + (address ^ (address >> 7 & mask) << 4), kChunk);
+      const u32 second = address + further;
+      std::memcpy(out + kChunk, shared + (second ^ (second >> 7 & mask) << 4), kChunk);
+    }
+  }
+}
+
 // Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
 bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
+  if (!operand.transposed) {
+    // A swizzle stays within 1,024 bytes.
+    const u64 last = operand.from.start + u64{operand.first / 8 + operand.rows / 8} * operand.from.stride + 1024 + operand.from.leading;
+    if (last + 1024 < size) {
+      gather_rows(operand, warp.block->shared, out);
+      return true;
+    }
+  }
   for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
     const u32 offset = operand.offset(chunk);
     if (offset + kChunk > size) {
@@ -93,21 +115,10 @@ constexpr u32 kDepth = kRowBytes / kFactorBytes<T>;
 template <class T>
 constexpr bool kHalves = kFactorBytes<T> == 2;
 
-template <class T>
-inline f32 factor_at(const u8* from) {
-  if constexpr (std::is_same_v<T, Tf32>) {
-    u32 bits;
-    std::memcpy(&bits, from, sizeof bits);
-    return bits_as<f32>(bits & 0xffffe000u);
-  } else if constexpr (std::is_same_v<T, E4M3> || std::is_same_v<T, E5M2>) {
-    return values_of<T>()[*from];
-  } else if constexpr (std::is_same_v<T, s8> || std::is_same_v<T, u8>) {
-    return static_cast<f32>(static_cast<T>(*from));
-  } else {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return to_f32(value);
-  }
+inline f32 factor_at(const u8* from) {  // of TF32, whose low 13 bits are not seen
+  u32 bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return bits_as<f32>(bits & 0xffffe000u);
 }
 
 // The order of eight columns here: those of a lane's even registers, then those of the odd ones.
@@ -117,17 +128,17 @@ constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 template <class T>
 void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
-  if constexpr (kHalves<T>) {
-    for (u32 chunk = 0; chunk < 2; ++chunk) {
+  if constexpr (!std::is_same_v<T, Tf32>) {
+    for (u32 k = 0; k < kDepth<T>; k += 8) {
       Halves tile[8];
-      for (u32 i = 0; i < 8; ++i) std::memcpy(&tile[i], from + kOrder[i] * kRowBytes + chunk * kChunk, kChunk);
+      for (u32 i = 0; i < 8; ++i) tile[i] = Factors<T>::spread(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
       transpose(tile);
-      for (u32 k = 0; k < 8; ++k) to[(8 * chunk + k) * stride] = widen_eight<T>(tile[k]) * sign;
+      for (u32 i = 0; i < 8; ++i) to[(k + i) * stride] = Factors<T>::values(tile[i]) * sign;
     }
   } else {
     for (u32 k = 0; k < kDepth<T>; ++k) {
       Row row;
-      for (u32 i = 0; i < 8; ++i) row[i] = factor_at<T>(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+      for (u32 i = 0; i < 8; ++i) row[i] = factor_at(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
       to[k * stride] = row * sign;
     }
   }

@@ -1,0 +1,107 @@
+// mma of 8-bit factors, floating point and integer, and of f64.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tiles.hpp"
+#include "warp.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+// D[16][8] = A[16][16 * Steps] * B + C. A register holds an 8-row tile, 16 bytes a row. Products are exact in f32.
+// Slots: D 0-3, A 4-7, B 9-10, C 11-14; f16 accumulators are packed by two and take half of the slots of D and C.
+template <class A, class B, int Steps, bool HalfSums>
+void mma_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) Row sums[16];
+  for (int half = 0; half < 2; ++half) {
+    Row* rows = sums + 8 * half;
+    if constexpr (HalfSums)
+      for (int row = 0; row < 8; ++row) rows[row] = Factors<Half>::values(Factors<Half>::spread(registers + in.slot[11 + half] + 16 * row));
+    else read_tile(registers + in.slot[11 + 2 * half], registers + in.slot[12 + 2 * half], rows);
+  }
+  multiply_fragments<A, B, Steps>(registers, in, sums);
+  for (int half = 0; half < 2; ++half) {
+    if constexpr (HalfSums) {
+      const f32* values = reinterpret_cast<const f32*>(sums + 8 * half);
+      alignas(64) Half out[64];
+      for (int i = 0; i < 64; ++i) out[i] = to_half(values[i]);
+      write_lanes(registers, in.slot[half], mask, reinterpret_cast<const u32*>(out));
+    } else {
+      alignas(64) Row parts[2][4];
+      split_tile(sums + 8 * half, parts[0], parts[1]);
+      for (int part = 0; part < 2; ++part) write_lanes(registers, in.slot[2 * half + part], mask, reinterpret_cast<const f32*>(parts[part]));
+    }
+  }
+}
+
+// The same with s32 sums. Those of one product are whole numbers below 2^24, which f32 holds.
+template <class A, class B, int Steps, bool Saturate>
+void mma_integer_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) Row sums[16] = {}, parts[4][4];
+  multiply_fragments<A, B, Steps>(registers, in, sums);
+  alignas(64) s32 out[4][kLanes];
+  for (int half = 0; half < 2; ++half) split_tile(sums + 8 * half, parts[2 * half], parts[2 * half + 1]);
+  for (int part = 0; part < 4; ++part) {
+    const s32* c = at<s32>(registers, in.slot[11 + part]);
+    const f32* products = reinterpret_cast<const f32*>(parts[part]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const s32 product = static_cast<s32>(products[lane]);
+      if constexpr (Saturate)
+        out[part][lane] = static_cast<s32>(std::clamp<s64>(s64{c[lane]} + product, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max()));
+      else out[part][lane] = static_cast<s32>(static_cast<u32>(c[lane]) + static_cast<u32>(product));
+    }
+  }
+  for (int part = 0; part < 4; ++part) write_lanes(registers, in.slot[part], mask, out[part]);
+}
+
+// D[8][8] = A[8][4] * B[4][8] + C, one rounding per product. Lane 4r + c holds A[r][c], B[c][r] and C[r][2c], C[r][2c + 1].
+void mma_double(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const f64* a = at<const f64>(registers, in.slot[4]);
+  const f64* b = at<const f64>(registers, in.slot[9]);
+  f64 result[2][kLanes];
+  for (int part = 0; part < 2; ++part) {
+    const f64* c = at<const f64>(registers, in.slot[11 + part]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4, column = lane % 4 * 2 + part;
+      f64 sum = c[lane];
+      for (int k = 0; k < 4; ++k) sum = std::fma(a[4 * row + k], b[4 * column + k], sum);
+      result[part][lane] = sum;
+    }
+  }
+  for (int part = 0; part < 2; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
+}
+
+template <class A, class B>
+void add_bytes(Table& table, const std::string& types) {
+  const auto add = [&](const std::string& name, Handler run) {
+    table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+  };
+  add("m16n8k32.f32." + types + ".f32", &mma_bytes<A, B, 2, false>);
+  add("m16n8k32.f16." + types + ".f16", &mma_bytes<A, B, 2, true>);
+  add("m16n8k16.f32." + types + ".f32", &mma_bytes<A, B, 1, false>);
+  add("m16n8k16.f16." + types + ".f16", &mma_bytes<A, B, 1, true>);
+}
+
+template <class A, class B>
+void add_integer_bytes(Table& table, const std::string& types) {
+  const auto add = [&](const std::string& name, Handler run) {
+    table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+  };
+  add("m16n8k16.s32." + types + ".s32", &mma_integer_bytes<A, B, 1, false>);
+  add("m16n8k16.satfinite.s32." + types + ".s32", &mma_integer_bytes<A, B, 1, true>);
+  add("m16n8k32.s32." + types + ".s32", &mma_integer_bytes<A, B, 2, false>);
+  add("m16n8k32.satfinite.s32." + types + ".s32", &mma_integer_bytes<A, B, 2, true>);
+}
+
+}  // namespace
+
+void add_byte_matrix(Table& table) {
+  add_integer_bytes<s8, s8>(table, "s8.s8"), add_integer_bytes<u8, u8>(table, "u8.u8");
+  add_integer_bytes<s8, u8>(table, "s8.u8"), add_integer_bytes<u8, s8>(table, "u8.s8");
+  add_bytes<E4M3, E4M3>(table, "e4m3.e4m3"), add_bytes<E5M2, E5M2>(table, "e5m2.e5m2");
+  add_bytes<E4M3, E5M2>(table, "e4m3.e5m2"), add_bytes<E5M2, E4M3>(table, "e5m2.e4m3");
+  table.push_back({"mma.m8n8k4.f64.f64.f64.f64", &mma_double, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+}
+
+}  // namespace workbench::ptx

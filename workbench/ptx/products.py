@@ -1,0 +1,139 @@
+"""Registers of asynchronous products (wgmma) that are touched while the product may still run, found before a launch.
+
+The PTX ISA, "Asynchronous wgmma instructions": until ``wgmma.wait_group`` the registers of D must not be read or
+written, nor those of A written; and where a register of either was written by anything but a product,
+``wgmma.fence`` belongs between that and the product. Compilers copy such registers with ``mov`` at places where the
+assembler makes no copy of it, so that a copy is only another name here.
+
+Which groups have been waited for is known from the numbers of ``wait_group`` on each way through the code: of several
+ways to a place the one that has waited least counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workbench.ptx.flow import Block
+from workbench.ptx.instruction import Step
+from workbench.ptx.machine import FRAGMENT_SLOT
+from workbench.ptx.operands import Register
+
+TOUCHED, UNFENCED = "touched", "unfenced"
+_A_SLOTS = range(4)
+
+
+class Misuse(NamedTuple):
+    """``what`` is TOUCHED or UNFENCED; ``step`` did it, ``other`` is the product, or what wrote the register."""
+
+    what: str
+    step: Step
+    other: Step
+
+
+class _State(NamedTuple):
+    """``running``: of each register of D that a product may still write how many groups were committed after it, and the
+    product (0: its group is open); ``reading``: likewise of A; ``written``: by what since the last fence."""
+
+    running: dict[Register, tuple[int, Step]]
+    reading: dict[Register, tuple[int, Step]]
+    written: dict[Register, Step]
+
+
+def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
+    """What happens to the registers of products too early, once for each place; empty for code without products."""
+    products = [step for number in order for step in blocks[number].code if is_product(step)]
+    if not products:
+        return []
+    theirs = {register for step in products for register in (*_results(step), *_factors(step))}
+    states = {order[0]: _State({}, {}, {})}
+    work, found = [order[0]], {}
+    while work:
+        number = work.pop()
+        state = _after(blocks[number].code, states[number], theirs, found)
+        for following in blocks[number].successors:
+            known = states.get(following)
+            joined = state if known is None else _joined(known, state)
+            if joined != known:
+                states[following] = joined
+                work.append(following)
+    return list(found.values())
+
+
+def is_product(step: Step) -> bool:
+    """Whether a step is a wgmma.mma_async."""
+    return step.opcode.group == "tensor" and step.opcode.name.startswith("wgmma.")
+
+
+def _at(step: Step, wanted: range) -> list[Register]:
+    return [step.registers[place] for slot, place in step.form.places if slot in wanted]
+
+
+def _results(step: Step) -> list[Register]:
+    return _at(step, range(FRAGMENT_SLOT, FRAGMENT_SLOT + 256))
+
+
+def _factors(step: Step) -> list[Register]:
+    return _at(step, _A_SLOTS)
+
+
+def _joined(a: _State, b: _State) -> _State:
+    def least(x: dict, y: dict) -> dict:
+        both = dict(x)
+        for register, value in y.items():
+            if register not in both or value[0] < both[register][0]:
+                both[register] = value
+        return both
+
+    return _State(least(a.running, b.running), least(a.reading, b.reading), {**b.written, **a.written})
+
+
+def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict) -> _State:
+    running, reading, written = dict(state.running), dict(state.reading), dict(state.written)
+
+    def note(what: str, step: Step, other: Step) -> None:
+        found.setdefault((what, id(step)), Misuse(what, step, other))
+
+    for step in code:
+        name = step.opcode.name
+        if is_product(step):
+            results, factors = _results(step), _factors(step)
+            for register in (*results, *factors):
+                if register in written:
+                    note(UNFENCED, step, written[register])
+            for register in factors:
+                if register in running:
+                    note(TOUCHED, step, running[register][1])
+                reading[register] = 0, step
+            running.update(dict.fromkeys(results, (0, step)))
+        elif name == "wgmma.fence":
+            written = {}
+        elif name == "wgmma.commit_group":
+            running, reading = ({r: (age + 1, by) for r, (age, by) in each.items()} for each in (running, reading))
+        elif name == "wgmma.wait_group":
+            keep = step.form.imm
+            running, reading = (
+                {r: (age, by) for r, (age, by) in each.items() if not age or age - 1 < keep}
+                for each in (running, reading)
+            )
+        elif name.startswith("mov.b") and len(step.form.writes) == 1 and len(step.form.reads) == 1:
+            target, origin = step.registers[step.form.writes[0]], step.registers[step.form.reads[0]]
+            for each in (running, reading, written):
+                if origin in each:
+                    each[target] = each[origin]
+                else:
+                    each.pop(target, None)
+            if target in theirs and origin not in running and target not in written:
+                written[target] = step
+        else:
+            for place in step.form.reads:
+                if step.registers[place] in running:
+                    note(TOUCHED, step, running[step.registers[place]][1])
+            for place in step.form.writes:
+                register = step.registers[place]
+                for each in (running, reading):
+                    if register in each:
+                        note(TOUCHED, step, each[register][1])
+                if register in theirs:
+                    written[register] = step
+    return _State(running, reading, written)
