@@ -63,6 +63,25 @@ def test_products_of_a_warp_group_begin_with_its_last_warp_and_follow_each_other
     assert (pipeline.end, pipeline.tensor_cycles) == (71, 64)
 
 
+def test_a_stage_without_an_mbarrier_for_empty_is_free_when_its_last_product_ends() -> None:
+    """Warps that copy for themselves, as Triton's do: warp 0 asks for the next copy once its products are over."""
+    tile = {"bytes": 64, "to": TILE}
+    rows = [(0, "copy", 0, 0, 2, tile), (0, "copy", 8, 0, 4, {"bytes": 64, "to": TILE + 64})]
+    for warp in range(4):
+        rows += [(warp, "pass", 0, 0, 6), (warp, "product", 0, 0, 8, {"count": 64, "to": TILE + 32})]
+        rows += [(warp, "wait_products", 0, 1, 9)]
+    rows.append((0, "copy", 0, 1, 12, tile))
+    rows += [(warp, "pass", 8, 0, 14) for warp in range(4)] + [(warp, "end", 0, 0, 20) for warp in range(4)]
+    pipeline = recorded(*rows, warps=4).pipeline(100)
+    assert pipeline.roles == ("both", "consumer", "consumer", "consumer")
+    first, second = ([(one.state, one.start, one.end) for one in stage.states] for stage in pipeline.stages)
+    # Landed at 102, multiplied from 104 to 136, asked for again at 139.
+    assert first == [
+        ("empty", 0, 2), ("filling", 2, 102), ("read", 102, 136), ("empty", 136, 139), ("filling", 139, 239),
+    ]  # fmt: skip
+    assert [one[0] for one in second] == ["empty", "filling", "full", "empty"]
+
+
 def test_a_barrier_of_the_block_lets_go_with_its_last_warp() -> None:
     meet = recorded(
         (0, "meet", 1, 0, 4), (1, "come", 1, 0, 9), (0, "end", 0, 0, 6), (1, "arrive", EMPTY, 0, 10),

@@ -149,7 +149,8 @@ class Pipeline:
 
 
 def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES) -> Pipeline:
-    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue.
+    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue. What other blocks of its
+    cluster do is not in it, and not waited for.
 
     Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, and for a
     negative ``copy_cycles``.
@@ -336,15 +337,17 @@ def _stages(
     passes: dict[tuple[int, int], int] = {}  # when somebody first saw it complete
     before: dict[tuple[int, int], tuple[int, int]] = {}  # what a fill's producer saw complete before
     latest: dict[int, tuple[int, int]] = {}
+    filled = {copy.mbarrier for copy in copies}
     for event, when in run.times("pass", "copy"):
         here = event.at, event.phase
         if event.kind == "pass":
-            latest[event.warp] = here
             passes[here] = min(passes.get(here, when), when)
-        elif event.warp in latest and latest[event.warp][0] != event.at:
+            if event.at not in filled:
+                latest[event.warp] = here
+        elif event.warp in latest:
             before.setdefault(here, latest[event.warp])
     order = list(dict.fromkeys((copy.mbarrier, copy.phase) for copy in sorted(copies, key=lambda copy: copy.issued)))
-    for mbarrier in sorted({copy.mbarrier for copy in copies}):
+    for mbarrier in sorted(filled):
         fills: dict[int, list[Copy]] = defaultdict(list)
         for copy in copies:
             if copy.mbarrier == mbarrier:

@@ -46,10 +46,12 @@ class PipelinePicture(Picture):
         """``8 fills of 2 stages in 3,210 cycles: consumers wait 80 % of the time, the producer 81 %; ...``."""
         pipeline = self.pipeline
         fills = len({(copy.mbarrier, copy.phase) for copy in pipeline.copies})
-        text = f"{plural(fills, 'fill')} of {plural(len(pipeline.stages), 'stage')} in {plural(pipeline.end, 'cycle')}"
+        text = plural(pipeline.end, "cycle")
+        if fills:
+            text = f"{plural(fills, 'fill')} of {plural(len(pipeline.stages), 'stage')} in {text}"
         waits = [
-            f"{role if count == 1 else role + 's'} wait{'s' * (count == 1)} {100 * pipeline.waited(role):.0f} %"
-            for role in ("producer", "consumer")
+            f"{name if count == 1 else name + 's'} wait{'s' * (count == 1)} {100 * pipeline.waited(role):.0f} %"
+            for role, name in (("producer", "producer"), ("consumer", "consumer"), ("both", "warp"))
             if (count := len(pipeline.of_role(role)))
         ]
         if pipeline.products:
