@@ -49,6 +49,7 @@ class Decoded:
             code += part.code
         self.code = code
         shared_end = units[-1].symbols.shared_bytes
+        self.shared_variables = {offset: name for name, offset in units[-1].symbols.shared.items()}
         # Dynamic shared memory begins where ptxas lets it begin: aligned for every array of the module that lies there.
         arrays = [one.align for one in program.module.variables.values() if one.space == "shared" and one.external]
         granule = max([16, *arrays])

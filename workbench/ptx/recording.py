@@ -1,15 +1,17 @@
-"""What one block of a launch asked of memory, request by request, and when its warps ran and waited."""
+"""What one block of a launch asked of memory, request by request, when its warps ran and waited, and for whom."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from workbench.ptx.arguments import Buffer
+from workbench.ptx.decode import readable
+from workbench.ptx.pipeline import COPY_CYCLES, Pipeline, pipeline_of
 
 if TYPE_CHECKING:
     from workbench.ptx.launch import Kernel
@@ -25,7 +27,14 @@ _REQUEST = np.dtype(
 _SPAN = np.dtype(
     [(name, "<i4") for name in ("warp", "pc", "barrier")] + [("waiting", "<u4"), ("start", "<u8"), ("end", "<u8")]
 )
+_EVENT = np.dtype(
+    [("warp", "<i4"), ("pc", "<i4"), ("kind", "<u4"), ("at", "<u4"), ("phase", "<i4")]
+    + [(name, "<u4") for name in ("count", "bytes", "to")]
+    + [("tick", "<u8")]
+)
 _SHARED, _READS, _WRITES = 1, 2, 4
+_KINDS = ("arrive", "arrive_late", "copy", "pass", "product", "wait_products", "meet", "come", "end", "complete")
+_IN_REGISTERS = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +91,45 @@ class WarpSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineEvent:
+    """What one warp did that another may wait for, or the end of a wait; ``warp`` is -1 for one of another
+    block.
+
+    ``kind`` and what the numbers are then, None where they mean nothing:
+
+    * "arrive" at the mbarrier at offset ``at``, in its phase ``phase`` (from 0): ``count`` arrivals, which expect
+      ``bytes`` more; "arrive_late" likewise, once the warp's cp.async have landed
+    * "copy" of ``bytes`` to offset ``to``, which that phase counts
+    * "pass": the warp found that phase complete; -1 is the one before the first
+    * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
+      registers); "wait_products": those before number ``phase`` are over
+    * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come": without waiting
+    * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
+
+    ``tick`` are the instructions that the warp had issued, those between a poll that found nothing and its success not
+    counted.
+    """
+
+    warp: int
+    kind: str
+    at: int
+    phase: int
+    count: int
+    bytes: int
+    to: int
+    operand: int | None
+    tick: int
+    source: str
+    source_line: int
+    kernel_source: str
+    kernel_line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """One block of a launch: ``block`` (x, y, z), its ``warps``, their requests in the order in which the machine ran
-    them, and the spans of each warp in the order of time. ``truncated``: there were more than are kept.
+    them, the spans of each warp in the order of time, and the events that a pipeline is made of, in the machine's
+    order. ``mbarriers`` are the names of mbarriers by offset. ``truncated``: there were more than are kept.
     """
 
     block: tuple[int, int, int]
@@ -92,6 +137,12 @@ class Recording:
     requests: tuple[WarpRequest, ...] = field(repr=False)
     spans: tuple[WarpSpan, ...] = field(repr=False)
     truncated: bool = False
+    events: tuple[PipelineEvent, ...] = field(default=(), repr=False)
+    mbarriers: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def pipeline(self, copy_cycles: int = COPY_CYCLES) -> Pipeline:
+        """The block as a pipeline, by the model of `pipeline_of`, which says what it raises."""
+        return pipeline_of(self, copy_cycles)
 
 
 def unpack(
@@ -133,4 +184,37 @@ def unpack(
         kind = "wait" if waiting else "run"
         spans.append(WarpSpan(warp, start, end, kind, barrier if pc >= 0 else None, *place(pc)[2:]))
     spans.sort(key=lambda span: (span.warp, span.start))
-    return Recording(block, warps, tuple(requests), tuple(spans), result["truncated"])
+    events = []
+    for row in np.frombuffer(result["events"], _EVENT):
+        warp, pc, number, at, phase, count, moved, to, tick = row.tolist()
+        kind, operand = _KINDS[number], None
+        if kind == "product":
+            operand, moved = None if moved == _IN_REGISTERS else moved, 0
+        events.append(PipelineEvent(warp, kind, at, phase, count, moved, to, operand, tick, *place(pc)[2:]))
+    used = {event.at for event in events if event.kind in ("arrive", "arrive_late", "copy", "pass")}
+    variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
+    names = mbarrier_names(used, variables)
+    return Recording(block, warps, tuple(requests), tuple(spans), result["truncated"], tuple(events), names)
+
+
+def mbarrier_names(offsets: Iterable[int], variables: Mapping[int, str]) -> dict[int, str]:
+    """What the source calls the mbarriers at these offsets of shared memory: ``full[1]``, else ``+1,024``.
+
+    ``variables`` are the names of shared variables by offset. A variable that begins with an mbarrier is taken for an
+    array of them as far as they stand one beside the other.
+    """
+    starts, names = sorted(variables), {}
+    for offset in sorted(offsets):
+        at = bisect_right(starts, offset) - 1
+        names[offset] = f"+{offset:,}"
+        if at < 0:
+            continue
+        index, begin = (offset - starts[at]) // 8, starts[at]
+        if index == 0 or (offset - 8 in names and names[offset - 8].endswith(f"[{index - 1}]")):
+            names[offset] = f"{variables[begin]}[{index}]"
+        else:
+            names[offset] = f"{variables[begin]}+{offset - begin:,}"
+    for begin, name in variables.items():  # no array: a single one
+        if names.get(begin) == f"{name}[0]" and names.get(begin + 8) != f"{name}[1]":
+            names[begin] = name
+    return names

@@ -15,12 +15,14 @@ _LAZY = {
     "warp_maps": "workbench.ui.request_stepper",
     "bank_maps": "workbench.ui.request_stepper",
     "warp_timeline": "workbench.ui.timeline_picture",
+    "pipeline_view": "workbench.ui.pipeline_picture",
 }
 
 __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
     from workbench.ui.bank_picture import bank_map as bank_map
+    from workbench.ui.pipeline_picture import pipeline_view as pipeline_view
     from workbench.ui.request_stepper import bank_maps as bank_maps
     from workbench.ui.request_stepper import warp_maps as warp_maps
     from workbench.ui.sector_picture import warp_map as warp_map

@@ -284,6 +284,7 @@ void BlockRunner::release(u32 number) {
     }
   }
   barrier = Barrier{};
+  if (block.recorder) block.recorder->let_go(number);
   if (block.shadow) block.shadow->clocks.clear(number);
 }
 
@@ -402,7 +403,11 @@ void BlockRunner::finish() {
     launch_.global_shadow->end_block(block.index);
   }
   if (block.recorder)
-    for (const Warp& warp : warps_) block.recorder->finish(warp.index, warp.clock());
+    for (const Warp& warp : warps_) {
+      block.recorder->finish(warp.index, warp.clock());
+      block.recorder->event({.warp = warp.index, .pc = -1, .kind = RecordedEvent::end, .at = 0, .phase = 0, .count = 0, .bytes = 0, .to = 0,
+                             .tick = warp.tick});
+    }
   watch();
   block.ended = true;
 }

@@ -271,6 +271,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       Block& target = *block.cluster->blocks[rank];
       copy.outside = &target != &block;
       if (copy.outside) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
+      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
       if (block.launch->copies_early) {
         land(copy, target);
         complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
@@ -476,7 +477,7 @@ const u8* find_tensor_map(Warp& warp, u64 address) {
 
 void add_bulk_copies(Table& table) {
   const auto add = [&](const char* name, Handler run, Class group, const char* sources) {
-    table.push_back({name, run, Kind::plain, group, "", sources});
+    table.push_back({name, run, Kind::timed, group, "", sources});
   };
   add("cp.async.bulk.shared.global", &load<false>, Class::global, "address,address,b32,address");
   add("cp.async.bulk.global.shared", &store<false>, Class::global, "address,address,b32");

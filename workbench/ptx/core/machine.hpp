@@ -18,8 +18,9 @@ struct Warp;
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
-// for something that others do, and lets them go on if it has not happened; `wait` is asked again until it has.
-enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll, wait };
+// for something that others do, and lets them go on if it has not happened; `wait` is asked again until it has. `timed`:
+// plain, and asks when it runs.
+enum class Kind : u8 { plain, branch, exit, trap, barrier, collective, call, ret, poll, wait, timed };
 
 enum class Class : u8 {
   integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local, constant, control, sync, other, kCount

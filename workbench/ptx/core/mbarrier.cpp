@@ -23,9 +23,10 @@ void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const 
 }
 
 // The word once its phase may be over.
-Word settled(Block& block, bool parity, u64 expected, u64 pending, s64 bytes) {
+Word settled(Block& block, u64 address, bool parity, u64 expected, u64 pending, s64 bytes) {
   if (pending || bytes) return {parity, expected, pending, bytes};
   block.phases += 1;
+  if (block.recorder) block.recorder->complete(static_cast<u32>(address & kOffsetMask));
   return {!parity, expected, expected, 0};
 }
 
@@ -39,6 +40,7 @@ void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       misuse(block, in, warp.thread(lane), request.address[lane], "a count outside 1 to 1,048,575");
     const Word word(false, counts[lane] & Word::kMost, counts[lane] & Word::kMost, 0);
     store_lane(warp, in, request, lane, &word.bits, 8);
+    if (block.recorder) block.recorder->initialise(static_cast<u32>(request.address[lane]));
     std::erase_if(block.async_arrivals, [&](const AsyncArrival& a) { return a.address == request.address[lane]; });
   }
 }
@@ -80,7 +82,7 @@ bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u
   }
   // Bytes that are expected never end a phase: the arrival that comes with them is outstanding.
   const Word fresh = bytes > 0 ? Word(word.parity(), word.expected(), word.pending(), sum)
-                               : settled(block, word.parity(), word.expected(), word.pending(), sum);
+                               : settled(block, address, word.parity(), word.expected(), word.pending(), sum);
   fresh.store(host);
   return true;
 }
@@ -96,8 +98,8 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     const u64 address = request.address[lane];
     const u64 count = in.slot[1] == kNoSlot ? 1 : at<const u32>(registers, in.slot[1])[lane];
     const s32 thread = warp.thread(lane);
-    if (in.slot[2] != kNoSlot && !count_bytes(block, in, thread, address, request.host[lane], at<const u32>(registers, in.slot[2])[lane]))
-      continue;
+    const u64 bytes = in.slot[2] == kNoSlot ? 0 : at<const u32>(registers, in.slot[2])[lane];
+    if (in.slot[2] != kNoSlot && !count_bytes(block, in, thread, address, request.host[lane], static_cast<s64>(bytes))) continue;
     const Word word(request.host[lane]);
     states[lane] = word.bits;
     if (!word.valid()) {
@@ -108,7 +110,8 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       misuse(block, in, thread, address, "an arrival with .noComplete completes the phase");
     } else {
       Block& home = home_of(block, in, thread, address);
-      settled(home, word.parity(), word.expected() - (Drop ? count : 0), word.pending() - count, word.bytes()).store(request.host[lane]);
+      record_event(home, in, warp, RecordedEvent::arrive, address, count, bytes);
+      settled(home, address, word.parity(), word.expected() - (Drop ? count : 0), word.pending() - count, word.bytes()).store(request.host[lane]);
     }
     if (block.shadow && (in.slot[kFlagsSlot] & kRelease) && !is_remote(block, address))
       block.shadow->clocks.release(static_cast<u32>(warp.index), address, true);
@@ -143,7 +146,7 @@ void settle(Block& block, u32 address) {
   }
   std::erase_if(block.async_arrivals, [&](const AsyncArrival& each) { return each.address == address; });
   if (coming) land_bulk_loads(block, address);
-  settled(block, word.parity(), word.expected(), 0, 0).store(host);
+  settled(block, address, word.parity(), word.expected(), 0, 0).store(host);
 }
 
 // A try_wait may give up early. With checks, in one of the two orders of warps, it does so once for each phase: who does
@@ -175,6 +178,11 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   set_predicate(registers, in.slot[0], mask, over);
   block.polled = (request.mask & ~over) != 0;
+  if (block.recorder) {
+    const u64 address = request.address[first_lane(request.mask)];
+    if (block.polled) block.recorder->poll(warp.index, block.pc_of(in), static_cast<u32>(address), warp.now);
+    else record_event(block, in, warp, RecordedEvent::pass, address, 0, 0);
+  }
   if (block.polled) warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
   if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
@@ -213,6 +221,7 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
       Word(word.parity(), word.expected(), (word.pending() + 1) & Word::kMost, word.bytes()).store(request.host[lane]);
     }
     const u32 address = static_cast<u32>(request.address[lane]);
+    record_event(block, in, warp, RecordedEvent::arrive_late, address, 1, 0);
     if (arrival.mask && arrival.address != address) {
       block.async_arrivals.push_back(arrival);
       arrival.mask = 0;
@@ -224,12 +233,21 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
 
 }  // namespace
 
+void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind, u64 mbarrier, u64 count, u64 bytes,
+                  u32 to) {
+  if (!home.recorder) return;
+  const u32 offset = static_cast<u32>(mbarrier & kOffsetMask);
+  home.recorder->event({.warp = warp.block == &home ? warp.index : -1, .pc = home.pc_of(in), .kind = kind, .at = offset,
+                        .phase = home.recorder->phase(offset) - (kind == RecordedEvent::pass ? 1 : 0), .count = static_cast<u32>(count),
+                        .bytes = static_cast<u32>(bytes), .to = to, .tick = warp.now});
+}
+
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes) {
   count_bytes(block, in, thread, address, block.shared + address, -static_cast<s64>(bytes));
 }
 
 void add_mbarriers(Table& table) {
-  const auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Kind kind = Kind::plain) {
+  const auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Kind kind = Kind::timed) {
     table.push_back({name, run, kind, Class::sync, destinations, sources});
   };
   add("mbarrier.init.shared.b64", &initialise, "", "address,b32");

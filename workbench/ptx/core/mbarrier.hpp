@@ -26,6 +26,10 @@ struct MbarrierWord {
   s64 bytes() const { return static_cast<s64>(bits << 3) >> 43; }
 };
 
+// What a warp does at an mbarrier of a block, if that is recorded; before it completes the phase.
+void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind, u64 mbarrier, u64 count, u64 bytes,
+                  u32 to = 0);
+
 // Bytes that arrived for the mbarrier at an offset of the block's shared memory.
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes);
 

@@ -241,6 +241,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   }
   if (launch.recorder) {
     out["requests"] = raw_bytes(recorder.requests()), out["spans"] = raw_bytes(recorder.spans());
+    out["events"] = raw_bytes(recorder.events());
     out["truncated"] = recorder.truncated();
   }
   return out;

@@ -1,9 +1,11 @@
-// Everything one block of a launch asks of memory, request by request, and when its warps ran and waited.
+// Everything one block of a launch asks of memory, request by request, when its warps ran and waited, and what they do for
+// each other at mbarriers.
 //
 // Time is the block's logical clock: a warp's clock counts the warp instructions that it issued, and where it waits at a
 // barrier it moves on to the clock of the last one who arrives, or exits instead.
 #pragma once
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "types.hpp"
@@ -34,6 +36,37 @@ struct RecordedSpan {
 };
 static_assert(sizeof(RecordedSpan) == 32);
 
+// What one warp does that another may wait for, or a wait that is over. `tick` are the instructions that the warp had
+// issued, without those of polls that found nothing; pipeline.py makes times of them.
+struct RecordedEvent {
+  enum Kind : u32 {
+    arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
+    arrive_late,    // likewise, once the warp's copies have landed
+    copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
+    pass,           // found a phase of an mbarrier complete
+    product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes` (kInRegisters), B at `to`
+    wait_products,  // the products of a warp group before number `phase` are over
+    meet, come,     // at barrier number `at`, for the `phase`-th time: waits, or arrives only
+    end,
+    complete        // of nobody: a phase of an mbarrier
+  };
+  static constexpr u32 kInRegisters = 0xffffffffu;
+  s32 warp;   // -1: of nobody, or of another block
+  s32 pc;
+  u32 kind;
+  u32 at;     // an mbarrier's offset
+  s32 phase;  // of the mbarrier, from 0; -1 is the one before, which is complete from the start
+  u32 count, bytes, to;
+  u64 tick;
+
+  // Lanes that arrive together.
+  bool joins(const RecordedEvent& other) const {
+    return kind <= arrive_late && kind == other.kind && warp == other.warp && pc == other.pc && at == other.at && phase == other.phase &&
+           tick == other.tick;
+  }
+};
+static_assert(sizeof(RecordedEvent) == 40);
+
 class Recorder {
  public:
   Recorder(s64 block, std::size_t limit) : block(block), limit_(limit) {}
@@ -45,7 +78,7 @@ class Recorder {
     else truncated_ = true;
   }
 
-  void begin(std::size_t warps) { since_.assign(warps, 0); }
+  void begin(std::size_t warps) { since_.assign(warps, 0), polling_.assign(warps, Polling{}); }
   // The warp ran until `until`, then waited at a barrier until `released`.
   void wait(s32 warp, s32 pc, s32 barrier, u64 until, u64 released) {
     run(warp, pc, barrier, until);
@@ -54,11 +87,49 @@ class Recorder {
   }
   void finish(s32 warp, u64 until) { run(warp, -1, -1, until); }
 
+  // `event.tick` counts everything that the warp issued.
+  void event(RecordedEvent event) {
+    if (event.warp >= 0) {
+      Polling& polling = polling_[static_cast<std::size_t>(event.warp)];
+      if (event.kind == RecordedEvent::pass && polling.pc == event.pc && polling.mbarrier == event.at)
+        polling.idle += event.tick - polling.since;
+      polling.pc = -1;
+      event.tick -= polling.idle;
+    }
+    if (!events_.empty() && events_.back().joins(event)) events_.back().count += event.count, events_.back().bytes += event.bytes;
+    else if (events_.size() < limit_) events_.push_back(event);
+    else truncated_ = true;
+  }
+  // A poll that found nothing: the time from here on to the same one's success is spent waiting.
+  void poll(s32 warp, s32 pc, u32 mbarrier, u64 tick) {
+    Polling& polling = polling_[static_cast<std::size_t>(warp)];
+    if (polling.pc == pc && polling.mbarrier == mbarrier) return;
+    polling.pc = pc, polling.mbarrier = mbarrier, polling.since = tick;
+  }
+  s32 phase(u32 mbarrier) const {
+    const auto found = phases_.find(mbarrier);
+    return found == phases_.end() ? 0 : found->second;
+  }
+  void complete(u32 mbarrier) {
+    event({.warp = -1, .pc = -1, .kind = RecordedEvent::complete, .at = mbarrier, .phase = phases_[mbarrier]++, .count = 0, .bytes = 0,
+           .to = 0, .tick = 0});
+  }
+  void initialise(u32 mbarrier) { phases_[mbarrier] = (phase(mbarrier) + 1) / 2 * 2; }  // its parity is even again
+  s32 meeting(u32 barrier) const { return meetings_[barrier]; }
+  void let_go(u32 barrier) { ++meetings_[barrier]; }
+
+  const std::vector<RecordedEvent>& events() const { return events_; }
   const std::vector<RecordedRequest>& requests() const { return requests_; }
   const std::vector<RecordedSpan>& spans() const { return spans_; }
   bool truncated() const { return truncated_; }
 
  private:
+  struct Polling {
+    s32 pc = -1;
+    u32 mbarrier = 0;
+    u64 since = 0, idle = 0;
+  };
+
   void run(s32 warp, s32 pc, s32 barrier, u64 until) {
     const u64 start = since_[static_cast<std::size_t>(warp)];
     if (until > start) add({warp, pc, barrier, 0, start, until});
@@ -71,7 +142,11 @@ class Recorder {
   std::size_t limit_;
   std::vector<RecordedRequest> requests_;
   std::vector<RecordedSpan> spans_;
+  std::vector<RecordedEvent> events_;
   std::vector<u64> since_;  // by warp: when its latest stretch of running began
+  std::vector<Polling> polling_;              // by warp
+  std::unordered_map<u32, s32> phases_;       // of each mbarrier: how many were completed
+  s32 meetings_[16] = {};                     // of each barrier
   bool truncated_ = false;
 };
 

@@ -172,6 +172,9 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
   if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
+  if (block.recorder)
+    block.recorder->event({.warp = warp.index, .pc = pc, .kind = in.imm == 1 ? RecordedEvent::come : RecordedEvent::meet, .at = number,
+                           .phase = block.recorder->meeting(number), .count = 0, .bytes = 0, .to = 0, .tick = warp.now});
   barrier.latest = std::max(barrier.latest, clock);
   const u32 expected = in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
   if (block.shadow) check_count(block, warp, pc, active, number, expected);
@@ -276,6 +279,7 @@ Outcome run_warp(Block& block, Warp& warp) {
         ++pc;
         continue;
       }
+      warp.now = tick + executed;
       if (in.kind == Kind::branch) {
         if (active == mask) {
           if (in.target <= pc && executed >= kQuantum) {
@@ -311,6 +315,11 @@ Outcome run_warp(Block& block, Warp& warp) {
         }
         if (mask & ~active) push(pc + 1, mask & ~active);
         break;
+      }
+      if (in.kind == Kind::timed) {
+        in.run(registers, in, active, warp);
+        ++pc;
+        continue;
       }
       if (in.kind == Kind::poll) {
         block.polled = false;

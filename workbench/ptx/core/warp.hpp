@@ -82,6 +82,7 @@ struct Warp {
   u32 all = 0;     // lanes that exist
   u32 exited = 0;
   u64 tick = 0;    // instructions issued
+  u64 now = 0;     // likewise, with the one that runs; not of a plain one
   u32 sectors = 0; // of global memory read so far, with statistics
   u64 waited = 0;  // at barriers, by the logical clock of recorder.hpp
   std::vector<Split> splits;

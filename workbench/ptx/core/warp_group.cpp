@@ -312,6 +312,11 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   check_group(warp, in, descriptor_a, descriptor_b);
   WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
   const u64 product = group.issued[warp.index % 4]++;
+  if (block.recorder)
+    block.recorder->event({.warp = warp.index, .pc = block.pc_of(in), .kind = RecordedEvent::product, .at = static_cast<u32>(warp.index / 4),
+                           .phase = static_cast<s32>(product), .count = columns,
+                           .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
+                           .to = Descriptor(descriptor_b[0]).start, .tick = warp.now});
   const Operand b{Descriptor(descriptor_b[0]), (flags & kTransposeB) != 0, 0, columns};
   bool fine = gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
@@ -383,6 +388,10 @@ void wait(u8*, const Instruction& in, u32, Warp& warp) {
     block.polled = true;
     return;
   }
+  if (block.recorder)
+    block.recorder->event({.warp = warp.index, .pc = block.pc_of(in), .kind = RecordedEvent::wait_products,
+                           .at = static_cast<u32>(warp.index / 4), .phase = static_cast<s32>(target), .count = 0, .bytes = 0, .to = 0,
+                           .tick = warp.now});
   if (!block.shadow) return;
   block.shadow->clocks.acquire(static_cast<u32>(warp.index), kGroupKey + static_cast<u64>(warp.index / 4));
   std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {

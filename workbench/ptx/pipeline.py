@@ -1,0 +1,397 @@
+"""The warps of one block as a pipeline: when copies land, who waits for whom at mbarriers, what each stage holds.
+
+A recording has what happened and after how many of a warp's own instructions. Times follow from it by a model: an
+instruction takes a cycle, a copy as long as the caller says, a product of a warp group half a cycle for each of its
+columns, one after the other on the processor's tensor cores (their rate on sm_90: 2,048 fp16 multiply-adds a cycle). A
+wait is over when what it waits for has happened. So who waits for whom is the program's; for how long, the model's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import PipelineEvent, Recording
+
+COPY_CYCLES = 500
+_ARRIVALS = ("arrive", "arrive_late", "copy")
+_Key = tuple[str, int, int]  # what can be waited for: "mbarrier", "barrier" or "products", which one, which time
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpan:
+    """A stretch of a warp's time in cycles, from ``start`` to before ``end``. ``kind`` is "run" or "wait".
+
+    Of a wait ``on`` is "mbarrier", "barrier" or "products", ``name`` the barrier's ("" of products), ``phase`` the
+    mbarrier's, ``kernel_line`` the line of the kernel's own file; None, "", -1 and 0 of a run.
+    """
+
+    warp: int
+    start: int
+    end: int
+    kind: Literal["run", "wait"]
+    on: Literal["mbarrier", "barrier", "products"] | None = None
+    name: str = ""
+    phase: int = -1
+    kernel_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Phase ``number`` (from 0) of the mbarrier at offset ``mbarrier``: when it began and was complete, in cycles.
+
+    ``completed`` is None for one that the block left unfinished. ``arrivals`` came, ``expected_bytes`` were announced
+    with them, ``bytes`` came by copies.
+    """
+
+    mbarrier: int
+    name: str
+    number: int
+    began: int
+    completed: int | None
+    arrivals: int
+    expected_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A bulk copy to shared memory: ``bytes`` to offset ``to``, counted by phase ``phase`` of ``mbarrier``."""
+
+    warp: int
+    issued: int
+    landed: int
+    bytes: int
+    to: int
+    mbarrier: int
+    phase: int
+    kernel_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One wgmma of warp group ``group``: ``columns`` are its N, ``operands`` where A (if in memory) and B begin."""
+
+    group: int
+    number: int
+    issued: int
+    start: int
+    end: int
+    columns: int
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """What a stage holds from ``start`` to before ``end``; ``fill`` counts what is brought to all stages, from 0 in the
+    order of issue; -1 where it is empty."""
+
+    state: Literal["empty", "filling", "full", "read"]
+    start: int
+    end: int
+    fill: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Shared memory that copies fill again and again, by the mbarrier that counts their bytes.
+
+    It is "filling" from the first copy's issue to the last one's landing, "full" until somebody has seen that,
+    "read" until the mbarrier that its producer waits for before it fills it again is complete (without one: until the
+    last product that reads it ends), and else "empty".
+    """
+
+    mbarrier: int
+    name: str
+    states: tuple[StageState, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One block by the model above. ``roles`` are by warp: "producer", "consumer", "both" or ""; ``end`` in cycles."""
+
+    copy_cycles: int
+    warps: int
+    end: int
+    roles: tuple[str, ...]
+    spans: tuple[PipelineSpan, ...] = field(repr=False)
+    phases: tuple[Phase, ...] = field(repr=False)
+    copies: tuple[Copy, ...] = field(repr=False)
+    products: tuple[Product, ...] = field(repr=False)
+    stages: tuple[Stage, ...] = field(repr=False)
+    truncated: bool = False
+
+    def of_role(self, role: str) -> list[int]:
+        """The warps of that role."""
+        return [warp for warp, one in enumerate(self.roles) if one == role]
+
+    def waited(self, role: str) -> float:
+        """The share of the block's time that the warps of a role wait at mbarriers; 0 without such warps."""
+        warps = self.of_role(role)
+        whole = sum(span.end - span.start for span in self.spans if span.warp in warps and span.on == "mbarrier")
+        return whole / (self.end * len(warps)) if whole else 0.0
+
+    @property
+    def tensor_cycles(self) -> int:
+        """Cycles in which the tensor cores multiply."""
+        return sum(one.end - one.start for one in self.products)
+
+    @property
+    def tensor_share(self) -> float:
+        """Of the block's time."""
+        return self.tensor_cycles / self.end if self.end else 0.0
+
+
+def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES) -> Pipeline:
+    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue. What other blocks of its
+    cluster do is not in it, and not waited for.
+
+    Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, and for a
+    negative ``copy_cycles``.
+    """
+    if not isinstance(copy_cycles, int) or copy_cycles < 0:
+        raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
+    events = [event for event in recording.events if event.warp >= 0]
+    if all(event.kind in ("meet", "come", "end") for event in events):
+        raise ArgumentError(
+            "recording", "a block without mbarriers and products of warp groups", "one that has some",
+            "ui.warp_timeline shows the others.",
+        )  # fmt: skip
+    run = _Run(events, recording.warps, copy_cycles)
+    run.all()
+    names = recording.mbarriers
+    copies = tuple(
+        Copy(e.warp, t, t + copy_cycles, e.bytes, e.to, e.at, e.phase, e.kernel_line) for e, t in run.times("copy")
+    )
+    products = tuple(sorted(run.products, key=lambda one: one.start))
+    end = max([*run.clock, *(copy.landed for copy in copies), *(one.end for one in products)])
+    complete = {(event.at, event.phase) for event in recording.events if event.kind == "complete"}
+    phases = tuple(_phases(run, names, complete))
+    return Pipeline(
+        copy_cycles, recording.warps, end, tuple(_roles(events, recording.warps)), tuple(_spans(run, names)), phases,
+        copies, products, tuple(_stages(run, names, phases, copies, products, end)), recording.truncated,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Step:
+    """What a warp does next: it contributes to ``makes``, or waits for ``needs``."""
+
+    position: int
+    needs: _Key | None = None
+    makes: _Key | None = None
+
+
+class _Run:
+    """The events of a block in the order of their times: event ``i`` is at ``when[i]``."""
+
+    def __init__(self, events: list[PipelineEvent], warps: int, copy_cycles: int):
+        self.events, self.copy_cycles = events, copy_cycles
+        self.when, self.clock = [0] * len(events), [0] * warps
+        self.waits: list[tuple[int, int, int, _Key, int]] = []  # warp, start, end, for what, position
+        self.products: list[Product] = []
+        self.done: dict[_Key, int] = {}
+        self._latest: dict[_Key, int] = defaultdict(int)
+        self._steps: list[list[_Step]] = [[] for _ in range(warps)]  # the next one last
+        # Where several groups of a warp's lanes meet, the warp waits once the last one is there.
+        last = {(e.warp, e.at, e.phase): position for position, e in enumerate(events) if e.kind == "meet"}
+        for position, event in enumerate(events):
+            steps, key = self._steps[event.warp], _key(event)
+            if event.kind in ("pass", "wait_products"):
+                steps.append(_Step(position, needs=key))
+                continue
+            steps.append(_Step(position, makes=key))
+            if event.kind == "meet" and last[event.warp, event.at, event.phase] == position:
+                steps.append(_Step(position, needs=key))
+        self._missing = Counter(step.makes for steps in self._steps for step in steps if step.makes)
+        for steps in self._steps:
+            steps.reverse()
+        self._ticks, self._tensor_free = [0] * warps, 0
+
+    def times(self, *kinds: str) -> Iterator[tuple[PipelineEvent, int]]:
+        return ((event, when) for event, when in zip(self.events, self.when, strict=True) if event.kind in kinds)
+
+    def all(self) -> None:
+        ready: list[tuple[int, int, int]] = []
+        blocked: dict[_Key, list[int]] = defaultdict(list)
+
+        def enter(warp: int) -> None:
+            if not self._steps[warp]:
+                return
+            step = self._steps[warp][-1]
+            if step.needs and self._missing[step.needs]:
+                blocked[step.needs].append(warp)
+            else:
+                at = max(self._arrival(warp), self.done.get(step.needs, 0) if step.needs else 0)
+                heapq.heappush(ready, (at, step.position, warp))
+
+        for warp in range(len(self.clock)):
+            enter(warp)
+        while ready or blocked:
+            if ready:
+                at, _, warp = heapq.heappop(ready)
+            else:  # what is waited for was not recorded: go on in the order in which the machine did
+                _, key, warp = min((self._steps[w][-1].position, k, w) for k, warps in blocked.items() for w in warps)
+                at = self._arrival(warp)
+                blocked[key].remove(warp)
+                if not blocked[key]:
+                    del blocked[key]
+            made = self._advance(warp, at)
+            if made and not self._missing[made]:
+                for other in blocked.pop(made, ()):
+                    enter(other)
+            enter(warp)
+
+    def _arrival(self, warp: int) -> int:
+        return self.clock[warp] + self.events[self._steps[warp][-1].position].tick - self._ticks[warp]
+
+    def _advance(self, warp: int, at: int) -> _Key | None:
+        """The next step of a warp; returns what it contributes to."""
+        arrival, step = self._arrival(warp), self._steps[warp].pop()
+        event = self.events[step.position]
+        if step.needs and at > arrival:
+            self.waits.append((warp, arrival, at, step.needs, step.position))
+        self.clock[warp], self._ticks[warp], self.when[step.position] = at, event.tick, at
+        made = step.makes
+        if made:
+            late = self.copy_cycles if event.kind in ("copy", "arrive_late") else 0
+            self._latest[made] = max(self._latest[made], at + late)
+            self._missing[made] -= 1
+            if not self._missing[made]:
+                self.done[made] = self._multiply(event, made) if made[0] == "products" else self._latest[made]
+        return made
+
+    def _multiply(self, event: PipelineEvent, made: _Key) -> int:
+        """When the product is over that its last warp has issued."""
+        start = max(self._latest[made], self._tensor_free)
+        self._tensor_free = start + event.count // 2
+        operands = (event.to,) if event.operand is None else (event.operand, event.to)
+        self.products.append(
+            Product(event.at, event.phase, self._latest[made], start, self._tensor_free, event.count, operands)
+        )
+        return self._tensor_free
+
+
+def _key(event: PipelineEvent) -> _Key | None:
+    """What an event contributes to or waits for."""
+    if event.kind in ("product", "wait_products"):
+        return "products", event.at, event.phase - (event.kind == "wait_products")
+    if event.kind in ("meet", "come"):
+        return "barrier", event.at, event.phase
+    return None if event.kind == "end" else ("mbarrier", event.at, event.phase)
+
+
+def _spans(run: _Run, names: dict[int, str]) -> Iterator[PipelineSpan]:
+    for warp, end in enumerate(run.clock):
+        begun = 0
+        for _, start, until, (on, which, number), position in sorted(w for w in run.waits if w[0] == warp):
+            if start > begun:
+                yield PipelineSpan(warp, begun, start, "run")
+            name = {"mbarrier": names.get(which, ""), "barrier": f"barrier {which}"}.get(on, "")
+            phase = number if on == "mbarrier" else -1
+            yield PipelineSpan(warp, start, until, "wait", on, name, phase, run.events[position].kernel_line)
+            begun = until
+        if end > begun:
+            yield PipelineSpan(warp, begun, end, "run")
+
+
+def _phases(run: _Run, names: dict[int, str], complete: set[tuple[int, int]]) -> Iterator[Phase]:
+    events: dict[tuple[int, int], list[PipelineEvent]] = defaultdict(list)
+    for event in run.events:
+        if event.kind in _ARRIVALS:
+            events[event.at, event.phase].append(event)
+    begun: dict[int, int] = defaultdict(int)
+    for (mbarrier, number), those in sorted(events.items()):
+        completed = run.done["mbarrier", mbarrier, number] if (mbarrier, number) in complete else None
+        copies = sum(event.bytes for event in those if event.kind == "copy")
+        expected = sum(event.bytes for event in those if event.kind != "copy")
+        arrivals = sum(event.count for event in those if event.kind != "copy")
+        yield Phase(mbarrier, names.get(mbarrier, ""), number, begun[mbarrier], completed, arrivals, expected, copies)
+        begun[mbarrier] = completed or 0
+
+
+def _roles(events: list[PipelineEvent], warps: int) -> Iterator[str]:
+    filled = {event.at for event in events if event.kind in ("copy", "arrive_late")}
+    for warp in range(warps):
+        own = [event for event in events if event.warp == warp]
+        produces = any(event.kind in ("copy", "arrive_late") for event in own)
+        consumes = any(event.kind == "product" or (event.kind == "pass" and event.at in filled) for event in own)
+        yield {(True, False): "producer", (False, True): "consumer", (True, True): "both"}.get((produces, consumes), "")
+
+
+def _stages(
+    run: _Run,
+    names: dict[int, str],
+    phases: tuple[Phase, ...],
+    copies: tuple[Copy, ...],
+    products: tuple[Product, ...],
+    end: int,
+) -> Iterator[Stage]:
+    completed = {(phase.mbarrier, phase.number): phase.completed for phase in phases}
+    passes: dict[tuple[int, int], int] = {}  # when somebody first saw it complete
+    before: dict[tuple[int, int], tuple[int, int]] = {}  # what a fill's producer saw complete before
+    latest: dict[int, tuple[int, int]] = {}
+    filled = {copy.mbarrier for copy in copies}
+    for event, when in run.times("pass", "copy"):
+        here = event.at, event.phase
+        if event.kind == "pass":
+            passes[here] = min(passes.get(here, when), when)
+            if event.at not in filled:
+                latest[event.warp] = here
+        elif event.warp in latest:
+            before.setdefault(here, latest[event.warp])
+    order = list(dict.fromkeys((copy.mbarrier, copy.phase) for copy in sorted(copies, key=lambda copy: copy.issued)))
+    for mbarrier in sorted(filled):
+        fills: dict[int, list[Copy]] = defaultdict(list)
+        for copy in copies:
+            if copy.mbarrier == mbarrier:
+                fills[copy.phase].append(copy)
+        states, now = [], 0
+        for number, those in sorted(fills.items()):
+            begun, full = min(copy.issued for copy in those), max(copy.landed for copy in those)
+            full = completed.get((mbarrier, number)) or full
+            seen = passes.get((mbarrier, number))
+            freed = _freed(mbarrier, number, fills, before, completed)
+            if freed is None and seen is not None:
+                places = [(copy.to, copy.to + copy.bytes) for copy in those]
+                reads = [
+                    one.end
+                    for one in products
+                    if one.start >= full and any(low <= at < high for at in one.operands for low, high in places)
+                ]
+                freed = max(reads, default=seen)
+            following = min((copy.issued for copy in fills.get(number + 1, ())), default=end)
+            freed = following if freed is None or freed > following else freed
+            marks = [now, begun, full, following if seen is None else seen, freed]
+            kinds = ("empty", "filling", "full", "read")
+            states += [
+                StageState(kind, start, stop, -1 if kind == "empty" else order.index((mbarrier, number)))
+                for kind, start, stop in zip(kinds, marks[:-1], marks[1:], strict=True)
+                if stop > start
+            ]
+            now = max(marks)
+        if end > now:
+            states.append(StageState("empty", now, end, -1))
+        yield Stage(mbarrier, names.get(mbarrier, ""), tuple(states))
+
+
+def _freed(
+    mbarrier: int,
+    number: int,
+    fills: dict[int, list[Copy]],
+    before: dict[tuple[int, int], tuple[int, int]],
+    completed: dict[tuple[int, int], int | None],
+) -> int | None:
+    """When the mbarrier was complete that the producer waits for before the next fill; None if there is none such."""
+    if (mbarrier, number + 1) in before:
+        return completed.get(before[mbarrier, number + 1])
+    if (mbarrier, number) in before and number + 1 not in fills:
+        empty, phase = before[mbarrier, number]
+        return completed.get((empty, phase + 1))
+    return None

@@ -1,0 +1,242 @@
+"""A block as a pipeline: producers and consumers, the tensor cores, and what each stage holds, against time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from workbench.ptx.pipeline import COPY_CYCLES
+from workbench.ui.picture import SHARED_BY_LANES, USED, WAITING, Picture, key, lane_range, plural, sheet, title
+from workbench.ui.request_stepper import recording_of
+
+if TYPE_CHECKING:
+    from workbench.ptx.pipeline import Pipeline, PipelineSpan, StageState
+
+_COLUMNS = 84  # of the text form
+_MOST_STAGES = 12
+_MOST_WARPS = 8  # drawn one by one
+_ROLES = ("producer", "consumer", "both", "")
+_RUN = {"facecolor": "#9CCBE8", "edgecolor": "white"}
+_WAIT = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
+_MULTIPLYING = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
+_MULTIPLIES = {"facecolor": USED}
+_STATES = {
+    "empty": {"facecolor": "#EEEEEE"},
+    "filling": {"facecolor": "#F7E7B4"},
+    "full": {"facecolor": SHARED_BY_LANES},
+    "read": {"facecolor": USED},
+}
+_MARKS = {"empty": " ", "filling": "~", "full": "F", "read": "R"}
+_ON_DARK = ("full", "read")
+
+
+class PipelinePicture(Picture):
+    """Who waits for whom at mbarriers, drawn by `pipeline_view`.
+
+    Attributes:
+        pipeline: the `Pipeline`, with phases, copies, products, stages and spans in cycles of its model.
+    """
+
+    def __init__(self, pipeline: Pipeline, block: tuple[int, int, int]):
+        self.pipeline, self.block = pipeline, block
+
+    @property
+    def headline(self) -> str:
+        """``8 fills of 2 stages in 3,210 cycles: consumers wait 80 % of the time, the producer 81 %; ...``."""
+        pipeline = self.pipeline
+        fills = len({(copy.mbarrier, copy.phase) for copy in pipeline.copies})
+        text = plural(pipeline.end, "cycle")
+        if fills:
+            text = f"{plural(fills, 'fill')} of {plural(len(pipeline.stages), 'stage')} in {text}"
+        waits = [
+            f"{name if count == 1 else name + 's'} wait{'s' * (count == 1)} {100 * pipeline.waited(role):.0f} %"
+            for role, name in (("producer", "producer"), ("consumer", "consumer"), ("both", "warp"))
+            if (count := len(pipeline.of_role(role)))
+        ]
+        if pipeline.products:
+            waits.append(f"tensor cores work {100 * pipeline.tensor_share:.0f} %")
+        return f"{text}: {', '.join(waits)}" if waits else text
+
+    @property
+    def caption(self) -> str:
+        model = f"an instruction 1 cycle, a copy {self.pipeline.copy_cycles:,}"
+        if self.pipeline.products:
+            model += ", a product of N columns N/2"
+        cut = "; only the first events were kept" if self.pipeline.truncated else ""
+        return f"block {self.block}; who waits for whom, by a model and not by measurement: {model}{cut}"
+
+    def waits(self) -> dict[tuple[str, str], int]:
+        """Cycles of waiting by role and what for, the longest first, summed over warps."""
+        found: Counter[tuple[str, str]] = Counter()
+        for span in self.pipeline.spans:
+            if span.kind == "wait":
+                found[self.pipeline.roles[span.warp], _what(span)] += span.end - span.start
+        return dict(found.most_common())
+
+    # -- text ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<pipeline of block {self.block}: {self.headline}>"
+
+    def __str__(self) -> str:
+        """A strip for each warp, the tensor cores and each stage; then who waits for what."""
+        pipeline = self.pipeline
+        width = max(1, -(-pipeline.end // _COLUMNS))
+        rows = [(self._name(warp), _strip(self._spans(warp), _run_or_wait, width)) for warp in self._warps()]
+        if pipeline.products:
+            rows.append(("tensor cores", _strip(pipeline.products, lambda one: "#", width)))
+        for stage in pipeline.stages[:_MOST_STAGES]:
+            rows.append((f"stage {stage.name}", _strip(stage.states, lambda one: _MARKS[one.state], width)))
+        margin = max(len(name) for name, _ in rows)
+        out = [self.headline, self.caption, *(f"{name:<{margin}} {strip}".rstrip() for name, strip in rows)]
+        if len(pipeline.stages) > _MOST_STAGES:
+            out.append(f"{'⋮':<{margin}} {plural(len(pipeline.stages) - _MOST_STAGES, 'more stage')}")
+        marks = "= runs, . waits, : for its products; a stage is ~ filling, F full, R read, else empty"
+        out.append(f"{'':<{margin}} {marks}; a column is {plural(width, 'cycle')}")
+        for (role, what), cycles in self.waits().items():
+            warps = pipeline.of_role(role)
+            who = f"{role or 'other'} {_warps(warps)}"
+            out.append(f"{who}: {plural(cycles // len(warps), 'cycle')} of waiting for {what}")
+        return "\n".join(out)
+
+    # -- picture ------------------------------------------------------------------------------------------------
+
+    def draw(self, ax=None):
+        """Rows of warps by role, hatched where they wait, with the mbarrier; below them the stages and their fills."""
+        pipeline = self.pipeline
+        warps, stages = self._warps(), pipeline.stages[:_MOST_STAGES]
+        rows = len(warps) + (0.3 + 1 if pipeline.products else 0) + 0.3 + len(stages)
+        if ax is None:
+            ax = sheet((0.34 if rows <= 14 else 0.24) * rows)
+        ax.set(xlim=(0, pipeline.end or 1), ylim=(rows, 0))
+        labels, row = [], 0.0
+        for warp in warps:
+            for span in self._spans(warp):
+                self._box(ax, row, span.start, span.end, _face(span), _what(span))
+            for issued in sorted({copy.issued for copy in pipeline.copies if copy.warp == warp}):
+                ax.plot([issued] * 2, [row + 0.1, row + 0.9], color="black", linewidth=1.2, solid_capstyle="butt")
+            labels.append((row, self._name(warp)))
+            row += 1
+        if pipeline.products:
+            row += 0.3
+            for one in _joined(pipeline.products):
+                self._box(ax, row, *one, _MULTIPLIES, "")
+            labels.append((row, "tensor cores"))
+            row += 1
+        row += 0.3
+        for stage in stages:
+            for state in stage.states:
+                text = "" if state.state == "empty" else str(state.fill)
+                self._box(ax, row, state.start, state.end, _STATES[state.state], text, state.state in _ON_DARK)
+            labels.append((row, f"stage {stage.name}"))
+            row += 1
+        ax.set_yticks([at + 0.5 for at, _ in labels], [name for _, name in labels])
+        ax.tick_params(axis="y", length=0, labelsize=8)
+        ax.tick_params(axis="x", labelsize=7.5)
+        ax.set_xlabel("cycles", fontsize=8, loc="left")
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        title(ax, self.headline, self.caption)
+        marks = [({"facecolor": _RUN["facecolor"]}, "runs"), (_WAIT | {"linewidth": 0}, "waits")]
+        if any(span.on == "products" for span in pipeline.spans):
+            marks.append((_MULTIPLYING | {"linewidth": 0}, "for products"))
+        if stages:
+            marks.append(({"facecolor": "black"}, "issues a copy"))
+            marks += [(face, state) for state, face in _STATES.items()]
+        key(ax, marks)
+        return ax
+
+    def _box(self, ax, row: float, start: int, end: int, face: dict, text: str, on_dark: bool = False) -> None:
+        from matplotlib.patches import Rectangle
+
+        width, whole = end - start, self.pipeline.end
+        ax.add_patch(Rectangle((start, row + 0.1), width, 0.8, linewidth=0, **face))
+        if not text or width < (0.0085 * len(text) + 0.004) * whole:
+            return
+        box = {"facecolor": "white", "linewidth": 0, "pad": 0.8} if "hatch" in face else None
+        color = "white" if on_dark else "black"
+        ax.text(start + width / 2, row + 0.52, text, ha="center", va="center", fontsize=7.5, color=color, bbox=box)
+
+    # -- steps of the above -------------------------------------------------------------------------------------
+
+    def _warps(self) -> list[int]:
+        """By role, as the picture has them: where there are many, of the four of a warp group the first."""
+        found = [warp for role in _ROLES for warp in self.pipeline.of_role(role)]
+        return [warp for warp in found if warp == self._like(warp)[0]]
+
+    def _like(self, warp: int) -> list[int]:
+        """The warps that the row of ``warp`` stands for: those of its warp group, if all four have its role."""
+        roles = self.pipeline.roles
+        four = list(range(warp // 4 * 4, warp // 4 * 4 + 4))
+        alike = len(roles) > max(_MOST_WARPS, four[-1]) and len({roles[one] for one in four}) == 1
+        return four if alike else [warp]
+
+    def _spans(self, warp: int) -> list[PipelineSpan]:
+        return [span for span in self.pipeline.spans if span.warp == warp]
+
+    def _name(self, warp: int) -> str:
+        role, those = self.pipeline.roles[warp], self._like(warp)
+        name = _warps(those)
+        if role == "both":
+            return f"{name}, producer and consumer"
+        return f"{name} {role}{'s' * (len(those) > 1)}" if role else name
+
+
+def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> PipelinePicture:
+    """Who waits for whom in a block that is a pipeline: producers that copy, consumers that compute, stages between.
+
+    The order is the program's. The times are a model's, which the picture names: an instruction takes a cycle, a bulk
+    copy ``copy_cycles``, a product of a warp group half a cycle for each of its columns.
+
+    Args:
+        recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
+        copy_cycles: from the issue of a copy to its landing.
+
+    Raises:
+        ArgumentError: nothing was recorded, the block uses neither mbarriers nor wgmma, or ``copy_cycles`` is below 0.
+    """
+    found = recording_of(recording)
+    return PipelinePicture(found.pipeline(copy_cycles), found.block)
+
+
+def _what(span: PipelineSpan) -> str:
+    """What a wait is for; "" of a run."""
+    return "" if span.kind == "run" else span.name or "products"
+
+
+def _face(span: PipelineSpan) -> dict:
+    return _RUN if span.kind == "run" else _MULTIPLYING if span.on == "products" else _WAIT
+
+
+def _warps(warps: list[int]) -> str:
+    return f"warp{'s' * (len(warps) > 1)} {lane_range(warps)}"
+
+
+def _run_or_wait(span: PipelineSpan) -> str:
+    return "=" if span.kind == "run" else ":" if span.on == "products" else "."
+
+
+def _joined(products: Iterable[Any]) -> list[tuple[int, int]]:
+    """Stretches of time without a gap between their products."""
+    out: list[tuple[int, int]] = []
+    for one in products:
+        if out and out[-1][1] == one.start:
+            out[-1] = out[-1][0], one.end
+        else:
+            out.append((one.start, one.end))
+    return out
+
+
+def _strip(parts: Iterable[PipelineSpan | StageState | Any], mark: Any, width: int) -> str:
+    """One character per ``width`` cycles: the mark of what fills most of it."""
+    columns: dict[int, Counter[str]] = {}
+    for part in parts:
+        for column in range(part.start // width, -(-part.end // width)):
+            inside = min(part.end, (column + 1) * width) - max(part.start, column * width)
+            columns.setdefault(column, Counter())[mark(part)] += inside
+    out = []
+    for column in range(max(columns, default=-1) + 1):
+        found = columns.get(column, Counter())
+        found[" "] += width - found.total()
+        out.append(found.most_common(1)[0][0])
+    return "".join(out)
