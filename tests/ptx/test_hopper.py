@@ -43,7 +43,7 @@ def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchRe
         return (sums - x.double().sum(1)).abs().max().item(), report
     a, b = (torch.randn(rows, 64 * STEPS, dtype=torch.float16) for rows in (64, 8))
     out = torch.zeros(64, 8)
-    maps = TensorMap.of(a, (64, 64), swizzle=128), TensorMap.of(b, (8, 64), swizzle=128)
+    maps = TensorMap.of(a, (64, 64), swizzle=options.pop("swizzle", 128)), TensorMap.of(b, (8, 64), swizzle=128)
     report = kernel.launch(1, 160, [*maps, out, STEPS], **options)
     return (out - a.double() @ b.double().T).abs().max().item(), report
 
@@ -126,3 +126,34 @@ def test_bulk_loads_and_stores_are_told_apart() -> None:
         if "cp.async.bulk" in line.text and line.bytes
     }
     assert moved == {(True, False): 4096, (False, True): 4096}
+
+
+def test_a_descriptor_and_a_copy_that_disagree_about_the_swizzle() -> None:
+    error, report = run("pipeline", checks=True, swizzle=0)
+    assert error > 1
+    [found] = report.findings
+    assert found.kind == "async copy or product misuse"
+    assert "swizzle of 128 bytes, for a tile at offset 0 that a tensor copy wrote with one of 0" in found.message
+
+
+_STRAY = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry stray(.param .u64 out)
+{
+.reg .b32 %r<4>; .reg .b64 %d<4>; .shared .align 16 .b8 tile[64];
+ld.param.u64 %d1, [out]; cvta.shared.u64 %d2, 150994944;
+ld.u32 %r1, [%d2];
+mov.u32 %r2, tile; add.u32 %r2, %r2, 150994944;
+ld.shared::cluster.u32 %r3, [%r2];
+st.global.u32 [%d1], %r3;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_an_address_of_no_block_is_out_of_bounds(cluster: int) -> None:
+    report = Program.from_text(_STRAY)["stray"].launch(2, 1, [torch.zeros(1)], cluster=cluster, checks=True)
+    assert [one.kind for one in report.findings] == ["out-of-bounds"] * 2

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import ops, ptx
-from workbench.bench import long_kernel
+from workbench.bench import long_kernel, tensor_products
 from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
@@ -80,7 +80,8 @@ class SimBenchmark:
             ratio = "" if row.ratio is None else f"{row.ratio:.1f}x {row.baseline}"
             if row.shadow_ratio is not None:
                 ratio += f"; {row.shadow_ratio:.2f} bytes of shadow state per byte of the buffers"
-            lines.append(f"{row.what:44}{row.seconds * 1e3:>12,.3f}{rate:>16}  {ratio}")
+            digits = 3 if row.seconds > 1e-4 else 6
+            lines.append(f"{row.what:44}{row.seconds * 1e3:>12,.{digits}f}{rate:>16}  {ratio}")
         return "\n".join(lines)
 
 
@@ -112,6 +113,7 @@ def run(
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
+    rows += _tensor_products()
     rows += _simulated_driver()
     rows += _launch_overhead()
     rows += _triton_programs(peers, repeats)
@@ -175,6 +177,18 @@ def _front_end(repeats: int) -> list[Row]:
     again = time.perf_counter() - start
     title = f"parse and decode {count:,} PTX instructions"
     return [Row(title, min(fresh)), Row("the same text again in the process", again)]
+
+
+def _tensor_products() -> list[Row]:
+    """Instructions that multiply matrices, and a whole product: by multiply-adds, against torch's."""
+    found = tensor_products.measure()
+    seconds, work = found.pop("torch")
+    what = f"torch's float32 product of {tensor_products.SIZE}^3, 1 core"
+    baseline, each = "the time of torch's per multiply-add", seconds / work
+    rows = [Row(what, seconds)]
+    for name, (one, multiplied) in found.items():
+        rows.append(Row(name, one, baseline=baseline, ratio=one / multiplied / each))
+    return rows
 
 
 def _simulated_driver() -> list[Row]:

@@ -180,9 +180,17 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
 // Lanes that name another block of the cluster. Their addresses keep its rank.
 u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write, Request& request) {
   Block& block = *warp.block;
+  const std::size_t blocks = block.cluster->blocks.size();
   u32 remote = 0;
+  if (blocks == 1) return 0;
   PTX_FOR_EACH_LANE(lane, lanes) {
     const u64 address = request.address[lane], offset = address & kOffsetMask;
+    if (address >> kRankShift > blocks) {
+      remote |= 1u << lane;
+      drop_lane(request, lane);
+      block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), address, bytes);
+      continue;
+    }
     if (!is_remote(block, address)) {
       request.address[lane] = offset;
       continue;

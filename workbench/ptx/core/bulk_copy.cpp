@@ -150,7 +150,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
     misuse(warp, in, lane, "a box larger than shared memory");
     return false;
   }
-  copy.bytes = rows * row, copy.element = element, copy.fill = fill_of(map);
+  copy.bytes = rows * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[3 + d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
@@ -236,7 +236,7 @@ void land(const BulkCopy& copy, Block& block) {
   if (copy.outside) return for_units(copy, false, [&](u32 offset) { block.shadow->written_from_outside(offset, kPieceBytes); });
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const u32 clock = copy.seen[static_cast<std::size_t>(copy.warp->index)];
-  for_units(copy, false, [&](u32 offset) { block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock); });
+  for_units(copy, false, [&](u32 offset) { block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock, copy.swizzle); });
   block.shadow->clocks.publish(copy.barrier, copy.seen.data());
 }
 
@@ -247,7 +247,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE(lane, mask) {
     Operands operands(registers, in, lane);
     Block& home = home_of(block, in, warp.thread(lane), operands.shared);
-    operands.shared &= kOffsetMask, operands.barrier &= kOffsetMask;
+    operands.shared = static_cast<u32>(plain(block, operands.shared)), operands.barrier = static_cast<u32>(plain(block, operands.barrier));
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
     const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
                              : plan_linear(registers, in, lane, warp, false, operands, copy);

@@ -28,8 +28,8 @@ void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
              "rank " + std::to_string(rank[lane]) + " of a cluster of " + std::to_string(cluster.blocks.size()) + " blocks");
       continue;
     }
-    const T plain = address[lane] & ~(T{0xff} << kRankShift);
-    out[lane] = rank[lane] == warp.block->rank ? plain : plain | static_cast<T>(rank[lane] + 1) << kRankShift;
+    const T own = address[lane] & ~(T{0xff} << kRankShift);
+    out[lane] = rank[lane] == warp.block->rank ? own : own | static_cast<T>(rank[lane] + 1) << kRankShift;
   }
   write_lanes(registers, in.slot[0], mask, out);
 }
@@ -92,7 +92,7 @@ void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp)
     for (u32 i = 0; i < in.elements; ++i) values[i] = at<const T>(registers, in.slot[i])[lane];
     store_lane(warp, in, request, lane, values, bytes);
     Block& home = home_of(*warp.block, in, warp.thread(lane), barrier[lane]);
-    const u64 offset = barrier[lane] & kOffsetMask;
+    const u64 offset = plain(home, barrier[lane]);
     if (offset % 8 || offset + 8 > home.launch->shared_bytes) {
       misuse(*warp.block, in, warp.thread(lane), "no mbarrier at offset " + std::to_string(offset));
       continue;

@@ -18,8 +18,10 @@ struct Cluster {
 // Whether an offset names another block than `block`.
 inline bool is_remote(const Block& block, u64 offset) {
   const u64 rank = offset >> kRankShift;
-  return rank != 0 && rank - 1 != block.rank;
+  return block.cluster->blocks.size() > 1 && rank != 0 && rank - 1 != block.rank;
 }
+// An offset without the block that it names.
+inline u64 plain(const Block& block, u64 offset) { return block.cluster->blocks.size() > 1 ? offset & kOffsetMask : offset; }
 
 // The block that an offset lies in. Ends the launch where the cluster has none of that rank, and tells of one that has
 // ended or may not have begun.

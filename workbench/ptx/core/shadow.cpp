@@ -21,7 +21,7 @@ void Shadow::resize(u32 shared_bytes, u32 granule, u32 warps) {
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
   apart_.assign(units_.size(), 0);
   granules_.clear();
-  kept_.clear();
+  kept_.clear(), swizzle_.clear();
   clocks.resize(warps);
 }
 
@@ -356,14 +356,23 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
   });
 }
 
-void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock) {
+void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle) {
   Asker who = asker(warp, in, false);
   who.access.clock = clock;
   set_lanes(who, warp, 1u << lane);
+  if (swizzle_.empty()) swizzle_.assign(units_.size(), kNoSwizzle);
+  swizzle_[address >> kUnitShift] = swizzle;
   for_each(address, bytes, true, [&](Granule& g) {
     g.pending = -1;
     record_write(who, g);
   });
+}
+
+u8 Shadow::swizzle_at(const Warp& warp, u32 address) const {
+  const u32 unit = address >> kUnitShift;
+  if (swizzle_.empty() || apart_[unit] || units_[unit].write.clock < clocks.start()) return kNoSwizzle;
+  const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(units_[unit].write.pc)];
+  return writer.slot[kFlagsSlot] & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
 }
 
 void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported) {

@@ -36,7 +36,11 @@ class Shadow {
 
   // A lane asked for bytes to be written: whoever still reads or wrote them races with it. `reported`: it has been told.
   void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported);
-  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock);
+  // `swizzle`: of a tensor copy, as its map numbers it; kNoSwizzle where there is none to speak of.
+  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle);
+  // The swizzle in which the bytes at an address lie, if a tensor copy wrote them last; else kNoSwizzle.
+  u8 swizzle_at(const Warp& warp, u32 address) const;
+  static constexpr u8 kNoSwizzle = 255;
   // Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence between them.
   void async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported);
   // From keep to let_go bytes are being read, and nobody may write them.
@@ -111,6 +115,7 @@ class Shadow {
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
   std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
+  std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
   std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
 };
 

@@ -57,6 +57,7 @@ struct BulkCopy {
   u64 fill = 0;       // the element that is filled in
   u32 element = 1;    // bytes of an element
   u32 group = kOpen;  // of a store
+  u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
   bool taken = false;        // likewise: its source has been read
   std::vector<BulkPiece> pieces;
   std::vector<u8> values;    // what a store has read, piece after piece

@@ -266,6 +266,17 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
 
 // ---- checks ----
 
+// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing fails then, and the result
+// is wrong.
+bool swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from, u32 offset) {
+  static constexpr u32 spans[] = {0, 128, 64, 32}, written[] = {0, 32, 64, 128};
+  const u8 swizzle = warp.block->shadow->swizzle_at(warp, offset);
+  if (swizzle == Shadow::kNoSwizzle || written[swizzle] == spans[from.mode]) return false;
+  misuse(warp, in, "a matrix descriptor with a swizzle of " + std::to_string(spans[from.mode]) + " bytes, for a tile at offset " +
+                       std::to_string(offset) + " that a tensor copy wrote with one of " + std::to_string(written[swizzle]));
+  return true;
+}
+
 // What this warp is asked to look at of an operand: its share of one that all four read.
 void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared_by_all, WarpGroup& group, u64 product, bool& reported) {
   Shadow& shadow = *warp.block->shadow;
@@ -275,6 +286,7 @@ void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared
   if (!mine) mine = &group.reading.emplace_back(WarpGroup::Reading{product, {}});
   for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks(); chunk += shared_by_all ? 4 : 1) {
     const u32 offset = operand.offset(chunk);
+    if (!reported) reported = swizzled_otherwise(warp, in, operand.from, offset);
     shadow.async_read(warp, in, warp.all, offset, kChunk, reported);
     shadow.keep(warp, in, 0, offset, kChunk);
     mine->units.push_back(offset);
