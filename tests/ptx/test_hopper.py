@@ -11,6 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import Kernel, LaunchReport, Program
+from workbench.ptx.arguments import stored
 from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
@@ -126,3 +127,17 @@ def test_bulk_loads_and_stores_are_told_apart() -> None:
         if "cp.async.bulk" in line.text and line.bytes
     }
     assert moved == {(True, False): 4096, (False, True): 4096}
+
+
+def test_a_tensor_map_leads_to_its_tensor_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.ptx.arguments.lookup", lambda addresses: pytest.fail("a search"))
+    a, b, out = torch.ones(64, 64).half(), torch.ones(8, 64).half(), torch.zeros(64, 8)
+    maps = [TensorMap.of(a, (64, 64), swizzle=128), TensorMap.of(b, (8, 64), swizzle=128)]
+    report = program()["pipeline"].launch(1, 160, [*maps, out, 1], statistics=True)
+    assert out.unique().tolist() == [64]
+    assert {buffer.name for buffer in report.buffers if buffer.read_moved} == {"argument 0", "argument 1"}
+    found = stored([*maps, out, 1])
+    assert len(found) == 2
+    assert found[0] is a
+    assert found[1] is b
+    assert stored([maps[0], a]) == []
