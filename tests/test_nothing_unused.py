@@ -42,6 +42,7 @@ OFFERED = {
     "PAGE": "the page of instructions, which a test compares with the code",
     "loop_counts": "budgets of our kernels, which tests hold",
     "alu_clocks": "budgets of our kernels, which tests hold",
+    "expected_bytes": "of a phase in a recorded pipeline, for who reads it",
 }
 REGISTERED = re.compile(r"command|register|validate|observe")
 """Of decorators that give a function to somebody."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 
 import pytest
@@ -102,6 +103,26 @@ def test_a_cooperative_launch_runs_where_all_blocks_fit(cuda):
     assert launch(kernel, 132 * 32 + 1, 1, 1, 32, 1, 1, 0, None, parameters) == 720
     assert "4225 blocks, of which 4224 fit" in said(cuda, 720)
     assert cuda.cuCtxSynchronize() == 0, "nothing ran, and nothing is wrong"
+    assert kept
+
+
+def test_a_launch_that_is_repeated_is_predicted_once(cuda, monkeypatch):
+    module, asked = importlib.import_module("workbench.tuning.predict"), []
+    predict = module.predict
+    monkeypatch.setattr(module, "predict", lambda *arguments: asked.append(arguments) or predict(*arguments))
+    place, kernel = allocated(cuda, 4), function_of(cuda, PTX, b"add")
+    parameters, kept = packed(place, ctypes.c_uint32(3))
+    begin, end = (made(cuda.cuEventCreate, 0) for _ in range(2))
+    took, times = ctypes.c_float(), []
+    for threads in (1, 1, 1, 2):
+        assert cuda.cuEventRecord(begin, None) == 0
+        assert cuda.cuLaunchKernel(kernel, 1, 1, 1, threads, 1, 1, 0, None, parameters, None) == 0
+        assert cuda.cuEventRecord(end, None) == 0
+        assert cuda.cuEventElapsedTime_v2(ctypes.byref(took), begin, end) == 0
+        times.append(took.value)
+    assert len(asked) == 2, "another block is another launch"
+    assert times[0] > 0
+    assert len(set(times[:3])) == 1
     assert kept
 
 

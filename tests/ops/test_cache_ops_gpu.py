@@ -12,9 +12,8 @@ NAMES = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
     "reshape_and_cache", "swap_blocks",
 )  # fmt: skip
-WGMMA = pytest.mark.real_gpu("of its products Triton makes wgmma for sm_90, which the machine does not run")
 ALL = [
-    pytest.param(variant, name, marks=[WGMMA] if variant.name == "triton_flash" else [])
+    pytest.param(variant, name)
     for op in NAMES
     for variant in ops.variants(op)
     for name, case in ops.get(op).cases.items()
@@ -41,7 +40,6 @@ def test_every_case(variant, name, cuda):
     assert check.ok, check
 
 
-@WGMMA
 def test_causal_attention_by_itself_with_gradients():
     """Beside the formula in float64, and no further from it than twice the formula in float16."""
     given = [torch.randn(2, heads, 200, 64, device="cuda") for heads in (8, 2, 2)]

@@ -31,7 +31,7 @@ FACTORS = {
     "family": ("needles", "zero_query", "one_hot_value", "large_scores"),
 }
 PRODUCT = ("head_size", "block_size", "dtype", "kv_cache_dtype")
-FEW_POINTS = 2
+FEW_POINTS = 1
 MOST_PAIRS = 27  # of two lists: a longer product costs more points than all the others together
 ARCHS = ("sm_80", "sm_89")  # the second for fp8_e4m3, an instruction from there on; before, Triton has none
 
