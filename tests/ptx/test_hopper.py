@@ -11,6 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import Kernel, LaunchReport, Program
+from workbench.ptx.arguments import stored
 from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
@@ -157,3 +158,17 @@ ret;
 def test_an_address_of_no_block_is_out_of_bounds(cluster: int) -> None:
     report = Program.from_text(_STRAY)["stray"].launch(2, 1, [torch.zeros(1)], cluster=cluster, checks=True)
     assert [one.kind for one in report.findings] == ["out-of-bounds"] * 2
+
+
+def test_a_tensor_map_leads_to_its_tensor_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.ptx.arguments.lookup", lambda addresses: pytest.fail("a search"))
+    a, b, out = torch.ones(64, 64).half(), torch.ones(8, 64).half(), torch.zeros(64, 8)
+    maps = [TensorMap.of(a, (64, 64), swizzle=128), TensorMap.of(b, (8, 64), swizzle=128)]
+    report = program()["pipeline"].launch(1, 160, [*maps, out, 1], statistics=True)
+    assert out.unique().tolist() == [64]
+    assert {buffer.name for buffer in report.buffers if buffer.read_moved} == {"argument 0", "argument 1"}
+    found = stored([*maps, out, 1])
+    assert len(found) == 2
+    assert found[0] is a
+    assert found[1] is b
+    assert stored([maps[0], a]) == []

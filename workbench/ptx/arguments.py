@@ -147,15 +147,19 @@ def pack(
         max(sum(p.size for p in parameters), *(p.offset + p.size for p in parameters), 0) if parameters else 0
     )
     pointers = dict(views)
+    pinned: list[Allocation] = []
     values: list[tuple[str, bytes]] = []
     for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
         if i in pointers:
             continue
         name, end = f"argument {i}", parameter.offset + parameter.size
         raw[parameter.offset : end] = content = _scalar(name, value, parameter)
-        if parameter.size >= 8 and value is not None:
+        if _has_tensor(value):
+            pinned.append(_mapped(name, value, placed))
+        elif parameter.size >= 8 and value is not None:
             values.append((name, content))
-    pinned = _stored(placed, values) if follow_addresses else []
+    if follow_addresses:
+        pinned += _stored(placed, values)
     offsets = _place(placed, pinned)
     for i, view in pointers.items():
         offset = parameters[i].offset
@@ -164,14 +168,30 @@ def pack(
 
 
 def stored(args: Any) -> list[Any]:
-    """The tensors and arrays to which addresses in ``args`` lead, and which are no arguments themselves."""
+    """The tensors and arrays to which addresses and tensor maps in ``args`` lead, and which are no arguments."""
     arrays = [value for value in args if is_tensor(value) or isinstance(value, np.ndarray)]
     views = [_tensor_view("", one) if is_tensor(one) else _array_view("", one) for one in arrays]
     values = [("", bytes(value)) for value in args if isinstance(value, bytes | bytearray | memoryview)]
     values += [("", int(value).to_bytes(8, "little")) for value in args if isinstance(value, int) and value >> 40 > 0]
     given = len(views)
+    for value in args:
+        if _has_tensor(value):
+            _mapped("", value, views)
     _stored(views, values)
     return [view.owner for view in views[given:]]
+
+
+def _has_tensor(value: Any) -> bool:
+    """Whether that is a tensor map which keeps its tensor, so that nobody has to look for it."""
+    return isinstance(value, TensorMap) and (is_tensor(value.owner) or isinstance(value.owner, np.ndarray))
+
+
+def _mapped(name: str, tensor_map: TensorMap, views: list[_View]) -> Allocation:
+    """The allocation of a tensor map's tensor, which gets a view, at the end of ``views``, if it has none."""
+    start, end = storage_of(tensor_map.owner)
+    if not any(view.low <= tensor_map.address < view.high for view in views):
+        views.append(_View(name, start, start, end, (start, end), True, tensor_map.owner))
+    return Allocation(start, end, tensor_map.owner, "")
 
 
 def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocation]:
