@@ -343,13 +343,20 @@ def squared(a, out):
     tl.store(out + at, tl.dot(tl.load(a + at), tl.load(a + at)))
 
 
+@triton.jit
+def on_the_stack(a, out):
+    at = tl.arange(0, 64)
+    found = tl.inline_asm_elementwise("alloca.u32 $0, $1;", "=r,r", [tl.load(a + at)], tl.int32, False, 1)
+    tl.store(out + at, found)
+
+
 def test_what_only_newer_hardware_has_names_the_way_out():
-    a, out = torch.ones(64, 64, dtype=torch.float16), torch.empty(64, 64)
+    a, out = torch.ones(64, dtype=torch.int32), torch.empty(64, dtype=torch.int32)
     with (
         wb.simulated_triton("sm_90", force=True),
-        pytest.raises(UnsupportedInstructionError, match=r"wgmma and TMA.*sm_80"),
+        pytest.raises(UnsupportedInstructionError, match=r'(?s)for sm_90.*simulated_triton\("sm_80"\).*stack'),
     ):
-        squared[(1,)](a, out)
+        on_the_stack[(1,)](a, out)
 
 
 @pytest.mark.parametrize(
