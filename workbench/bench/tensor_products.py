@@ -15,7 +15,7 @@ from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SIZE = 512
-_ROUNDS, _LOOPS, _UNROLLED = 7, 400, 4
+_ROUNDS, _UNROLLED, _LOOPS, _CHAINS = 7, 4, 5000, 500  # four in a loop, for mma and for wgmma
 _COLUMNS, _DEPTH = 128, 16
 # (what, shape, types) of mma, whose fragments are as large for all of them.
 _MMAS = (
@@ -27,7 +27,7 @@ _MMAS = (
 )
 
 
-def _loop(declarations: str, body: str) -> str:
+def _loop(declarations: str, body: str, times: int) -> str:
     return f"""
 .version 8.0
 .target sm_90a
@@ -39,7 +39,7 @@ mov.u32 %i, 0;
 setp.eq.u32 %t, %i, 0;
 AGAIN:
 {body}
-add.u32 %i, %i, 1; setp.lt.u32 %p, %i, {_LOOPS};
+add.u32 %i, %i, 1; setp.lt.u32 %p, %i, {times};
 @%p bra AGAIN;
 ld.param.u64 %o, [out]; st.global.u32 [%o], %i;
 ret;
@@ -50,7 +50,7 @@ ret;
 def _mma(shape: str, types: str) -> str:
     a, b, d = "{%a0, %a1, %a2, %a3}", "{%b0, %b1}", "{%d0, %d1, %d2, %d3}"
     one = f"mma.sync.aligned.{shape}.row.col.{types} {d}, {a}, {b}, {d};\n"
-    return _loop(".reg .b32 %d<4>, %a<4>, %b<2>;", one * _UNROLLED)
+    return _loop(".reg .b32 %d<4>, %a<4>, %b<2>;", one * _UNROLLED, _LOOPS)
 
 
 def _wgmma() -> str:
@@ -62,7 +62,7 @@ def _wgmma() -> str:
     shape = f"m64n{_COLUMNS}k{_DEPTH}"
     one = f"wgmma.mma_async.sync.aligned.{shape}.f32.f16.f16 {{{d}}}, %a, %b, %t, 1, 1, 0, 0;\n"
     fences = "wgmma.fence.sync.aligned;\n{}wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
-    return _loop(declarations, fences.format(one * _UNROLLED))
+    return _loop(declarations, fences.format(one * _UNROLLED), _CHAINS)
 
 
 def measure() -> dict[str, tuple[float, int]]:
@@ -77,13 +77,13 @@ def measure() -> dict[str, tuple[float, int]]:
     out = np.zeros(1, np.uint32)
     runs: dict[str, tuple[Callable[[], object], int, int]] = {}
 
-    def add(what: str, text: str, threads: int, work: int) -> None:
+    def add(what: str, text: str, threads: int, times: int, work: int) -> None:
         kernel = ptx.Program.from_text(text)["products"]
-        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), _LOOPS * _UNROLLED, work
+        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), times * _UNROLLED, work
 
     for what, shape, types in _MMAS:
-        add(what, _mma(shape, types), 32, 16 * 8 * int(shape.split("k")[1]))
-    add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, 64 * _COLUMNS * _DEPTH)
+        add(what, _mma(shape, types), 32, _LOOPS, 16 * 8 * int(shape.split("k")[1]))
+    add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, _CHAINS, 64 * _COLUMNS * _DEPTH)
     torch.manual_seed(0)
     a, b = (torch.randn(SIZE, SIZE).half() for _ in range(2))
     c, wide = torch.zeros(SIZE, SIZE), (a.float(), b.float().T.contiguous())
