@@ -138,6 +138,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle ? 16 * (swizzle + 1) : 0;
   if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
   if (!fault && span && row > span) fault = "a box whose rows are longer than its swizzle";
+  if (!fault && span && row < span) fault = "a box whose rows are shorter than its swizzle, whose layout the machine does not know";
   if (fault) {
     misuse(warp, in, lane, fault);
     return false;
