@@ -144,6 +144,13 @@ def test_a_traced_module_returns_traces(capsys: pytest.CaptureFixture[str]):
     assert "shared race" in capsys.readouterr().err
 
 
+def test_a_trace_is_predicted_on_a_gpu_that_runs_the_code():
+    source = 'extern "C" __global__ void one(float* x) { x[threadIdx.x] = 1; }'
+    for arch, named in (("sm_80", " on A100-"), ("sm_90a", " on H")):
+        trace = wb.load_cuda(source, arch=arch, device="sim", trace=True).one(1, 32, torch.zeros(32))
+        assert named in str(trace.prediction())
+
+
 def test_checks_and_traces_need_the_machine():
     with pytest.raises(ArgumentError, match="'auto' or 'sim' with checks and trace"):
         wb.load_cuda(RACY, device="cuda", checks=True, trace=True)

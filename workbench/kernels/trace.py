@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench import tables
-from workbench.device_models import DeviceModel, device_model, device_models
+from workbench.device_models import DeviceModel, device_model, model_of_arch
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
@@ -144,7 +144,7 @@ class Trace(Ratios):
         usual = device_model(model)
         if model is not None or not self.kernels or usual.arch == self.kernel.arch:
             return usual
-        return next((one for one in device_models().values() if one.arch == self.kernel.arch), usual)
+        return model_of_arch(self.kernel.arch) or usual
 
     # -- parts of it --------------------------------------------------------------------------------------------
 
