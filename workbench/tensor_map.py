@@ -25,7 +25,7 @@ DRIVER_ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
 )  # fmt: skip
 _NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
-SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes that a pattern spans
+SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode
 _OF_TORCH = {
     "uint8": "u8", "int8": "u8", "bool": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "uint16": "u16",
     "int16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16",
@@ -94,7 +94,7 @@ class TensorMap:
             (*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps)
         )
         strides = (*self.strides, *[0] * (MOST_DIMENSIONS - 1 - len(self.strides)))
-        numbers = rank - 1, _NUMBERS[self.element], 0, SWIZZLES[self.swizzle], 0, int(self.fill == "nan")
+        numbers = rank - 1, _NUMBERS[self.element], 0, SWIZZLES.index(self.swizzle), 0, int(self.fill == "nan")
         return _LAYOUT.pack(self.address, *strides, *sizes, *box, *steps, *numbers)
 
     def _check(self, rank: int) -> None:

@@ -420,7 +420,7 @@ def _encoded(tensor_map: TensorMap) -> bytes:
     box, steps = (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*tensor_map.steps)
     result = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(at), index, rank, ctypes.c_void_p(tensor_map.address), sizes, strides, box, steps,
-        0, SWIZZLES[tensor_map.swizzle], 0, int(tensor_map.fill == "nan"),
+        0, SWIZZLES.index(tensor_map.swizzle), 0, int(tensor_map.fill == "nan"),
     )  # fmt: skip
     if result:
         remedy = "See cuTensorMapEncodeTiled; it needs compute capability 9.0."

@@ -309,13 +309,10 @@ def _encode(pointer: Any) -> None:
     if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(SWIZZLES) or asked.fill > 1:
         raise _Failed(_INVALID_VALUE, "a tensor map with a type, swizzle or fill that the driver does not have")
     rank = asked.rank
-    try:
-        encoded = TensorMap(
-            DRIVER_ELEMENTS[asked.type], asked.address, asked.sizes[:rank], asked.strides[: rank - 1], asked.box[:rank],
-            asked.steps[:rank], list(SWIZZLES)[asked.swizzle], "nan" if asked.fill else "zero",
-        )  # fmt: skip
-    except ArgumentError as error:
-        raise _Failed(_INVALID_VALUE, str(error)) from error
+    encoded = TensorMap(
+        DRIVER_ELEMENTS[asked.type], asked.address, asked.sizes[:rank], asked.strides[: rank - 1], asked.box[:rank],
+        asked.steps[:rank], SWIZZLES[asked.swizzle], "nan" if asked.fill else "zero",
+    )  # fmt: skip
     ctypes.memmove(asked.out, bytes(encoded), TENSOR_MAP_BYTES)
 
 

@@ -255,7 +255,7 @@ def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
     inner = [2 * shape[-1] if meta["fp4_padded"] else shape[-1], *shape[-2::-1]]
     element = "tf32" if descriptor.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]][0]
     bytes_apart = [stride * size for stride in strides[-2::-1]]
-    swizzle = {number: span for span, number in SWIZZLES.items()}[meta["swizzle"]]
+    swizzle = SWIZZLES[meta["swizzle"]]
     box, fill = meta["block_size"][::-1], "nan" if descriptor.padding == "nan" else "zero"
     tensor_map = TensorMap(element, base.data_ptr(), inner, bytes_apart, box, (), swizzle, fill, base)
     return [tensor_map, *shape, *strides]

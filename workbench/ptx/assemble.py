@@ -18,8 +18,6 @@ from workbench.ptx.parse import Entry
 if TYPE_CHECKING:
     from workbench.ptx.program import Program
 
-# The problems in findings.KINDS that are found before a launch.
-PROBLEMS = {products.TOUCHED: 27, products.UNFENCED: 28}
 # The head of a row: opcode, guard, guard is negated, counted, elements, bytes, target, immediate (low, high).
 _GUARD, _NEGATED, _COUNTED, _TARGET, _ROW_HEAD = 1, 2, 3, 6, 9
 
@@ -83,13 +81,7 @@ class Decoded:
             0xFFFFFFFF if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
-        place = {id(step): pc for pc, step in enumerate(code)}
-        # (problem, pc, pc of the other side) of what a product's registers meet too early.
-        self.misused = [
-            (PROBLEMS[one.what], place[id(one.step)], place[id(one.other)])
-            for part in parts
-            for one in products.misused(part.blocks, part.order)
-        ]
+        self.misused = _misused(parts, code) if any(map(products.is_product, forms)) else []
         for step in code:  # they have slots now, and a sweep keeps many programs
             step.registers, step.guard = [], None
 
@@ -117,6 +109,13 @@ def _lay_out(unit: calls.Unit) -> _Part:
             block.code.append(Step.of(Instruction(OPCODES["exit"], {})))
         code += block.code
     return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches])
+
+
+def _misused(parts: list[_Part], code: list[Step]) -> list[tuple[str, int, int]]:
+    """(kind of finding, pc, pc of the other side) of what registers of products meet too early."""
+    place = {id(step): pc for pc, step in enumerate(code)}
+    found = (one for part in parts for one in products.misused(part.blocks, part.order))
+    return [(one.kind, place[id(one.step)], place[id(one.other)]) for one in found]
 
 
 class _Table:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.ptx import products
 from workbench.ptx.arguments import Buffer
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.pointers import looks_like
@@ -22,8 +23,7 @@ KINDS = (
     "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
     "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
     "absent lane", "mismatched mask", "barrier misuse", "missing fence.proxy.async", "async copy or product misuse",
-    "write to shared memory that is being read", "cluster misuse", "register of a running product touched",
-    "missing wgmma.fence",
+    "write to shared memory that is being read", "cluster misuse", products.TOUCHED, products.UNFENCED,
 )  # fmt: skip
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.ptx import recording
 from workbench.ptx.arguments import Buffer, pack
-from workbench.ptx.findings import called, describe, folded
+from workbench.ptx.findings import KINDS, called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Location, Parameter
 from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
@@ -78,9 +78,9 @@ def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: b
     return found
 
 
-def _found_before(problem: int, pc: int, other: int) -> dict[str, Any]:
+def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
     """A finding of the code itself, as the core reports one."""
-    place = {"problem": problem, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
+    place = {"problem": KINDS.index(kind), "pc": pc, "other_pc": other, "block": 0, "thread": 0}
     return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 
 
@@ -308,7 +308,9 @@ class Kernel:
     def _cluster(self, cluster: Shape | None, grid: tuple[int, int, int]) -> tuple[int, int, int]:
         """The blocks of a cluster along x, y, z."""
         required = self.entry.cluster
-        shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required or (1, 1, 1)
+        if cluster is None and required is None:
+            return 1, 1, 1
+        shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required
         if required and shape != required:
             raise ArgumentError(
                 "cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away."

@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workbench.ptx.flow import Block
-from workbench.ptx.instruction import Step
+from workbench.ptx.instruction import Form, Step
 from workbench.ptx.machine import FRAGMENT_SLOT
 from workbench.ptx.operands import Register
 
-TOUCHED, UNFENCED = "touched", "unfenced"
+TOUCHED, UNFENCED = "register of a running product touched", "missing wgmma.fence"  # kinds of findings
 _A_SLOTS = range(4)
 
 
 class Misuse(NamedTuple):
-    """``what`` is TOUCHED or UNFENCED; ``step`` did it, ``other`` is the product, or what wrote the register."""
+    """``kind`` is TOUCHED or UNFENCED; ``step`` did it, ``other`` is the product, or what wrote the register."""
 
-    what: str
+    kind: str
     step: Step
     other: Step
 
@@ -44,10 +44,8 @@ class _State(NamedTuple):
 
 
 def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
-    """What happens to the registers of products too early, once for each place; empty for code without products."""
-    products = [step for number in order for step in blocks[number].code if is_product(step)]
-    if not products:
-        return []
+    """What happens to the registers of products too early, once for each place."""
+    products = (step for number in order for step in blocks[number].code if is_product(step.form))
     theirs = {register for step in products for register in (*_results(step), *_factors(step))}
     states = {order[0]: _State({}, {}, {})}
     work, found = [order[0]], {}
@@ -63,9 +61,9 @@ def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
     return list(found.values())
 
 
-def is_product(step: Step) -> bool:
-    """Whether a step is a wgmma.mma_async."""
-    return step.opcode.group == "tensor" and step.opcode.name.startswith("wgmma.")
+def is_product(form: Form) -> bool:
+    """Whether steps of a form are wgmma.mma_async."""
+    return form.opcode.group == "tensor" and form.opcode.name.startswith("wgmma.")
 
 
 def _at(step: Step, wanted: range) -> list[Register]:
@@ -94,12 +92,12 @@ def _joined(a: _State, b: _State) -> _State:
 def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict) -> _State:
     running, reading, written = dict(state.running), dict(state.reading), dict(state.written)
 
-    def note(what: str, step: Step, other: Step) -> None:
-        found.setdefault((what, id(step)), Misuse(what, step, other))
+    def note(kind: str, step: Step, other: Step) -> None:
+        found.setdefault((kind, id(step)), Misuse(kind, step, other))
 
     for step in code:
         name = step.opcode.name
-        if is_product(step):
+        if is_product(step.form):
             results, factors = _results(step), _factors(step)
             for register in (*results, *factors):
                 if register in written:

@@ -26,8 +26,9 @@ Pattern& Block::pattern(const Instruction& in, bool shared, const u64* addresses
   return *known;
 }
 
-void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes) {
-  Finding finding{.problem = kind, .pc = pc_of(in), .block = index, .thread = thread, .address = address, .bytes = bytes};
+void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes, std::string text) {
+  const Finding finding{.problem = kind, .pc = pc_of(in), .block = index, .thread = thread, .address = address, .bytes = bytes,
+                        .text = std::move(text)};
   if (!launch->checks) throw Stop{finding};
   findings->add(finding);
 }

@@ -208,11 +208,12 @@ bool BlockRunner::reaches(s32 from, F found) const {
   return false;
 }
 
-// A barrier that threads reached at different places, which only one without .aligned allows, or went round. Threads that return before it are no fault: it
-// waits for all threads that have not exited (CUDA C++ Programming Guide, from compute capability 7.0 on). Lanes went
-// round it if they stood, live, where the others come after the barrier. Compilers bring a thread that returns early
-// there too, where its last steps are those of all; so it counts as returning if nothing is left of its way that
-// threads of a block share. (Global memory has checks of its own, which know that it did not wait.)
+// A barrier that threads reached at different places, which only one without .aligned allows, or went round. Threads
+// that return before it are no fault: it waits for all threads that have not exited (CUDA C++ Programming Guide, from
+// compute capability 7.0 on). Lanes went round it if they stood, live, where the others come after the barrier.
+// Compilers bring a thread that returns early there too, where its last steps are those of all; so it counts as returning
+// if nothing is left of its way that threads of a block share. (Global memory has checks of its own, which know that it
+// did not wait.)
 void BlockRunner::report_release(u32 number) {
   const Split* first = nullptr;
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};

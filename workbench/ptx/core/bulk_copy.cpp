@@ -19,13 +19,9 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u32 kPieceBytes = 16;
-constexpr u32 kMostPieces = 1u << 18;
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
-  const Finding finding{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index,
-                        .thread = warp.thread(lane), .text = text};
-  if (!warp.block->launch->checks) throw Stop{finding};
-  warp.block->note(finding);
+  warp.block->problem(Problem::bulk_misuse, in, warp.thread(lane), 0, 0, text);
 }
 
 u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
@@ -69,10 +65,10 @@ void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 add
 }
 
 // Whether a range of shared memory exists; tells otherwise.
-bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u32 bytes, u32 alignment) {
+bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u64 bytes, u32 alignment) {
   Block& block = *warp.block;
-  if (u64{offset} + bytes > block.launch->shared_bytes) {
-    block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
+  if (offset + bytes > block.launch->shared_bytes) {
+    block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, static_cast<u32>(bytes));
     return false;
   }
   if (offset % alignment) {
@@ -124,6 +120,19 @@ u64 fill_of(const TensorMap& map) {
   }
 }
 
+// Memory that a generic address leads to where a tensor map may lie; null for elsewhere.
+const u8* find_tensor_map(Warp& warp, u64 address) {
+  Block& block = *warp.block;
+  const u64 offset = address & kWindowMask;
+  if (address % alignof(TensorMap)) return nullptr;
+  if (address >> 56 == kParamWindow >> 56)
+    return offset + sizeof(TensorMap) <= block.launch->params.size() ? block.launch->params.data() + offset : nullptr;
+  if (address >> 56 == kSharedWindow >> 56)
+    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset : nullptr;
+  const Buffer* buffer = block.find(address, sizeof(TensorMap));
+  return buffer ? buffer->host + (address - buffer->address) : nullptr;
+}
+
 bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write, const Operands& operands, BulkCopy& copy) {
   const u8* bytes = find_tensor_map(warp, operands.global);
   if (!bytes) {
@@ -135,7 +144,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   const int dimensions = static_cast<int>(in.slot[15]);
   const char* fault = fault_of(map, dimensions);
   const u32 element = fault ? 1 : kMapTypeBytes[map.type], row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
-  const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle ? 16 * (swizzle + 1) : 0;
+  const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
   if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
   if (!fault && span && row > span) fault = "a box whose rows are longer than its swizzle";
   if (!fault && span && row < span) fault = "a box whose rows are shorter than its swizzle, whose layout the machine does not know";
@@ -143,15 +152,12 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
     misuse(warp, in, lane, fault);
     return false;
   }
-  u32 counts[TensorMap::kMostDimensions] = {1, 1, 1, 1, 1}, rows = 1;
+  u32 counts[TensorMap::kMostDimensions] = {1, 1, 1, 1, 1};
+  u64 rows = 1;
   for (int d = 0; d < dimensions; ++d) counts[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
   for (int d = 1; d < dimensions; ++d) rows *= counts[d];
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
-  if (u64{rows} * row / kPieceBytes > kMostPieces) {
-    misuse(warp, in, lane, "a box larger than shared memory");
-    return false;
-  }
-  copy.bytes = rows * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
+  copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[3 + d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
@@ -462,18 +468,6 @@ void finish_bulk_stores(Warp& warp) {
     perform(warp, copy);
   }
   warp.bulk_stores.clear();
-}
-
-const u8* find_tensor_map(Warp& warp, u64 address) {
-  Block& block = *warp.block;
-  const u64 offset = address & kWindowMask;
-  if (address % alignof(TensorMap)) return nullptr;
-  if (address >> 56 == kParamWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->params.size() ? block.launch->params.data() + offset : nullptr;
-  if (address >> 56 == kSharedWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset : nullptr;
-  const Buffer* buffer = block.find(address, sizeof(TensorMap));
-  return buffer ? buffer->host + (address - buffer->address) : nullptr;
 }
 
 void add_bulk_copies(Table& table) {

@@ -11,7 +11,4 @@ void land_bulk_loads(Block& block, u32 barrier);
 // What a warp has not waited for happens at the end of its block, and is a finding.
 void finish_bulk_stores(Warp& warp);
 
-// Memory that a generic address leads to where a tensor map may lie; null for elsewhere.
-const u8* find_tensor_map(Warp& warp, u64 address);
-
 }  // namespace workbench::ptx

@@ -10,9 +10,7 @@ namespace {
 constexpr u64 kBarrierKey = u64{1} << 40;  // of the barrier's clocks, where no flag lies
 
 void misuse(Block& block, const Instruction& in, s32 thread, const std::string& text) {
-  const Finding finding{.problem = Problem::remote_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread, .text = text};
-  if (!block.launch->checks) throw Stop{finding};
-  block.note(finding);
+  block.problem(Problem::remote_misuse, in, thread, 0, 0, text);
 }
 
 // The address, in the shared memory of the block with the rank in slot 2, that corresponds to the one in slot 1.

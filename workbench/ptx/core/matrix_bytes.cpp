@@ -9,33 +9,7 @@
 namespace workbench::ptx {
 namespace {
 
-// D[16][8] = A[16][16 * Steps] * B + C. A register holds an 8-row tile, 16 bytes a row. Products are exact in f32.
-// Slots: D 0-3, A 4-7, B 9-10, C 11-14; f16 accumulators are packed by two and take half of the slots of D and C.
-template <class A, class B, int Steps, bool HalfSums>
-void mma_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  alignas(64) Row sums[16];
-  for (int half = 0; half < 2; ++half) {
-    Row* rows = sums + 8 * half;
-    if constexpr (HalfSums)
-      for (int row = 0; row < 8; ++row) rows[row] = Factors<Half>::values(Factors<Half>::spread(registers + in.slot[11 + half] + 16 * row));
-    else read_tile(registers + in.slot[11 + 2 * half], registers + in.slot[12 + 2 * half], rows);
-  }
-  multiply_fragments<A, B, Steps>(registers, in, sums);
-  for (int half = 0; half < 2; ++half) {
-    if constexpr (HalfSums) {
-      const f32* values = reinterpret_cast<const f32*>(sums + 8 * half);
-      alignas(64) Half out[64];
-      for (int i = 0; i < 64; ++i) out[i] = to_half(values[i]);
-      write_lanes(registers, in.slot[half], mask, reinterpret_cast<const u32*>(out));
-    } else {
-      alignas(64) Row parts[2][4];
-      split_tile(sums + 8 * half, parts[0], parts[1]);
-      for (int part = 0; part < 2; ++part) write_lanes(registers, in.slot[2 * half + part], mask, reinterpret_cast<const f32*>(parts[part]));
-    }
-  }
-}
-
-// The same with s32 sums. Those of one product are whole numbers below 2^24, which f32 holds.
+// multiply_add of tiles.hpp with s32 sums. Those of one product are whole numbers below 2^24, which f32 holds.
 template <class A, class B, int Steps, bool Saturate>
 void mma_integer_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Row sums[16] = {}, parts[4][4];
@@ -77,10 +51,10 @@ void add_bytes(Table& table, const std::string& types) {
   const auto add = [&](const std::string& name, Handler run) {
     table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
   };
-  add("m16n8k32.f32." + types + ".f32", &mma_bytes<A, B, 2, false>);
-  add("m16n8k32.f16." + types + ".f16", &mma_bytes<A, B, 2, true>);
-  add("m16n8k16.f32." + types + ".f32", &mma_bytes<A, B, 1, false>);
-  add("m16n8k16.f16." + types + ".f16", &mma_bytes<A, B, 1, true>);
+  add("m16n8k32.f32." + types + ".f32", &multiply_add<A, B, 2, f32, f32>);
+  add("m16n8k32.f16." + types + ".f16", &multiply_add<A, B, 2, Half, Half>);
+  add("m16n8k16.f32." + types + ".f32", &multiply_add<A, B, 1, f32, f32>);
+  add("m16n8k16.f16." + types + ".f16", &multiply_add<A, B, 1, Half, Half>);
 }
 
 template <class A, class B>

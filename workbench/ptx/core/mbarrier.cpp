@@ -16,10 +16,7 @@ namespace {
 using Word = MbarrierWord;
 
 void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const char* text) {
-  const Finding finding{.problem = Problem::mbarrier_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread,
-                        .address = address, .bytes = 8, .text = text};
-  if (!block.launch->checks) throw Stop{finding};
-  block.note(finding);
+  block.problem(Problem::mbarrier_misuse, in, thread, address, 8, text);
 }
 
 // The word once its phase may be over.

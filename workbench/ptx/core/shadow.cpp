@@ -285,6 +285,16 @@ void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 
   }
 }
 
+bool Shadow::report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) {
+  const Access* other = &g.write;
+  u32 lanes = storing_lanes(g, *other);
+  Conflict found = with_write(who, g);
+  if (found == Conflict::none) found = with_reads(who, g, other, lanes);
+  if (found == Conflict::none) return false;
+  report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other_thread(who, *other, lanes));
+  return true;
+}
+
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with it.
 void Shadow::copy_issued(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed) {
   Asker who = asker(warp, in, false);
@@ -292,17 +302,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const u32* addresses
     set_lanes(who, warp, 1u << lane);
     bool reported = !(changed >> lane & 1) || (!kept_.empty() && report_kept(warp, in, lane, addresses[lane], bytes));
     for_each(addresses[lane], bytes, false, [&](Granule& g) __attribute__((always_inline)) {
-      if (!reported && !quiet(who, g)) {
-        const Access* other = &g.write;
-        u32 lanes = storing_lanes(g, *other);
-        Conflict found = with_write(who, g);
-        if (found == Conflict::none) found = with_reads(who, g, other, lanes);
-        if (found != Conflict::none) {
-          const Problem problem = problem_of(found == Conflict::lanes);
-          report(warp, in, problem, lane, addresses[lane], bytes, other->pc, other_thread(who, *other, lanes));
-          reported = true;
-        }
-      }
+      if (!reported && !quiet(who, g)) reported = report_race(warp, in, who, g, addresses[lane], bytes);
       g.pending = who.access.pc << 10 | who.access.thread();
     });
   }
@@ -342,16 +342,7 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
       report_pending(warp, in, lane, address, bytes, g.pending);
       reported = true;
     }
-    if (!reported && !quiet(who, g)) {
-      const Access* other = &g.write;
-      u32 lanes = storing_lanes(g, *other);
-      Conflict found = with_write(who, g);
-      if (found == Conflict::none) found = with_reads(who, g, other, lanes);
-      if (found != Conflict::none) {
-        report(warp, in, problem_of(found == Conflict::lanes), lane, address, bytes, other->pc, other_thread(who, *other, lanes));
-        reported = true;
-      }
-    }
+    if (!reported && !quiet(who, g)) reported = report_race(warp, in, who, g, address, bytes);
     g.pending = who.access.pc << 10 | who.access.thread();
   });
 }

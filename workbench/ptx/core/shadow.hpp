@@ -101,6 +101,8 @@ class Shadow {
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
+  // Tells of a write that others' accesses race with. True if there are any.
+  static bool report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes);
   // Tells of bytes that are written while they are being read. True if there are any.
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);

@@ -24,5 +24,6 @@ constexpr u32 kMapTypeBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4};
 // The bits of an address from 7 on that a swizzle mode (none, 32, 64, 128 bytes) adds to those from 4 on.
 constexpr u32 kSwizzleMask[] = {0, 1, 3, 7};
 inline u32 swizzled(u32 offset, u32 mask) { return offset ^ (offset >> 7 & mask) << 4; }
+inline u32 swizzle_span(u32 mask) { return mask ? 16 * (mask + 1) : 0; }  // bytes
 
 }  // namespace workbench::ptx

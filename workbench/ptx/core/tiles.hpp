@@ -1,12 +1,12 @@
-// Vectors of eight, and 16-bit factors widened to f32: what products of matrices are made of.
+// Vectors of eight, and narrow factors widened to f32: what products of matrices are made of.
 #pragma once
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
 #include "half.hpp"
-#include "machine.hpp"
 #include "small_float.hpp"
+#include "warp.hpp"
 
 namespace workbench::ptx {
 
@@ -189,6 +189,38 @@ inline void multiply_fragments(u8* registers, const Instruction& in, Row* sums) 
     widen_rows<A, Steps>(left, a);
     multiply_rows<depth>(a, b, sums + 8 * half);
   }
+}
+
+// One half of a fragment's sums: f32 in two registers from slot 2 * half on, or f16 in one.
+template <class Sum>
+inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
+  if constexpr (std::is_same_v<Sum, f32>) return read_tile(registers + slots[2 * half], registers + slots[2 * half + 1], rows);
+  else for (u32 row = 0; row < 8; ++row) rows[row] = Factors<Half>::values(Factors<Half>::spread(registers + slots[half] + 16 * row));
+}
+
+template <class Sum>
+inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const Row* rows) {
+  if constexpr (std::is_same_v<Sum, f32>) {
+    alignas(64) Row parts[2][4];
+    split_tile(rows, parts[0], parts[1]);
+    for (u32 part = 0; part < 2; ++part) write_lanes(registers, slots[2 * half + part], mask, reinterpret_cast<const f32*>(parts[part]));
+  } else {
+    const f32* values = reinterpret_cast<const f32*>(rows);
+    alignas(64) Half out[64];
+    for (int i = 0; i < 64; ++i) out[i] = to_half(values[i]);
+    write_lanes(registers, slots[half], mask, reinterpret_cast<const u32*>(out));
+  }
+}
+
+// D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Slots: D 0-3, A 4-7, B 9-10, C 11-14; slot 8 is not used. Products
+// of 16-bit and 8-bit factors are exact in f32, so that a fused multiply-add and a multiplication followed by an addition
+// agree.
+template <class A, class B, u32 Steps, class D, class C>
+void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  alignas(64) Row sums[16];
+  for (u32 half = 0; half < 2; ++half) read_sums<C>(registers, in.slot + 11, half, sums + 8 * half);
+  multiply_fragments<A, B, Steps>(registers, in, sums);
+  for (u32 half = 0; half < 2; ++half) write_sums<D>(registers, in.slot, half, mask, sums + 8 * half);
 }
 
 }  // namespace workbench::ptx

@@ -159,8 +159,8 @@ struct Block {
   // The buffer that holds [address, address + bytes), or null.
   const Buffer* find(u64 address, u64 bytes) const;
 
-  // A problem after which execution can go on: a finding with checks, else the end of the launch.
-  void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes);
+  // A problem after which execution can go on: a finding with checks, else the end of the launch. `text`: in words.
+  void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes, std::string text = {});
   // Text of a device printf, kept in the order of the block's threads.
   void print(const std::string& text);
   // A finding that only checks report.

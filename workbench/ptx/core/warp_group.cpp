@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "access.hpp"
+#include "tensor_map.hpp"
 #include "tiles.hpp"
 
 namespace workbench::ptx {
@@ -20,10 +21,7 @@ constexpr u32 kMostColumns = 256;
 constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
 
 void misuse(Warp& warp, const Instruction& in, const std::string& text) {
-  const Finding finding{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index,
-                        .thread = warp.thread(0), .text = text};
-  if (!warp.block->launch->checks) throw Stop{finding};
-  warp.block->note(finding);
+  warp.block->problem(Problem::bulk_misuse, in, warp.thread(0), 0, 0, text);
 }
 
 // A matrix descriptor: where the 16-byte chunks of an operand lie.
@@ -35,23 +33,20 @@ struct Descriptor {
         base(static_cast<u32>(bits >> 49 & 7)) {}
   static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
 
-  u32 swizzled(u32 offset) const {
-    static constexpr u32 masks[] = {0, 7, 3, 1};
-    const u32 address = start + offset;
-    return address ^ (address >> 7 & masks[mode]) << 4;
-  }
   u32 width() const {  // chunks of an atom's row
     static constexpr u32 widths[] = {1, 8, 4, 2};
     return widths[mode];
   }
+  u32 swizzle() const { return width() - 1; }
+  u32 placed(u32 offset) const { return swizzled(start + offset, swizzle()); }
   // Chunk `chunk` of the two that row `row` of M or N has along K.
   u32 along_k(u32 row, u32 chunk) const {
-    return swizzled(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
+    return placed(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
   }
   // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
   u32 along_rows(u32 eight, u32 k) const {
-    if (mode == 0) return swizzled(eight * stride + k % 8 * 16 + k / 8 * leading);
-    return swizzled(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() + k / 8 * stride);
+    if (mode == 0) return placed(eight * stride + k % 8 * 16 + k / 8 * leading);
+    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() + k / 8 * stride);
   }
 };
 
@@ -68,15 +63,13 @@ struct Operand {
 
 // The same for rows of K that all lie inside shared memory, which is nearly always so.
 void gather_rows(const Operand& operand, const u8* shared, u8* out) {
-  static constexpr u32 masks[] = {0, 7, 3, 1};
   const Descriptor from = operand.from;
-  const u32 mask = masks[from.mode], pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
+  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
   for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
     u32 address = from.start + (operand.first / 8 + eight) * from.stride;
     for (u32 row = 0; row < 8; ++row, address += pitch, out += kRowBytes) {
-      std::memcpy(out, shared + (address ^ (address >> 7 & mask) << 4), kChunk);
-      const u32 second = address + further;
-      std::memcpy(out + kChunk, shared + (second ^ (second >> 7 & mask) << 4), kChunk);
+      std::memcpy(out, shared + swizzled(address, swizzle), kChunk);
+      std::memcpy(out + kChunk, shared + swizzled(address + further, swizzle), kChunk);
     }
   }
 }
@@ -217,11 +210,6 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, Row (&even)[4]
   even[0] = e0, even[1] = e1, even[2] = e2, even[3] = e3, odd[0] = o0, odd[1] = o1, odd[2] = o2, odd[3] = o3;
 }
 
-template <class T>
-inline void put(u8* registers, u32 slot, u32 mask, const T* values) {
-  write_lanes(registers, slot, mask, values);
-}
-
 struct Saturating {};
 struct Wrapping {};
 
@@ -235,8 +223,8 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
     const u32 first = d[4 * column + 2 * half], second = d[4 * column + 2 * half + 1];
     if (keep) std::memcpy(even, registers + first, sizeof even), std::memcpy(odd, registers + second, sizeof odd);
     multiply<Depth>(a, b + column, eights, even, odd);
-    put(registers, first, mask, reinterpret_cast<const f32*>(even));
-    put(registers, second, mask, reinterpret_cast<const f32*>(odd));
+    write_lanes(registers, first, mask, reinterpret_cast<const f32*>(even));
+    write_lanes(registers, second, mask, reinterpret_cast<const f32*>(odd));
   } else if constexpr (std::is_same_v<Sum, Half>) {
     const u32 slot = d[2 * column + half];
     alignas(64) Half packed[2 * kLanes];
@@ -248,7 +236,7 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
     }
     multiply<Depth>(a, b + column, eights, even, odd);
     for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
-    put(registers, slot, mask, reinterpret_cast<const u32*>(packed));
+    write_lanes(registers, slot, mask, reinterpret_cast<const u32*>(packed));
   } else {
     multiply<Depth>(a, b + column, eights, even, odd);
     for (u32 part = 0; part < 2; ++part) {
@@ -259,7 +247,7 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
         const s64 sum = static_cast<s64>(sums[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
         out[lane] = static_cast<s32>(std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
       }
-      put(registers, slot, mask, out);
+      write_lanes(registers, slot, mask, out);
     }
   }
 }
@@ -269,11 +257,10 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
 // A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing fails then, and the result
 // is wrong.
 bool swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from, u32 offset) {
-  static constexpr u32 spans[] = {0, 128, 64, 32}, written[] = {0, 32, 64, 128};
-  const u8 swizzle = warp.block->shadow->swizzle_at(warp, offset);
-  if (swizzle == Shadow::kNoSwizzle || written[swizzle] == spans[from.mode]) return false;
-  misuse(warp, in, "a matrix descriptor with a swizzle of " + std::to_string(spans[from.mode]) + " bytes, for a tile at offset " +
-                       std::to_string(offset) + " that a tensor copy wrote with one of " + std::to_string(written[swizzle]));
+  const u8 written = warp.block->shadow->swizzle_at(warp, offset);
+  if (written == Shadow::kNoSwizzle || kSwizzleMask[written] == from.swizzle()) return false;
+  misuse(warp, in, "a matrix descriptor with a swizzle of " + std::to_string(swizzle_span(from.swizzle())) + " bytes, for a tile at offset " +
+                       std::to_string(offset) + " that a tensor copy wrote with one of " + std::to_string(swizzle_span(kSwizzleMask[written])));
   return true;
 }
 
@@ -376,7 +363,7 @@ void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       for (u32 k = 0; k < 4; ++k) sum += __builtin_popcountll(x[k] & y[k]);
       out[lane] = sum;
     }
-    put(registers, d[i], mask, out);
+    write_lanes(registers, d[i], mask, out);
   }
 }
 

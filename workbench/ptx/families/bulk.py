@@ -75,9 +75,9 @@ def bulk(parts: list[str]) -> Plan:
             slots[2] = source(symbols, size, "u32", 4)
             del raw[2]
         shared, elsewhere = symbols.address(here), symbols.address(there)
-        flags = ASYNC_PROXY | (STRONG if reduces else 0)
-        flags |= place(symbols, shared, slots, 0, "shared") and (_SHARED_WIDE if slots[0].width == 8 else 0)
+        place(symbols, shared, slots, 0, "shared")
         place(symbols, elsewhere, slots, ADDRESS_SLOT, "global")
+        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_SHARED_WIDE if slots[0].width == 8 else 0)
         raw |= {_SHARED_OFFSET: shared.offset, _GLOBAL_OFFSET: elsewhere.offset, _BARRIER_OFFSET: 0}
         if is_load:
             barrier = symbols.address(operands[2])
