@@ -62,10 +62,8 @@ def compile_call(
 ) -> CompiledKernel:
     """The kernel that ``kernel[grid](*args, **kwargs)`` would launch, compiled and not run.
 
-    Raises as `run_call`, and CompileError for a kernel that takes scratch memory.
+    Raises as `run_call`.
     """
-    from workbench.toolchain.triton_aot import refuse_scratch
-
     with _session(kernel, arch, compile_only=True) as session, _explained(kernel, session.arch):
         made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
         if isinstance(made, list):
@@ -76,7 +74,6 @@ def compile_call(
                     "Pass the function under it, kernel.fn, with a configuration's values in kwargs.",
                 )  # fmt: skip
             made = made[0]
-    refuse_scratch(made.compiled)
     return made.compiled
 
 

@@ -57,6 +57,7 @@ def check_kernel(
     block = block_of(compiled, block)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
+    arguments.give_scratch(compiled, values, grid, arguments.scratch_on_the_cpu)
     program = Program.from_text(compiled.ptx)
     options = {
         "shared_bytes": shared_bytes,
