@@ -110,7 +110,9 @@ def inputs(queries=70, tokens=90, dtype=torch.float16):
     return query[:, :, -queries:], key, value
 
 
-@pytest.mark.parametrize("variant", ["cuda_mma", *(long_if(True, name) for name in ("triton_flash", "triton_descriptors", "tuned"))])
+@pytest.mark.parametrize(
+    "variant", ["cuda_mma", *(long_if(True, name) for name in ("triton_flash", "triton_descriptors", "tuned"))]
+)
 def test_strides_lengths_and_the_logarithm(variant):
     """Of views, with NaN for padding; an element of lse is as exact as a sum in fp32."""
     query, key, value = inputs()

@@ -107,8 +107,9 @@ def check_launch(
 def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[object]:
     """One value for every parameter of ``kernel``: arrays as they are, numbers within range, structs as bytes.
 
-    Scratch parameters, which Triton appends, get None; see `give_scratch`. Raises ArgumentError naming the parameter for a wrong count, a
-    wrong kind of value, a number that does not fit, or an address that is not aligned as the code relies on.
+    Scratch parameters, which Triton appends, get None (see `give_scratch`). Raises ArgumentError naming the parameter
+    for a wrong count, a wrong kind of value, a number that does not fit, or an address that is not aligned as the code
+    relies on.
     """
     parameters = kernel.parameters
     expected = len(parameters) - kernel.scratch_parameters

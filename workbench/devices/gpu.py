@@ -176,7 +176,7 @@ class Gpu:
             remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
             raise ArgumentError("cluster", cluster, 'nothing on device "cuda"', remedy)
         packed = None if kernel.scratch_bytes else arguments.packed_at_once(kernel, args, self._index_of)
-        buffer, found, copies, scratch = self._packed(kernel, grid, args) if packed is None else (*packed, (), None)
+        buffer, found, copies, _held = self._packed(kernel, grid, args) if packed is None else (*packed, (), None)
         index = self._torch.cuda.current_device() if found is None else found
         with self._lock, self._context(index):
             function, grid, block, shared_bytes = self._ready(kernel, index, grid, block, shared_bytes, len(buffer))

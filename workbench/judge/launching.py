@@ -83,6 +83,7 @@ def launch(
         grid, block, shared_bytes = launch_arguments.check_launch(
             kernel, given.grid, given.block, given.shared_bytes, kernel.arch
         )
+        launch_arguments.give_scratch(kernel, values, grid, launch_arguments.scratch_on_the_cpu)
         report = program[kernel.name].launch(
             grid,
             block,

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-MACHINE_ARCHS = ("sm_80", "sm_89")
+MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
 """What the PTX machine runs all code for, the default first."""
 
 

@@ -2,7 +2,7 @@
 
 A program builds a descriptor of the rows that it reads, for each of queries, keys and values, and one of those that it
 writes; a descriptor knows where its tensor ends, so that tiles take no mask: past a sequence's tokens are zeros. The
-steps are those of ``triton_flash``. For older GPUs Triton makes pointers and masks of a descriptor.
+steps are those of ``triton_flash``.
 
 ``warp_specialize`` is no tunable: for sm_90 Triton 3.7 refuses this loop of two products on four warps and ignores the
 word on others.
@@ -13,12 +13,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workbench.ops.causal_attention.problem import STRIDES, Problem
+from workbench.ops.causal_attention.problem import STRIDES
 from workbench.ops.causal_attention.triton_flash import LSE, RESTRICTIONS, attend, default_config
 from workbench.ops.causal_attention.triton_rows import LENGTHS, constexprs, lengths_of, types
 from workbench.ops.expressions import cdiv
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config
+from workbench.ops.values import Restriction
 from workbench.ops.variant import TritonVariant
 
 
@@ -80,6 +80,13 @@ def causal_attention_descriptors(
     tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
+_TMA = Restriction(
+    "TMA",
+    "arch is sm_90 or newer: before, Triton makes pointers of descriptors, and triton_flash is the better kernel",
+    lambda config, problem: int(problem.arch.removeprefix("sm_").rstrip("af")) >= 90,
+    of_arch=True,
+)
+
 VARIANT = TritonVariant(
     op="causal_attention",
     name="triton_descriptors",
@@ -103,7 +110,7 @@ VARIANT = TritonVariant(
         "num_warps": (4, 8),
         "num_stages": (1, 2, 3),
     },
-    restrictions=RESTRICTIONS,
+    restrictions=(_TMA, *RESTRICTIONS),
     layouts=("heads first",),
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
