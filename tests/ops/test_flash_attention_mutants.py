@@ -191,7 +191,7 @@ CONFIGS[DESCRIPTORS] = (
     {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 1},
     {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3},
 )
-ARCHS = {DESCRIPTORS: "sm_90"}  # where descriptors are more than pointers
+ARCHS = {DESCRIPTORS: "sm_90"}  # the others' is sm_80
 VARIANTS = (
     (CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS), (DESCRIPTORS, DESCRIPTOR_MUTANTS), (GRADIENTS, GRADIENT_MUTANTS),
 )  # fmt: skip
