@@ -122,11 +122,12 @@ template <class T>
 void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
   if constexpr (!std::is_same_v<T, Tf32>) {
-    for (u32 k = 0; k < kDepth<T>; k += 8) {
-      Halves tile[8];
-      for (u32 i = 0; i < 8; ++i) tile[i] = Factors<T>::spread(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+    Halves eights[8][2 * kParts<T>], tile[8];
+    for (u32 i = 0; i < 8; ++i) Factors<T>::spread(from + kOrder[i] * kRowBytes, eights[i]);
+    for (u32 part = 0; part < 2 * kParts<T>; ++part) {
+      for (u32 i = 0; i < 8; ++i) tile[i] = eights[i][part];
       transpose(tile);
-      for (u32 i = 0; i < 8; ++i) to[(k + i) * stride] = Factors<T>::values(tile[i]) * sign;
+      for (u32 i = 0; i < 8; ++i) to[(8 * part + i) * stride] = Factors<T>::values(tile[i]) * sign;
     }
   } else {
     for (u32 k = 0; k < kDepth<T>; ++k) {
