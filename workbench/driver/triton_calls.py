@@ -33,18 +33,20 @@ def run_call(
     *,
     block: object = None,
     shared_bytes: int = 0,
+    cluster: object = None,
     arch: str | None = None,
     **options: Any,
 ) -> Launch:
     """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch; of an autotuner the one of the best
     configuration. ``options`` are those of `SimulatedTriton`.
 
-    Raises ArgumentError for ``block`` and ``shared_bytes``, which the kernel knows, and for arguments that the function
-    does not have; CompileError with the line that Triton refuses; else what a launch on the machine raises.
+    Raises ArgumentError for ``block``, ``shared_bytes`` and ``cluster``, which the kernel knows, and for arguments that
+    the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
+    raises.
     """
     from workbench.driver.launches import Launches
 
-    for name, value in (("block", block), ("shared_bytes", shared_bytes or None)):
+    for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", cluster)):
         if value is not None:
             raise ArgumentError(name, value, "nothing", "A kernel of Triton has its own: leave it out.")
     if isinstance(grid, int):

@@ -93,6 +93,7 @@ def launch(
             uninitialised=[i for i, name in enumerate(names) if name in unwritten and given.arguments[i].numel()],
             seconds_limit=max(deadline - time.monotonic(), 0.01),
             last_warp_first=last_warp_first,
+            copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )
