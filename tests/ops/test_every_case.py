@@ -20,5 +20,6 @@ RUNS = [
 @pytest.mark.parametrize(("variant", "case"), RUNS)
 @pytest.mark.sampled(6)
 def test_every_case(variant, case, judge):
-    verdict = judge(variant, variant.default_config(case.problem()), case, checks=True)
+    arch = variant.machine_arch(case.problem())
+    verdict = judge(variant, variant.default_config(case.problem(arch=arch)), case, checks=True, arch=arch)
     assert verdict.ok, verdict

@@ -416,8 +416,8 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         block.shadow->keep(warp, in, lane, offset, kPieceBytes);
       });
     }
-    if (block.launch->copies_early) take(warp, copy);
-    warp.bulk_stores.push_back(std::move(copy));
+    if (block.launch->copies_early) perform(warp, copy);
+    else warp.bulk_stores.push_back(std::move(copy));
   }
 }
 
@@ -460,7 +460,7 @@ void land_bulk_loads(Block& block, u32 barrier) {
 void finish_bulk_stores(Warp& warp) {
   Block& block = *warp.block;
   for (BulkCopy& copy : warp.bulk_stores) {
-    if (!copy.taken && !block.launch->copies_early) {
+    if (!copy.taken) {
       const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
       block.note({.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(copy.lane),
                   .text = "the block ends while its shared memory is still to be read: wait with cp.async.bulk.wait_group.read"});
