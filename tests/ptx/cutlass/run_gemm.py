@@ -13,6 +13,7 @@ import torch
 import workbench as wb
 from workbench.driver.simulated import library_path
 from workbench.toolchain import compile_cuda, tools
+from workbench.toolchain.nvrtc_client import compile_limit
 
 HERE = Path(__file__).parent
 NAMES = ("SCHEDULE", "EPILOGUE", "TILE_M", "CLUSTER")
@@ -39,7 +40,8 @@ def host_library(headers: str, macros: dict[str, str], folder: str) -> ctypes.CD
 def main(headers: str, *values: str) -> None:
     macros = dict(zip(NAMES, values, strict=True))
     options = {"macros": macros, "include_dirs": [headers], "options": ["-std=c++17", "-default-device"]}
-    kernel = compile_cuda(HERE / "gemm.cu", "hopper_gemm", arch="sm_90a", **options)
+    with compile_limit(600):
+        kernel = compile_cuda(HERE / "gemm.cu", "hopper_gemm", arch="sm_90a", **options)
     torch.manual_seed(0)
     a, b, d = torch.randn(M, K).half(), torch.randn(N, K).half(), torch.zeros(M, N)
     with tempfile.TemporaryDirectory() as folder:
