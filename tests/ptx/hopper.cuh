@@ -50,6 +50,10 @@ __device__ inline void multicast_tile(void* tile, const TensorMap& map, int x, i
       "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"(blocks)
       : "memory");
 }
+// A barrier of the cluster that hands on what was fenced before it.
+__device__ inline void cluster_barrier_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

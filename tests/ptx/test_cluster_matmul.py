@@ -53,11 +53,12 @@ FOUND = {  # the mistake planted: the kernel, what is told of it
     4: ("matmul_multicast", "has ended"),
     5: ("matmul_split_k", "may not have begun"),
     6: ("matmul_split_k", "has ended"),
+    7: ("matmul_multicast", "mbarrier.init"),
 }
 
 
 @pytest.mark.parametrize("fault", FOUND)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 def test_a_planted_mistake_is_found(fault: int) -> None:
     name, words = FOUND[fault]
     kernel = wb.load_cuda(SOURCE, arch="sm_90a", macros={"FAULT": fault})[name]
