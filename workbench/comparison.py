@@ -191,7 +191,10 @@ def compare(
     case = found.case(case)
     where, model = devices.get(device), device_model(model)
     if variants is None:
-        chosen = [variant for variant in found.variants if not variant.unsupported(case.problem(arch=where.arch))]
+        problem = case.problem(arch=where.arch)
+        chosen = [variant for variant in found.variants if not variant.unsupported(problem)]
+        if where.name != "sim":
+            chosen = [variant for variant in chosen if variant.runs_on(problem)]
     else:
         chosen = [found.variant(variant) for variant in listed(variants)]
     configs, names = dict(configs or {}), [variant.name for variant in chosen]

@@ -60,12 +60,12 @@ def checks(cases: Sequence[Case], request: Mapping[str, Any]) -> Iterator[Check]
     deadline = time.monotonic() + request["seconds"]
     variant, config = by_value.loads(request["variant"]), request["config"]
     try:
-        variant.check(config, cases[0].problem(config))
+        variant.check(config, variant.machine_problem(cases[0], config))
     except WorkbenchError as error:
         raise Failed("unsupported", str(error)) from error
     code = None if variant.language == "torch" else _Runnable(valid(Code.of, request["description"]))
     for case in cases:
-        problem = case.problem(config)
+        problem = variant.machine_problem(case, config)
         for last_warp_first in ORDERS if code is not None else (False,):
             tensors = case.inputs(problem)
             memory = _Memory(tensors)

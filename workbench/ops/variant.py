@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-MACHINE_ARCHS = ("sm_80", "sm_89")
+MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
 """What the PTX machine runs all code for, the default first."""
 
 
@@ -124,11 +124,19 @@ class Variant:
 
     def machine_arch(self, problem: Any) -> str:
         """The first of `MACHINE_ARCHS` that has what this variant needs for the problem; the default where none has."""
-        rules = [rule for rule in self.restrictions if rule.of_arch]
-        for arch in MACHINE_ARCHS if rules else ():
-            if all(rule.holds({}, replace(problem, arch=arch)) for rule in rules):
-                return arch
+        if any(rule.of_arch for rule in self.restrictions):
+            for arch in MACHINE_ARCHS:
+                if self.runs_on(replace(problem, arch=arch)):
+                    return arch
         return MACHINE_ARCHS[0]
+
+    def machine_problem(self, case: Case, config: Config | None = None) -> Any:
+        """A case's problem for a run of this variant in the PTX machine."""
+        return case.problem(config, arch=self.machine_arch(case.problem()))
+
+    def runs_on(self, problem: Any) -> bool:
+        """Whether the problem's architecture has what this variant needs for it."""
+        return all(rule.holds({}, problem) for rule in self.restrictions if rule.of_arch)
 
     def check(self, config: Config, problem: Any) -> None:
         """Raise `ConfigurationError` naming every broken rule, unless the configuration is legal."""
@@ -328,6 +336,7 @@ class CudaVariant(Variant):
         from workbench.toolchain import compile_cuda_module
 
         self.check(config, problem)
+        arch = next((f"{rule.only}a" for rule in self.restrictions if rule.only), arch)
         names = [step.name(config, problem) for step in self.steps]
         module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
             self.text or self.source,
