@@ -179,10 +179,10 @@ causal_attention_wgmma(Scalar* __restrict__ output, float* __restrict__ lse, con
       const int before = stage, parity_before = parity;
       if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
       wait(keys_full[stage], parity);
+      wait(values_full[before], parity_before);  // before both products: the assembler would part them otherwise
       if (NUM_CONSUMERS > 1) meet<2 * GROUP_THREADS>(1 + consumer);  // it is this group's turn
       open_products();
       multiply_keys(stage);
-      wait(values_full[before], parity_before);
       multiply_values(before);
       if (NUM_CONSUMERS > 1 && (consumer < NUM_CONSUMERS - 1 || tile < num_tiles - 1))
         announce<2 * GROUP_THREADS>(1 + (consumer + 1) % NUM_CONSUMERS);

@@ -122,7 +122,9 @@ class KernelExplorer(ipywidgets.VBox):
     def _on_config(self, change) -> None:
         for name, slider in self.sliders.items():
             slider.value = self.config[name]
-        self.broken = [str(rule) for rule in self.variant.broken(self.config, self.variant.machine_problem(self.case, self.config))]
+        self.broken = [
+            str(rule) for rule in self.variant.broken(self.config, self.variant.machine_problem(self.case, self.config))
+        ]
         try:
             if not self.broken:
                 self._run()

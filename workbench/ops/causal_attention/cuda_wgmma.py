@@ -29,7 +29,7 @@ _GROUP_ROWS = 64
 _STATIC_BYTES = 1024
 """What the mbarriers take, up to where tiles may begin."""
 
-_OTHER_REGISTERS = 32
+_OTHER_REGISTERS = 40
 """What a consumer needs beside output, scores and weights."""
 
 _REGISTERS = {64: 232, 128: 240, 192: 160}
@@ -50,6 +50,7 @@ RESTRICTIONS = (
     Restriction.on("sm_90", "wgmma"),
     ROWS,
     Restriction.of("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    Restriction.of("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
     Restriction.of("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
     Restriction.of("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
     Restriction(
