@@ -129,9 +129,11 @@ causal_attention_wgmma(Scalar* __restrict__ output, float* __restrict__ lse, con
     const int seen = position + consumer * GROUP_ROWS + own_row - (start + lane % 4 * 2);
     const bool on_diagonal = start + BLOCK_N - 1 > position + consumer * GROUP_ROWS;  // some row does not see it all
 #pragma unroll
-    for (int i = 0; i < BLOCK_N / 2; ++i) {
-      score[i] *= factor;
-      if (on_diagonal && i / 4 * 8 + i % 2 > seen + i / 2 % 2 * 8) score[i] = -infinity();
+    for (int i = 0; i < BLOCK_N / 2; ++i) score[i] *= factor;
+    if (on_diagonal) {
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i)
+        if (i / 4 * 8 + i % 2 > seen + i / 2 % 2 * 8) score[i] = -infinity();
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -189,6 +191,7 @@ causal_attention_wgmma(Scalar* __restrict__ output, float* __restrict__ lse, con
       wait_for_products<1>();
       if (tells) arrive(keys_empty[stage]);
       weigh(tile * BLOCK_N);
+      compute_first(sum[0]), compute_first(sum[1]);  // beneath the product with the values
       wait_for_products<0>();
       if (tells) arrive(values_empty[before]);
 #pragma unroll

@@ -89,6 +89,17 @@ __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_g
 template <int N> __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
+// What a positive value is computed from stays ahead of what waits behind this: the assembler orders waits among each
+// other, but has arithmetic wait too where it may.
+__device__ __forceinline__ void compute_first(float value) {
+  asm volatile(
+      "{\n"
+      ".reg .pred never;\n"
+      "setp.lt.f32 never, %0, 0f00000000;\n"
+      "@never nanosleep.u32 0;\n"
+      "}" ::"f"(value)
+      : "memory");
+}
 
 // What a thread has of the sums of a product with 64, 128 or 256 columns, in PTX and in C++.
 #define SUMS_OF_64 \
