@@ -29,7 +29,7 @@ _GROUP_ROWS = 64
 _STATIC_BYTES = 1024
 """What the mbarriers take, up to where tiles may begin."""
 
-_OTHER_REGISTERS = 40
+_OTHER_REGISTERS = 32
 """What a consumer needs beside output, scores and weights."""
 
 _REGISTERS = {64: 232, 128: 240, 192: 160}
