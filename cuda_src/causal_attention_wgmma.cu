@@ -72,37 +72,40 @@ causal_attention_wgmma(Scalar* __restrict__ output, float* __restrict__ lse, con
     give_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x >= PRODUCER + 32 || num_tiles == 0) return;
     const int lane = threadIdx.x % 32, kv_head = head / group;
+    const int left = seq_len - (num_tiles - 1) * BLOCK_N;            // tokens of the last tile
+    const bool padding = left < BLOCK_N && seq_len < num_tokens;     // past num_tokens the copy itself writes zeros
     if (lane == 0) {
       arrive_and_expect(queries_full, NUM_CONSUMERS * PARTS * QUERY_PART * 2);
       for (int i = 0; i < NUM_CONSUMERS * PARTS; ++i)
         load_tile(queries + i * QUERY_PART, query, i % PARTS * COLUMNS, first_row + i / PARTS * GROUP_ROWS, head, seq,
                   queries_full);
-    }
-    const auto copy = [&](Scalar* tile, const TensorMap& map, int start, Barrier& full) {
-      if (lane != 0) return;
-      arrive_and_expect(full, TILE * 2);
-      for (int part = 0; part < PARTS; ++part)
-        load_tile(tile + part * TILE_PART, map, part * COLUMNS, start, kv_head, seq, full);
-    };
-    int stage = 0, parity = 0;
-    for (int tile = 0; tile < num_tiles; ++tile) {
-      const int start = tile * BLOCK_N, left = seq_len - start;
-      wait(keys_empty[stage], parity ^ 1);
-      copy(keys + stage * TILE, key, start, keys_full[stage]);
-      wait(values_empty[stage], parity ^ 1);
-      Scalar* here = values + stage * TILE;
-      if (left >= BLOCK_N || seq_len == num_tokens) {  // past the last token the copy writes zeros
-        copy(here, value, start, values_full[stage]);
-      } else {  // values of padding, which may be NaN, become zeros
-        copy(here, value, start, last_values);
-        wait(last_values, 0);
-        for (int i = lane; i < (BLOCK_N - left) * PARTS * 8; i += 32)
-          reinterpret_cast<uint4*>(here + i % PARTS * TILE_PART + left * COLUMNS)[i / PARTS] = make_uint4(0, 0, 0, 0);
-        fence_async();
-        __syncwarp();
-        if (lane == 0) arrive(values_full[stage]);
+      const auto copy = [&](Scalar* tile, const TensorMap& map, int start, Barrier& full) {
+        arrive_and_expect(full, TILE * 2);
+        for (int part = 0; part < PARTS; ++part)
+          load_tile(tile + part * TILE_PART, map, part * COLUMNS, start, kv_head, seq, full);
+      };
+      int stage = 0, parity = 0;
+#pragma unroll 1  // few registers
+      for (int tile = 0; tile < num_tiles; ++tile) {
+        wait(keys_empty[stage], parity ^ 1);
+        copy(keys + stage * TILE, key, tile * BLOCK_N, keys_full[stage]);
+        wait(values_empty[stage], parity ^ 1);
+        copy(values + stage * TILE, value, tile * BLOCK_N,
+             padding && tile == num_tiles - 1 ? last_values : values_full[stage]);
+        if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
       }
-      if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
+    }
+    __syncwarp();
+    if (padding) {  // its values, which may be NaN, become zeros
+      const int stage = (num_tiles - 1) % NUM_STAGES;
+      wait(last_values, 0);
+#pragma unroll 1
+      for (int i = lane; i < (BLOCK_N - left) * PARTS * 8; i += 32)
+        reinterpret_cast<uint4*>(values + stage * TILE + i % PARTS * TILE_PART + left * COLUMNS)[i / PARTS] =
+            make_uint4(0, 0, 0, 0);
+      fence_async();
+      __syncwarp();
+      if (lane == 0) arrive(values_full[stage]);
     }
     return;
   }

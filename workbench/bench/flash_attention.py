@@ -1,9 +1,9 @@
 """``workbench bench flash-attention``: predicted times of ``cuda_wgmma`` beside published ones of FlashAttention-3.
 
 Of each shape the middle block of a few parts of the grid is run and recorded in the PTX machine; their times make that
-of the launch (:mod:`workbench.tuning.block_time`). The tensors are zeros: how long a block takes does not depend on what
-they hold. Attention that is not causal is asked for as causal attention of the same work, in which the queries of each
-block are the last of all tokens, heads of one group.
+of the launch (:mod:`workbench.tuning.block_time`). The tensors are zeros: how long a block takes does not depend on
+what they hold. Attention that is not causal is asked for as causal attention of the same work, in which the queries of
+each block are the last of all tokens, heads of one group.
 """
 
 from __future__ import annotations

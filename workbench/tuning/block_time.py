@@ -1,8 +1,9 @@
 """How long a block takes whose warps wait for each other at mbarriers, and a launch of such blocks.
 
 The recording of a block says what its warps did, and for whom they waited; its machine code how long they take for it:
-the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps share the units
-of their scheduler, all warps of a block the tensor cores and what brings them bytes. The figures are a device model's.
+the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps share the
+units of their scheduler, all warps of a block the tensor cores and what brings them bytes. The figures are a device
+model's.
 What is left out: other blocks on the same multiprocessor, instruction fetch, the start of a block.
 """
 
