@@ -1,4 +1,4 @@
-"""Causal attention for Hopper: values on a grid of sizes, its architecture, memory facts, machine code, wrong kernels."""
+"""Causal attention for Hopper: values on a grid of sizes, architecture, memory facts, machine code, wrong kernels."""
 
 import dataclasses
 import itertools
@@ -101,7 +101,7 @@ def test_rows_past_2_to_the_31_elements(judge):
 
 
 def test_it_runs_on_hopper_alone():
-    """Without a GPU everything that is asked of it by name compiles for it, and what is asked of another says why not."""
+    """Without a GPU it is compiled for that by itself; for another architecture it is refused with the reason."""
     assert VARIANT.machine_arch(case("tiles").problem()) == ARCH
     assert workbench.compile("causal_attention", variant="cuda_wgmma").arch == "sm_90a"
     rule = "arch is sm_90, which alone has wgmma"
@@ -126,7 +126,7 @@ def test_compared_and_tuned():
 
 @pytest.mark.long
 def test_checked():
-    found = workbench.check("causal_attention", ["tiles", "padded"], variants="cuda_wgmma")
+    found = workbench.check("causal_attention", variants="cuda_wgmma", cases=["tiles", "padded"])
     assert found.ok, found
 
 
@@ -146,7 +146,7 @@ def test_no_bank_conflicts(traced):
 
 
 def test_bytes(traced):
-    """Queries once, keys and values once per block of queries that sees them, in whole sectors; no row past the last."""
+    """Queries once, keys and values once per block of queries that sees them, in whole sectors; no row that is none."""
     one = case("tiles")
     loads = [line for line in traced.report.lines if "cp.async.bulk.tensor" in line.text]
     row = 64 * 2
@@ -226,7 +226,8 @@ MUTANTS = (
     Mutant("last values not awaited", "wait(values_full[stage], parity);\n", ""),
     Mutant("a consumer that does not count", "init(keys_empty[stage], NUM_CONSUMERS)", "init(keys_empty[stage], 1)"),
     Mutant("keys free too early", "wait_for_products<1>();", "wait_for_products<2>();"),
-    Mutant("values free too early", "wait_for_products<0>();\n      if (tells) arrive(values", "if (tells) arrive(values"),
+    Mutant("values free too early",
+           "wait_for_products<0>();\n      if (tells) arrive(values", "if (tells) arrive(values"),
     Mutant("registers in use", "open_products();\n      multiply_keys(stage);", "multiply_keys(stage);"),
     Mutant("parity not turned", "stage = 0, parity ^= 1;\n      wait(keys", "stage = 0;\n      wait(keys"),
     Mutant("sums of the tile before", "step % 4 * 2, step > 0)", "step % 4 * 2, 1)"),

@@ -29,6 +29,7 @@ from workbench.tuning.predict import Prediction, code_rates, launch_counts, pred
 from workbench.tuning.ranking import spearman
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")
+ARCH = "sm_90"
 PARTS = 4
 """Blocks of a launch that are recorded, if they are not all alike."""
 
@@ -144,26 +145,24 @@ def problem_of(shape: Shape) -> Problem:
 
     Raises ArgumentError where blocks of queries do not come out even.
     """
-    block, arch = VARIANT.default_config(_problem(shape, 1, shape.seqlen))["BLOCK_M"], "sm_90"
-    if shape.causal:
-        return _problem(shape, 1, shape.seqlen)
-    if shape.seqlen % block:
-        raise ArgumentError("seqlen", shape.seqlen, f"multiples of {block} without a mask", f"{arch}: whole blocks.")
-    return _problem(shape, shape.seqlen // block, block)
-
-
-def _problem(shape: Shape, group: int, num_queries: int) -> Problem:
-    return Problem(
-        num_seqs=shape.batch, num_heads=shape.heads * group, num_kv_heads=shape.heads, num_queries=num_queries,
-        num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch="sm_90",
+    causal = Problem(
+        num_seqs=shape.batch, num_heads=shape.heads, num_kv_heads=shape.heads, num_queries=shape.seqlen,
+        num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch=ARCH,
     )  # fmt: skip
+    if shape.causal:
+        return causal
+    block = VARIANT.default_config(causal)["BLOCK_M"]
+    blocks, rest = divmod(shape.seqlen, block)
+    if rest:
+        raise ArgumentError("seqlen", shape.seqlen, f"multiples of {block}, if not causal", "Leave the shape out.")
+    return replace(causal, num_heads=shape.heads * blocks, num_queries=block)
 
 
 def predicted(shape: Shape, model: DeviceModel) -> Prediction:
     """The predicted time of ``cuda_wgmma`` on a shape in fp16."""
     problem = problem_of(shape)
     config = VARIANT.default_config(problem)
-    kernel, sim = VARIANT.compile(config, problem, "sm_90"), devices.simulator("sm_90")
+    kernel, sim = VARIANT.compile(config, problem, ARCH), devices.simulator(ARCH)
     heads = problem.num_heads, problem.num_kv_heads, problem.num_kv_heads
     rows = problem.num_queries, problem.num_tokens, problem.num_tokens
     query, key, value = (
@@ -199,11 +198,13 @@ def run(
         progress: told each row.
 
     Raises:
-        ArgumentError: a file that cannot be used; a clock that is not above 0.
+        ArgumentError: a file that cannot be used; a GPU of another architecture; a clock that is not above 0.
         UnknownNameError: no such model.
     """
     source, shapes = shapes_of(measured)
     found = device_model(model or "h100-sxm")
+    if found.arch != ARCH:
+        raise ArgumentError("model", f"{found.key} ({found.arch})", f"a GPU of {ARCH}", "No other has wgmma.")
     if clock_mhz is not None:
         if not clock_mhz > 0:
             raise ArgumentError("clock_mhz", clock_mhz, "a number above 0", "Leave it out for the model's own.")

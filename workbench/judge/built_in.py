@@ -20,6 +20,7 @@ from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse,
 from workbench.ops.values import Case, Check
 from workbench.ops.variant import Variant
 from workbench.ptx import Program
+from workbench.tensor_map import TensorMap
 from workbench.tuning import by_value
 
 
@@ -114,7 +115,7 @@ class _Runnable:
                 self._programs[index],
                 kernel,
                 replace(one, shared_bytes=one.shared_bytes or kernel.dynamic_shared_bytes),
-                [name if isinstance(value, torch.Tensor) else None for name, value in passed.items()],
+                [name if isinstance(value, torch.Tensor | TensorMap) else None for name, value in passed.items()],
                 {name for name, value in passed.items() if id(value) in fresh},
                 last_warp_first=last_warp_first,
                 deadline=deadline,
