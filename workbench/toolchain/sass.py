@@ -29,6 +29,7 @@ class Resources:
 
 
 _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n(.*)\n.*?Used (\d+) registers(.*)")
+_ENCODING = re.compile(r"^ */\* 0x[0-9a-f]{16} \*/\n| +/\* 0x[0-9a-f]{16} \*/$", re.M)
 _USAGE = re.compile(r"Function (\S+?):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
@@ -63,7 +64,7 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
         found = {}
         for name, registers, stack, shared, local in _USAGE.findall(usage):
             stack_bytes = int(stack) + int(local)
-            spilled = _local_traffic(_section(_disassembly(file), name)) if stack_bytes else 0
+            spilled = _local_traffic(_section(_disassembly(file, "-g"), name)) if stack_bytes else 0
             # From sm_90 on cuobjdump counts what the system keeps of each block; ptxas does not, and neither do we.
             system = limits_of(arch).shared_reserved if int(re.sub(r"\D", "", arch)) >= 90 else 0
             found[name] = Resources(int(registers), spilled, stack_bytes, max(int(shared) - system, 0))
@@ -71,7 +72,8 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
 
 
 def _disassembly(file: Path, *options: str) -> str:
-    return tools.run_program([tools.find_program("nvdisasm"), *(options or ("-g",)), "-c", file])
+    # Without the analysis of branches, which takes a third of its time and changes nothing in what it prints.
+    return tools.run_program([tools.find_program("nvdisasm"), *options, "-ndf", "-c", file])
 
 
 def _local_traffic(sass: str) -> int:
@@ -91,14 +93,14 @@ def disassemble(kernel: CompiledKernel) -> str:
     return _cached_disassembly(kernel, "sass", "-g")
 
 
-def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
-    """The same with the line of the kernel's PTX above each group of instructions."""
-    return _cached_disassembly(kernel, "sass by PTX line", "-gp")
-
-
 def disassemble_with_schedule(kernel: CompiledKernel) -> str:
-    """Likewise by PTX line, with the encoding of each instruction, which holds its schedule."""
+    """The same by line of the kernel's PTX, with the encoding of each instruction, which holds its schedule."""
     return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
+
+
+def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
+    """Likewise by PTX line, without the encoding."""
+    return _ENCODING.sub("", disassemble_with_schedule(kernel))
 
 
 def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str:

@@ -68,7 +68,8 @@ def _table() -> dict[str, list[tuple[str, str]]]:
     ops["i32"] += [
         ("__popc($0)", "u32"), ("__clz($0)", "i32"), ("__clzll($0)", "i64"), ("__ffs($0)", "i32"),
         ("__ffsll($0)", "i64"),
-        ("__mulhi($0, $1)", "i32 i32"), ("__mul24($0, $1)", "i32 i32"), ("__dp4a($0, $1, $2)", "i32 i32 i32"),
+        # Of 16 bits: NVRTC takes it for granted that the product of __mul24 does not overflow.
+        ("__mulhi($0, $1)", "i32 i32"), ("__mul24((i16)$0, (i16)$1)", "i32 i32"), ("__dp4a($0, $1, $2)", "i32 i32 i32"),
         ("__dp2a_lo($0, $1, $2)", "i32 i32 i32"), ("__dp2a_hi($0, $1, $2)", "i32 i32 i32"),
         ("__hadd($0, $1)", "i32 i32"), ("__rhadd($0, $1)", "i32 i32"),
         ("(i32)((const i8*)in)[$0 & 2047]", "u32"), ("(i32)((const i16*)in)[$0 & 1023]", "u32"),

@@ -9,21 +9,66 @@
 namespace workbench::ptx {
 namespace {
 
-// multiply_add of tiles.hpp with s32 sums. Those of one product are whole numbers below 2^24, which f32 holds.
+typedef s32 Integers __attribute__((vector_size(32)));
+typedef u16 Pairs __attribute__((vector_size(32)));  // of neighbours along K, for eight columns
+
+// The sum of a pair's two products.
+inline Integers multiply_pairs(Pairs a, Pairs b) {
+#ifdef __AVX2__
+  return reinterpret_cast<Integers>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  const Integers x = reinterpret_cast<Integers>(a), y = reinterpret_cast<Integers>(b);
+  return (x >> 16) * (y >> 16) + (x << 16 >> 16) * (y << 16 >> 16);
+#endif
+}
+
+// Products of 16 rows and 8 columns: A in slots 4-7, B in slots 9-10.
+template <class A, class B, u32 Steps>
+inline void multiply_integers(u8* registers, const Instruction& in, Integers* sums) {
+  alignas(64) Pairs b[8 * Steps];
+  alignas(64) u32 a[8][8 * Steps];
+  Halves eights[8][2], tile[8];
+  for (u32 i = 0; i < 2 * Steps; ++i) {
+    if (i % 2 == 0) spread_register<B>(registers + in.slot[9 + i / 2], eights);
+#pragma GCC unroll 8
+    for (u32 n = 0; n < 8; ++n) tile[n] = eights[n][i % 2];
+    transpose(tile);
+#pragma GCC unroll 4
+    for (u32 k = 0; k < 8; k += 2)
+      b[4 * i + k / 2] = __builtin_shufflevector(tile[k], tile[k + 1], 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  }
+  for (u32 half = 0; half < 2; ++half, sums += 8) {
+    for (u32 step = 0; step < Steps; ++step) {
+      spread_register<A>(registers + in.slot[4 + half + 2 * step], eights);
+      for (u32 row = 0; row < 8; ++row) std::memcpy(a[row] + 8 * step, eights[row], sizeof eights[row]);
+    }
+    Integers rows[8] = {};
+#pragma GCC unroll 4
+    for (u32 pair = 0; pair < 8 * Steps; ++pair) {
+      const Pairs line = b[pair];
+#pragma GCC unroll 8
+      for (u32 row = 0; row < 8; ++row) rows[row] += multiply_pairs(reinterpret_cast<Pairs>(Words{} + a[row][pair]), line);
+    }
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) sums[row] = rows[row];
+  }
+}
+
+// multiply_add of tiles.hpp with s32 sums.
 template <class A, class B, int Steps, bool Saturate>
 void mma_integer_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  alignas(64) Row sums[16] = {}, parts[4][4];
-  multiply_fragments<A, B, Steps>(registers, in, sums);
+  alignas(64) Integers sums[16];
+  alignas(64) Row parts[4][4];
+  multiply_integers<A, B, Steps>(registers, in, sums);
   alignas(64) s32 out[4][kLanes];
-  for (int half = 0; half < 2; ++half) split_tile(sums + 8 * half, parts[2 * half], parts[2 * half + 1]);
+  for (int half = 0; half < 2; ++half) split_tile(reinterpret_cast<const Row*>(sums + 8 * half), parts[2 * half], parts[2 * half + 1]);
   for (int part = 0; part < 4; ++part) {
     const s32* c = at<s32>(registers, in.slot[11 + part]);
-    const f32* products = reinterpret_cast<const f32*>(parts[part]);
+    const s32* products = reinterpret_cast<const s32*>(parts[part]);
     for (int lane = 0; lane < kLanes; ++lane) {
-      const s32 product = static_cast<s32>(products[lane]);
       if constexpr (Saturate)
-        out[part][lane] = static_cast<s32>(std::clamp<s64>(s64{c[lane]} + product, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max()));
-      else out[part][lane] = static_cast<s32>(static_cast<u32>(c[lane]) + static_cast<u32>(product));
+        out[part][lane] = static_cast<s32>(std::clamp<s64>(s64{c[lane]} + products[lane], std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max()));
+      else out[part][lane] = static_cast<s32>(static_cast<u32>(c[lane]) + static_cast<u32>(products[lane]));
     }
   }
   for (int part = 0; part < 4; ++part) write_lanes(registers, in.slot[part], mask, out[part]);

@@ -38,54 +38,67 @@ inline void transpose(Halves (&tile)[8]) {
   typedef u32 Pairs __attribute__((vector_size(16)));
   typedef u64 Fours __attribute__((vector_size(16)));
   Pairs pairs[8];
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     pairs[2 * i] = reinterpret_cast<Pairs>(__builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 0, 8, 1, 9, 2, 10, 3, 11));
     pairs[2 * i + 1] = reinterpret_cast<Pairs>(__builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 4, 12, 5, 13, 6, 14, 7, 15));
   }
   Fours fours[8];
+#pragma GCC unroll 4
   for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 4
     for (int half = 0; half < 2; ++half) {
       const Pairs a = pairs[4 * i + half], b = pairs[4 * i + 2 + half];
       fours[4 * i + 2 * half] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 0, 4, 1, 5));
       fours[4 * i + 2 * half + 1] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 2, 6, 3, 7));
     }
   }
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     tile[2 * i] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 0, 2));
     tile[2 * i + 1] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 1, 3));
   }
 }
 
-// ---- factors of a row of K: eight at a time as 16 bits each, which transpose, and those as f32 ----
+// ---- 32 bytes of factors as eights of 16 bits each, which transpose, and those as f32 ----
+
+constexpr u32 kSpreadBytes = 32;
 
 template <class T>
 struct Factors {  // Half and Bfloat
   static constexpr u32 kBytes = 2;
-  static Halves spread(const u8* from) {
-    Halves eight;
-    std::memcpy(&eight, from, sizeof eight);
-    return eight;
-  }
+  static void spread(const u8* from, Halves* eights) { std::memcpy(eights, from, kSpreadBytes); }
   static Row values(Halves eight) { return widen_eight<T>(eight); }
 };
 
-typedef u8 Octet __attribute__((vector_size(8)));
-typedef s8 SignedOctet __attribute__((vector_size(8)));
+typedef u8 Bytes __attribute__((vector_size(32)));
+typedef s8 SignedBytes __attribute__((vector_size(32)));
 typedef s16 SignedHalves __attribute__((vector_size(16)));
 
-inline Halves zero_extended(const u8* from) {
-  Octet eight;
-  std::memcpy(&eight, from, sizeof eight);
-  return __builtin_convertvector(eight, Halves);
+inline Bytes load_bytes(const u8* from) {
+  Bytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+
+// 16 bits of a low and a high byte each. The shuffles stay within 16 bytes, where they are single instructions.
+inline void join(Bytes low, Bytes high, Halves* eights) {
+  const Bytes even = __builtin_shufflevector(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,  //
+                                             16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55);
+  const Bytes odd = __builtin_shufflevector(low, high, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,  //
+                                            24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
+  Halves parts[2][2];
+  std::memcpy(parts[0], &even, sizeof even), std::memcpy(parts[1], &odd, sizeof odd);
+  for (u32 i = 0; i < 4; ++i) eights[i] = parts[i % 2][i / 2];
 }
 
 // As f16 with the exponent moved by 8: exact, subnormals too. All ones are NaN.
 template <>
 struct Factors<E4M3> {
   static constexpr u32 kBytes = 1;
-  static Halves spread(const u8* from) {
-    const Halves code = zero_extended(from), size = code & 0x7f, nan = size == 0x7f;
-    return (code & 0x80) << 8 | (~nan & size << 7) | (nan & 0x7e00);
+  static void spread(const u8* from, Halves* eights) {
+    const Bytes code = load_bytes(from), size = code & 0x7f, nan = reinterpret_cast<Bytes>(size == 0x7f);
+    join(~nan & size << 7, ((code & 0x80) | size >> 1) ^ (nan & 0x41), eights);
   }
   static Row values(Halves eight) { return widen_eight<Half>(eight) * 256.0f; }
 };
@@ -93,33 +106,43 @@ struct Factors<E4M3> {
 template <>
 struct Factors<E5M2> {
   static constexpr u32 kBytes = 1;
-  static Halves spread(const u8* from) { return zero_extended(from) << 8; }
+  static void spread(const u8* from, Halves* eights) { join(Bytes{}, load_bytes(from), eights); }
   static Row values(Halves eight) { return widen_eight<Half>(eight); }
 };
 
 template <>
 struct Factors<u8> {
   static constexpr u32 kBytes = 1;
-  static Halves spread(const u8* from) { return zero_extended(from); }
+  static void spread(const u8* from, Halves* eights) { join(load_bytes(from), Bytes{}, eights); }
   static Row values(Halves eight) { return __builtin_convertvector(eight, Row); }
 };
 
 template <>
 struct Factors<s8> {
   static constexpr u32 kBytes = 1;
-  static Halves spread(const u8* from) {
-    SignedOctet eight;
-    std::memcpy(&eight, from, sizeof eight);
-    return reinterpret_cast<Halves>(__builtin_convertvector(eight, SignedHalves));
+  static void spread(const u8* from, Halves* eights) {
+    const Bytes code = load_bytes(from);
+    join(code, reinterpret_cast<Bytes>(reinterpret_cast<SignedBytes>(code) < 0), eights);
   }
   static Row values(Halves eight) { return __builtin_convertvector(reinterpret_cast<SignedHalves>(eight), Row); }
 };
+
+template <class T>
+constexpr u32 kParts = 2 / Factors<T>::kBytes;  // eights in 16 bytes
+
+// A register of a fragment: eight rows, or columns, with 16 bytes along K each.
+template <class T>
+inline void spread_register(const u8* from, Halves (&eights)[8][kParts<T>]) {
+#pragma GCC unroll 4
+  for (u32 pair = 0; pair < 4; ++pair) Factors<T>::spread(from + kSpreadBytes * pair, eights[2 * pair]);
+}
 
 // ---- an 8 x 8 tile of sums: two registers hold its even and its odd columns ----
 
 inline void read_tile(const u8* even_register, const u8* odd_register, Row* rows) {
   const Row* evens = reinterpret_cast<const Row*>(even_register);
   const Row* odds = reinterpret_cast<const Row*>(odd_register);
+#pragma GCC unroll 4
   for (int pair = 0; pair < 4; ++pair) {
     rows[2 * pair] = __builtin_shufflevector(evens[pair], odds[pair], 0, 8, 1, 9, 2, 10, 3, 11);
     rows[2 * pair + 1] = __builtin_shufflevector(evens[pair], odds[pair], 4, 12, 5, 13, 6, 14, 7, 15);
@@ -127,6 +150,7 @@ inline void read_tile(const u8* even_register, const u8* odd_register, Row* rows
 }
 
 inline void split_tile(const Row* rows, Row* evens, Row* odds) {
+#pragma GCC unroll 4
   for (int pair = 0; pair < 4; ++pair) {
     evens[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 0, 2, 4, 6, 8, 10, 12, 14);
     odds[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 1, 3, 5, 7, 9, 11, 13, 15);
@@ -149,28 +173,33 @@ inline void multiply_rows(const f32* a, const Row* b, Row* rows) {
   for (u32 row = 0; row < 8; ++row) rows[row] = sums[row];
 }
 
-// B of a fragment, whose registers hold eight columns with 16 bytes along K each, as rows of columns.
+// B of a fragment as rows of columns.
 template <class T, u32 Steps>
 inline void widen_columns(const u8* const* registers, Row* b) {
+  Halves eights[8][kParts<T>], tile[8];
   for (u32 step = 0; step < Steps; ++step) {
-    for (u32 part = 0; part < 2 / Factors<T>::kBytes; ++part) {
-      Halves tile[8];
-      for (u32 n = 0; n < 8; ++n) tile[n] = Factors<T>::spread(registers[step] + 16 * n + 8 * part);
+    spread_register<T>(registers[step], eights);
+    for (u32 part = 0; part < kParts<T>; ++part) {
+#pragma GCC unroll 8
+      for (u32 n = 0; n < 8; ++n) tile[n] = eights[n][part];
       transpose(tile);
+#pragma GCC unroll 8
       for (u32 k = 0; k < 8; ++k) *b++ = Factors<T>::values(tile[k]);
     }
   }
 }
 
-// Eight rows of A, whose registers hold 16 bytes along K of each, as a[8][Steps * 16 / bytes].
+// Eight rows of A as a[8][Steps * 16 / bytes].
 template <class T, u32 Steps>
 inline void widen_rows(const u8* const* registers, f32* a) {
-  constexpr u32 parts = 2 / Factors<T>::kBytes;
-  for (u32 row = 0; row < 8; ++row) {
-    for (u32 step = 0; step < Steps; ++step) {
-      for (u32 part = 0; part < parts; ++part, a += 8) {
-        const Row values = Factors<T>::values(Factors<T>::spread(registers[step] + 16 * row + 8 * part));
-        std::memcpy(a, &values, sizeof values);
+  Halves eights[8][kParts<T>];
+  for (u32 step = 0; step < Steps; ++step) {
+    spread_register<T>(registers[step], eights);
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) {
+      for (u32 part = 0; part < kParts<T>; ++part) {
+        const Row values = Factors<T>::values(eights[row][part]);
+        std::memcpy(a + 8 * ((row * Steps + step) * kParts<T> + part), &values, sizeof values);
       }
     }
   }
@@ -194,16 +223,22 @@ inline void multiply_fragments(u8* registers, const Instruction& in, Row* sums) 
 // One half of a fragment's sums: f32 in two registers from slot 2 * half on, or f16 in one.
 template <class Sum>
 inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
-  if constexpr (std::is_same_v<Sum, f32>) return read_tile(registers + slots[2 * half], registers + slots[2 * half + 1], rows);
-  else for (u32 row = 0; row < 8; ++row) rows[row] = Factors<Half>::values(Factors<Half>::spread(registers + slots[half] + 16 * row));
+  if constexpr (std::is_same_v<Sum, f32>) {
+    read_tile(registers + slots[2 * half], registers + slots[2 * half + 1], rows);
+  } else {
+    Halves eights[8][1];
+    spread_register<Half>(registers + slots[half], eights);
+    for (u32 row = 0; row < 8; ++row) rows[row] = Factors<Half>::values(eights[row][0]);
+  }
 }
 
 template <class Sum>
 inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const Row* rows) {
   if constexpr (std::is_same_v<Sum, f32>) {
+    if (mask == kAllLanes) return split_tile(rows, at<Row>(registers, slots[2 * half]), at<Row>(registers, slots[2 * half + 1]));
     alignas(64) Row parts[2][4];
     split_tile(rows, parts[0], parts[1]);
-    for (u32 part = 0; part < 2; ++part) write_lanes(registers, slots[2 * half + part], mask, reinterpret_cast<const f32*>(parts[part]));
+    for (u32 part = 0; part < 2; ++part) blend(at<f32>(registers, slots[2 * half + part]), reinterpret_cast<const f32*>(parts[part]), mask);
   } else {
     const f32* values = reinterpret_cast<const f32*>(rows);
     alignas(64) Half out[64];

@@ -122,11 +122,12 @@ template <class T>
 void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
   if constexpr (!std::is_same_v<T, Tf32>) {
-    for (u32 k = 0; k < kDepth<T>; k += 8) {
-      Halves tile[8];
-      for (u32 i = 0; i < 8; ++i) tile[i] = Factors<T>::spread(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+    Halves eights[8][2 * kParts<T>], tile[8];
+    for (u32 i = 0; i < 8; ++i) Factors<T>::spread(from + kOrder[i] * kRowBytes, eights[i]);
+    for (u32 part = 0; part < 2 * kParts<T>; ++part) {
+      for (u32 i = 0; i < 8; ++i) tile[i] = eights[i][part];
       transpose(tile);
-      for (u32 i = 0; i < 8; ++i) to[(k + i) * stride] = Factors<T>::values(tile[i]) * sign;
+      for (u32 i = 0; i < 8; ++i) to[(8 * part + i) * stride] = Factors<T>::values(tile[i]) * sign;
     }
   } else {
     for (u32 k = 0; k < kDepth<T>; ++k) {
@@ -195,10 +196,12 @@ void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
   }
 }
 
-// Eight columns of eight rows: even[p] has columns 0, 2, 4, 6 of rows 2p and 2p + 1, as a register has them.
+// Eight columns of eight rows: `even` has columns 0, 2, 4, 6 of rows 2p and 2p + 1 at p, as a register has them. The sums
+// may take the place of what they are added to.
 template <u32 Depth>
-inline void multiply(const Row (*a)[4], const Row* b, u32 eights, Row (&even)[4], Row (&odd)[4]) {
+inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* even, const Row* odd, Row* even_sums, Row* odd_sums) {
   Row e0 = even[0], e1 = even[1], e2 = even[2], e3 = even[3], o0 = odd[0], o1 = odd[1], o2 = odd[2], o3 = odd[3];
+#pragma GCC unroll 2
   for (u32 k = 0; k < Depth; ++k) {
     const Row both = b[k * eights];
     const Row low = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
@@ -207,8 +210,11 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, Row (&even)[4]
     e0 += rows[0] * low, e1 += rows[1] * low, e2 += rows[2] * low, e3 += rows[3] * low;
     o0 += rows[0] * high, o1 += rows[1] * high, o2 += rows[2] * high, o3 += rows[3] * high;
   }
-  even[0] = e0, even[1] = e1, even[2] = e2, even[3] = e3, odd[0] = o0, odd[1] = o1, odd[2] = o2, odd[3] = o3;
+  even_sums[0] = e0, even_sums[1] = e1, even_sums[2] = e2, even_sums[3] = e3;
+  odd_sums[0] = o0, odd_sums[1] = o1, odd_sums[2] = o2, odd_sums[3] = o3;
 }
+
+alignas(64) constexpr Row kNothing[4] = {};
 
 struct Saturating {};
 struct Wrapping {};
@@ -218,30 +224,34 @@ template <class Sum, u32 Depth>
 void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d, u32 column, u32 half, bool keep,
                 const Row (*a)[4], const Row* b) {
   const u32 eights = in.elements;
-  alignas(64) Row even[4] = {}, odd[4] = {};
   if constexpr (std::is_same_v<Sum, f32>) {
     const u32 first = d[4 * column + 2 * half], second = d[4 * column + 2 * half + 1];
-    if (keep) std::memcpy(even, registers + first, sizeof even), std::memcpy(odd, registers + second, sizeof odd);
-    multiply<Depth>(a, b + column, eights, even, odd);
-    write_lanes(registers, first, mask, reinterpret_cast<const f32*>(even));
-    write_lanes(registers, second, mask, reinterpret_cast<const f32*>(odd));
+    Row *to_even = at<Row>(registers, first), *to_odd = at<Row>(registers, second);
+    const Row *from_even = keep ? to_even : kNothing, *from_odd = keep ? to_odd : kNothing;
+    if (mask == kAllLanes) return multiply<Depth>(a, b + column, eights, from_even, from_odd, to_even, to_odd);
+    alignas(64) Row even[4], odd[4];
+    multiply<Depth>(a, b + column, eights, from_even, from_odd, even, odd);
+    blend(at<f32>(registers, first), reinterpret_cast<const f32*>(even), mask);
+    blend(at<f32>(registers, second), reinterpret_cast<const f32*>(odd), mask);
   } else if constexpr (std::is_same_v<Sum, Half>) {
     const u32 slot = d[2 * column + half];
     alignas(64) Half packed[2 * kLanes];
+    alignas(64) Row even[4] = {}, odd[4] = {};
     f32* evens = reinterpret_cast<f32*>(even);
     f32* odds = reinterpret_cast<f32*>(odd);
     if (keep) {
       std::memcpy(packed, registers + slot, sizeof packed);
       for (int lane = 0; lane < kLanes; ++lane) evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
     }
-    multiply<Depth>(a, b + column, eights, even, odd);
+    multiply<Depth>(a, b + column, eights, even, odd, even, odd);
     for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
     write_lanes(registers, slot, mask, reinterpret_cast<const u32*>(packed));
   } else {
-    multiply<Depth>(a, b + column, eights, even, odd);
+    alignas(64) Row products[2][4];
+    multiply<Depth>(a, b + column, eights, kNothing, kNothing, products[0], products[1]);
     for (u32 part = 0; part < 2; ++part) {
       const u32 slot = d[4 * column + 2 * half + part];
-      const f32* sums = reinterpret_cast<const f32*>(part ? odd : even);
+      const f32* sums = reinterpret_cast<const f32*>(products[part]);
       alignas(64) s32 out[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
         const s64 sum = static_cast<s64>(sums[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
