@@ -7,13 +7,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from workbench.bench import flash_attention
 from workbench.bench.flash_attention import problem_of, run, shapes_of
 from workbench.cli import main
 from workbench.errors import ArgumentError, UnknownNameError
 
 HEAD = "batch,seqlen,heads,head_size,causal,measured_us\n"
-FILE = f"# measured by hand\n{HEAD}2,256,2,64,1,30.5\n2,256,2,64,0,40\n4,512,2,128,1,60\n"
+FILE = f"# measured by hand\n{HEAD}2,256,2,64,1,30.5\n2,256,2,64,0,40\n"
 
 
 @pytest.fixture
@@ -27,9 +26,9 @@ def test_reading(measured):
     note, shapes = shapes_of(measured)
     assert note == "measured by hand"
     assert [str(shape) for shape in shapes] == [
-        "2 x 256, 2 heads of 64, causal", "2 x 256, 2 heads of 64", "4 x 512, 2 heads of 128, causal"
+        "2 x 256, 2 heads of 64, causal", "2 x 256, 2 heads of 64"
     ]  # fmt: skip
-    assert [shape.measured_us for shape in shapes] == [30.5, 40.0, 60.0]
+    assert [shape.measured_us for shape in shapes] == [30.5, 40.0]
 
 
 REFUSED = {
@@ -68,30 +67,26 @@ def test_other_refusals(measured, tmp_path):
 
 
 def test_without_a_mask_the_work_is_the_same(measured):
-    causal, full, _ = map(problem_of, shapes_of(measured)[1])
+    causal, full = map(problem_of, shapes_of(measured)[1])
     assert (causal.num_heads, causal.num_queries, causal.num_tokens) == (2, 256, 256)
     assert (full.num_heads, full.num_kv_heads, full.num_queries, full.num_tokens) == (4, 2, 128, 256)
 
 
 def test_the_table(measured):
     found = run(measured, clock_mhz=1500)
-    assert [row.prediction.bound_by for row in found.rows] == ["schedule"] * 3
-    times = [row.predicted_us for row in found.rows]
-    assert 3 < times[0] < times[1] < times[2] < 30
+    assert [row.prediction.bound_by for row in found.rows] == ["schedule"] * 2
+    assert 3 < found.rows[0].predicted_us < found.rows[1].predicted_us < 30
     assert found.ratios == (min(row.ratio for row in found.rows), max(row.ratio for row in found.rows))
     assert found.spearman == 1.0
     text = str(found)
     assert "at 1,500 MHz" in text
     assert "measured elsewhere (measured by hand)" in text
-    assert text.count("µs") == 6
-    faster = run(measured, clock_mhz=3000)
-    assert all(one.predicted_us < other.predicted_us for one, other in zip(faster.rows, found.rows, strict=True))
+    assert text.count("µs") == 4
 
 
-def test_the_command(measured, monkeypatch):
+def test_the_command(measured):
     result = CliRunner().invoke(main, ["bench", "flash-attention", str(measured), "--clock-mhz", "1500", "--json"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.output[result.output.index("{") :])
     assert record["clock_hz"] == 1.5e9
-    assert len(record["rows"]) == 3
-    assert flash_attention.PARTS == 4
+    assert [row["bound_by"] for row in record["rows"]] == ["schedule"] * 2

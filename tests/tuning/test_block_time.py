@@ -89,6 +89,6 @@ def test_a_launch_is_its_blocks_as_places_become_free() -> None:
     assert launch_clocks({"clocks": [5, 7], "cut": [1, 2, 1], "grid": [3, 2, 1]}, 1) == 36
 
 
-def test_a_prediction_from_recorded_blocks() -> None:
+def test_what_is_kept_of_recorded_blocks() -> None:
     found = pipeline_counts([TWICE], (1, 1, 1), (132, 3, 1), rates((1, "FFMA")), MODEL)
     assert found == {"clocks": [TWICE.pipeline(479, rates((1, "FFMA"))).end], "cut": [1, 1, 1], "grid": [132, 3, 1]}
