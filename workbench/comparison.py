@@ -174,7 +174,7 @@ def compare(
     Args:
         op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case; default: the op's quick one.
-        variants: name or value, or several; default: every variant that reads the case's dtype, layout and features.
+        variants: name or value, or several; default: every variant that can run the case.
         device: "auto", "sim" (code for sm_80; for sm_89 where a variant needs it, which the table then says) or "cuda".
         configs: variant name -> configuration; default: the variant's untuned one.
         model: the GPU that the simulator's counts are turned into a predicted time for; default an A100.
@@ -192,9 +192,11 @@ def compare(
     where, model = devices.get(device), device_model(model)
     if variants is None:
         problem = case.problem(arch=where.arch)
-        chosen = [variant for variant in found.variants if not variant.unsupported(problem)]
-        if where.name != "sim":
-            chosen = [variant for variant in chosen if variant.runs_on(problem)]
+        chosen = [
+            variant
+            for variant in found.variants
+            if variant.able(variant.machine_problem(case) if where.name == "sim" else problem)
+        ]
     else:
         chosen = [found.variant(variant) for variant in listed(variants)]
     configs, names = dict(configs or {}), [variant.name for variant in chosen]

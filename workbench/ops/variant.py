@@ -134,6 +134,10 @@ class Variant:
         """A case's problem for a run of this variant in the PTX machine."""
         return case.problem(config, arch=self.machine_arch(case.problem()))
 
+    def able(self, problem: Any) -> bool:
+        """Whether the configuration that an untuned user gets is legal for the problem."""
+        return not self.unsupported(problem) and not self.broken(self.default_config(problem), problem)
+
     def runs_on(self, problem: Any) -> bool:
         """Whether the problem's architecture has what this variant needs for it."""
         return all(rule.holds({}, problem) for rule in self.restrictions if rule.of_arch)
