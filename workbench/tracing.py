@@ -57,5 +57,6 @@ def trace(
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
     report = chosen.run(config, problem, inputs, device, **options)
+    report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)

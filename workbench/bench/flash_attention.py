@@ -23,15 +23,13 @@ from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import Tensors
 from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ops.causal_attention.problem import Problem
+from workbench.ops.variant import PARTS
 from workbench.ptx.sample import middles_of, parts_of
-from workbench.tuning.block_time import pipeline_counts
-from workbench.tuning.predict import Prediction, code_rates, launch_counts, predict_counts
+from workbench.tuning.predict import Prediction, counts_of, predict_counts
 from workbench.tuning.ranking import spearman
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")
 ARCH = "sm_90"
-PARTS = 4
-"""Blocks of a launch that are recorded, if they are not all alike."""
 
 
 @dataclass(frozen=True)
@@ -171,15 +169,12 @@ def predicted(shape: Shape, model: DeviceModel) -> Prediction:
     )
     tensors = Tensors(query, key, value, problem.head_size**-0.5, torch.zeros_like(query), None)
     grid = VARIANT.launch(config, problem, tensors).grid
-    cut = parts_of(grid, PARTS if shape.causal else 1)
-    blocks = middles_of(grid, cut)
-    neighbours = blocks if shape.causal else [(0, y, 0) for y in range(min(2, grid[1]))]  # of one KV head
-    report = VARIANT.run(config, problem, tensors, sim, sample=neighbours, statistics=True)
-    recordings = [
-        VARIANT.run(config, problem, tensors, sim, sample=[block], record_block=block).recording for block in blocks
-    ]
-    pipeline = pipeline_counts(recordings, cut, grid, code_rates(report, kernel, model), model)
-    return predict_counts(launch_counts(report, kernel, pipeline=pipeline), model)
+    neighbours = [(0, y, 0) for y in range(min(2, grid[1]))]  # of one KV head, where all blocks are alike
+    blocks = middles_of(grid, parts_of(grid, PARTS)) if shape.causal else neighbours
+    report = VARIANT.run(config, problem, tensors, sim, sample=blocks, statistics=True)
+    parts = PARTS if shape.causal else 1
+    report = VARIANT.with_parts(report, config, problem, tensors, sim, parts=parts)
+    return predict_counts(counts_of(report, [kernel], model), model)
 
 
 def run(

@@ -29,6 +29,9 @@ from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
+from workbench.ptx.recording import RecordedParts
+from workbench.ptx.report import LaunchReport
+from workbench.ptx.sample import middles_of, parts_of
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
 
 __all__ = [
@@ -46,6 +49,9 @@ __all__ = [
     "Variant",
 ]
 
+
+PARTS = 4
+"""Blocks of a launch that are recorded, if it needs any."""
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
 """What the PTX machine runs all code for, the default first."""
@@ -260,6 +266,29 @@ class Variant:
         from workbench.ptx.joined import joined
 
         return joined(reports)
+
+    def with_parts(
+        self,
+        report: LaunchReport,
+        config: Config,
+        problem: Any,
+        tensors: Any,
+        device: Any,
+        *,
+        parts: int = PARTS,
+        **launch_options,
+    ) -> LaunchReport:
+        """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
+        the prediction of such a launch needs. They run once more, one by one."""
+        kernels = self._code.of(self, config, problem, device.arch, device.runs_machine_code).kernels
+        if len(kernels) > 1 or "wgmma.mma_async" not in kernels[0].ptx or ".reqnctapercluster" in kernels[0].ptx:
+            return report
+        cut = parts_of(report.grid, parts)
+        recordings = [
+            self.run(config, problem, tensors, device, sample=[block], record_block=block, **launch_options).recording
+            for block in middles_of(report.grid, cut)
+        ]
+        return replace(report, parts_recorded=RecordedParts(cut, tuple(recordings)))
 
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
         """What a launch finds on the device beside its arguments: variables of the module. Most have none."""

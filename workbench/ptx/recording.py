@@ -146,6 +146,15 @@ class Recording:
         return pipeline_of(self, copy_cycles, rates)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedParts:
+    """Recordings of the blocks in the middles of the equal parts of a grid, of which there are ``cut`` along x, y and
+    z (:mod:`workbench.ptx.sample`); x goes fastest."""
+
+    cut: tuple[int, int, int]
+    recordings: tuple[Recording, ...] = field(repr=False)
+
+
 def unpack(
     kernel: Kernel, block: tuple[int, int, int], warps: int, result: dict[str, Any], buffers: Sequence[Buffer]
 ) -> Recording:

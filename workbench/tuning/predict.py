@@ -48,7 +48,7 @@ from workbench.device_models import DeviceModel, device_model
 from workbench.errors import MissingToolError
 from workbench.toolchain import sass, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.tuning.block_time import CodeRates, launch_clocks
+from workbench.tuning.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.tuning.chain import dependent_chain
 from workbench.tuning.machine_counts import Lines, machine_counts
 
@@ -107,14 +107,15 @@ class Prediction:
         return {**self.__dict__, "parts": parts}
 
 
-def counts_of(report, kernels: Sequence) -> dict:
+def counts_of(report, kernels: Sequence, model: DeviceModel) -> dict:
     """What a prediction needs of a run, as plain numbers that can be stored.
 
     ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
-    several launches the counts are the sums, with those of each launch under ``"parts"``.
+    several launches the counts are the sums, with those of each launch under ``"parts"``. Clocks of recorded blocks are
+    those on GPUs of the ``model``'s architecture.
     """
     if len(kernels) == 1:
-        return launch_counts(report, kernels[0])
+        return launch_counts(report, kernels[0], model=model)
     counts = _ptx_counts(report, kernels[0], *_extent(report))
     counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(report.parts, kernels, strict=True)]
     counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
@@ -122,17 +123,25 @@ def counts_of(report, kernels: Sequence) -> dict:
 
 
 def launch_counts(
-    report, kernel, *, block_threads: int | None = None, grid_blocks: int | None = None, pipeline: Mapping | None = None
+    report,
+    kernel,
+    *,
+    block_threads: int | None = None,
+    grid_blocks: int | None = None,
+    model: DeviceModel | None = None,
 ) -> dict:
     """`counts_of` for one launch; its extent may be given where the report was taken with another one.
 
-    What a sample of the blocks was run for is scaled to all of them. ``pipeline`` are the `pipeline_counts` of recorded
-    blocks, where the sample are blocks that run at the same time, so that it shows what those share.
+    What a sample of the blocks was run for is scaled to all of them. With a ``model`` recorded blocks count, and what
+    blocks share is what those that ran do: a sample of one that run at the same time.
     """
     *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
     counts = _ptx_counts(report, kernel, *extent)
-    if pipeline is not None:
-        counts |= {"pipeline": dict(pipeline), "sharing": _sharing(report)}
+    parts = getattr(report, "parts_recorded", None)
+    if parts and model and (code := _machine_code(kernel)):
+        rates = CodeRates(code, _executed(report), kernel.ptx, model)
+        counts["pipeline"] = pipeline_counts(parts.recordings, parts.cut, report.grid, rates, model)
+        counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
     if machine is not None:
         for name in ("instructions", "local_bytes"):
@@ -213,19 +222,17 @@ def _sharing(report) -> float:
 
 def machine_counts_of(report, kernel, warps: float) -> dict | None:
     """`machine_counts` of a launch of ``warps`` warps; None where the kernel has no machine code that can be read."""
+    blocks = _machine_code(kernel)
+    return machine_counts(blocks, _executed(report), warps) if blocks else None
+
+
+def _machine_code(kernel) -> Sequence[sass_flow.Block] | None:
     if getattr(kernel, "assembly", None) is None:
         return None
     try:
-        blocks = _blocks_of(kernel)
+        return _blocks_of(kernel)
     except MissingToolError:
         return None
-    return machine_counts(blocks, _executed(report), warps)
-
-
-def code_rates(report, kernel, model: DeviceModel) -> CodeRates:
-    """The rates of a kernel's instructions, by what was executed in a report with statistics. Raises MissingToolError
-    where its machine code cannot be read."""
-    return CodeRates(_blocks_of(kernel), _executed(report), kernel.ptx, model)
 
 
 def _executed(report) -> Lines:
