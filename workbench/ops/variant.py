@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
@@ -29,10 +29,10 @@ from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import CudaStep, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
-from workbench.ptx.recording import RecordedParts
-from workbench.ptx.report import LaunchReport
-from workbench.ptx.sample import middles_of, parts_of
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
+
+if TYPE_CHECKING:
+    from workbench.ptx import LaunchReport
 
 __all__ = [
     "Case",
@@ -279,10 +279,13 @@ class Variant:
         **launch_options,
     ) -> LaunchReport:
         """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
-        the prediction of such a launch needs. They run once more, one by one."""
-        kernels = self._code.of(self, config, problem, device.arch, device.runs_machine_code).kernels
-        if len(kernels) > 1 or "wgmma.mma_async" not in kernels[0].ptx or ".reqnctapercluster" in kernels[0].ptx:
+        the prediction of such a launch needs. They run once more, one by one; not where blocks wait for each other."""
+        ran = " ".join(line.text for line in report.lines)
+        if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or hasattr(report, "parts"):
             return report
+        from workbench.ptx.recording import RecordedParts
+        from workbench.ptx.sample import middles_of, parts_of
+
         cut = parts_of(report.grid, parts)
         recordings = [
             self.run(config, problem, tensors, device, sample=[block], record_block=block, **launch_options).recording
