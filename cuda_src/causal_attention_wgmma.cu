@@ -11,8 +11,8 @@
 //
 // The queries of a sequence are the last of its tokens. Rows of padding get zeros, and minus infinity in lse.
 //
-// Tunables: BLOCK_M queries, a warp group for each 64; BLOCK_N tokens per tile; NUM_STAGES tiles that are under way or in
-// use. Idea: FlashAttention-3 (Shah et al., 2024).
+// Tunables: BLOCK_M queries, a warp group for each 64; BLOCK_N tokens per tile; NUM_STAGES tiles that are under way or
+// in use. Idea: FlashAttention-3 (Shah et al., 2024).
 #include "common/exponentials.cuh"
 #include "common/hopper.cuh"
 #include "common/packing.cuh"

@@ -119,42 +119,47 @@ __device__ __forceinline__ void compute_first(float value) {
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
 
-#define WGMMA(N, TYPE, A, B, ADDED, REST)                                                                      \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDED ", 0;\n"                                                           \
-  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SUMS_OF_##N "}, " A ", " B ", p, " REST \
-  ";\n}"
+#define WGMMA(N, TYPE, A, B, REST) \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SUMS_OF_##N "}, " A ", " B ", " REST ";"
+#define WGMMA_IF(N, TYPE, A, B, ADDED, REST) \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDED ", 0;\n" WGMMA(N, TYPE, A, B, "p, " REST) "\n}"
 
-// sums[64][N] = a[64][16] b[N][16]^T, and what sums were if `added`. A warp has 16 rows, a lane rows lane / 4 and 8 more,
-// columns 8 j + 2 (lane % 4) and the next. Of __half or __nv_bfloat16: a in shared memory as b; or in registers, as
-// mma.m16n8k16 wants it, and then b with its columns along the rows of its tile (`descriptor_of_columns`).
-#define PRODUCTS(N, SUMS, P0, P1, P2, P3, P4, P5)                                                                     \
-  template <typename T = __half>                                                                                      \
-  __device__ __forceinline__ void multiply(float (&d)[N / 2], unsigned long long a, unsigned long long b,             \
-                                           int added = 1) {                                                           \
-    if constexpr (IS_BFLOAT16<T>)                                                                                     \
-      asm volatile(WGMMA(N, "bf16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));                \
-    else                                                                                                              \
-      asm volatile(WGMMA(N, "f16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));                 \
-  }                                                                                                                   \
-  template <typename T = __half>                                                                                      \
-  __device__ __forceinline__ void multiply(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b,           \
-                                           int added = 1) {                                                           \
-    if constexpr (IS_BFLOAT16<T>)                                                                                     \
-      asm volatile(WGMMA(N, "bf16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, P5, "1, 1, 1")                            \
-                   : SUMS(0)                                                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(added));                                 \
-    else                                                                                                              \
-      asm volatile(WGMMA(N, "f16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, P5, "1, 1, 1")                             \
-                   : SUMS(0)                                                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(added));                                 \
+// sums[64][N] += a[64][16] b[N][16]^T; with `added` = 0 what sums were does not count. A warp has 16 rows, a lane rows
+// lane / 4 and 8 more, columns 8 j + 2 (lane % 4) and the next. Of __half or __nv_bfloat16; a is in shared memory as b,
+// or in registers, as mma.m16n8k16 wants it. Then the columns of b are those of its tile (`descriptor_of_columns`).
+#define PRODUCTS(N, SUMS, P0, P1, P2, P3, P4)                                                                          \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], unsigned long long a, unsigned long long b) {            \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA(N, "bf16", P0, P1, "1, 1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b));                              \
+    else                                                                                                               \
+      asm volatile(WGMMA(N, "f16", P0, P1, "1, 1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b));                               \
+  }                                                                                                                    \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], unsigned long long a, unsigned long long b, int added) { \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA_IF(N, "bf16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));              \
+    else                                                                                                               \
+      asm volatile(WGMMA_IF(N, "f16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));               \
+  }                                                                                                                    \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b) {          \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA(N, "bf16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, "1, 1, 1, 1")                              \
+                   : SUMS(0)                                                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                              \
+    else                                                                                                               \
+      asm volatile(WGMMA(N, "f16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, "1, 1, 1, 1")                               \
+                   : SUMS(0)                                                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                              \
   }
 
 template <typename T> constexpr bool IS_BFLOAT16 = false;
 template <> constexpr bool IS_BFLOAT16<__nv_bfloat16> = true;
 
-PRODUCTS(64, SUMS_32, "%32", "%33", "%34", "%35", "%36", "%37")
-PRODUCTS(128, SUMS_64, "%64", "%65", "%66", "%67", "%68", "%69")
-PRODUCTS(256, SUMS_128, "%128", "%129", "%130", "%131", "%132", "%133")
+PRODUCTS(64, SUMS_32, "%32", "%33", "%34", "%35", "%36")
+PRODUCTS(128, SUMS_64, "%64", "%65", "%66", "%67", "%68")
+PRODUCTS(256, SUMS_128, "%128", "%129", "%130", "%131", "%132")
 
 // ---- warp groups of different tasks ----
 

@@ -178,8 +178,9 @@ def predicted(shape: Shape, model: DeviceModel) -> Prediction:
 
 
 def run(
-    measured: str | Path,
+    measured: str | Path | Sequence[Shape],
     *,
+    source: str = "",
     model: str | DeviceModel | None = None,
     clock_mhz: float | None = None,
     progress: Callable[[Row], None] | None = None,
@@ -187,7 +188,8 @@ def run(
     """Predict each shape of a file of measured times.
 
     Args:
-        measured: the file, see `shapes_of`.
+        measured: the file, see `shapes_of`, or its shapes.
+        source: where the times are from, if not as the file says.
         model: the GPU; default an H100.
         clock_mhz: of its multiprocessors, if it is not the model's.
         progress: told each row.
@@ -196,7 +198,7 @@ def run(
         ArgumentError: a file that cannot be used; a GPU of another architecture; a clock that is not above 0.
         UnknownNameError: no such model.
     """
-    source, shapes = shapes_of(measured)
+    said, shapes = shapes_of(measured) if isinstance(measured, str | Path) else ("", list(measured))
     found = device_model(model or "h100-sxm")
     if found.arch != ARCH:
         raise ArgumentError("model", f"{found.key} ({found.arch})", f"a GPU of {ARCH}", "No other has wgmma.")
@@ -209,4 +211,4 @@ def run(
         rows.append(Row(shape, predicted(shape, found)))
         if progress:
             progress(rows[-1])
-    return FlashAttentionBenchmark(source, found, tuple(rows))
+    return FlashAttentionBenchmark(source or said, found, tuple(rows))
