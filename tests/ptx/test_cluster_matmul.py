@@ -37,6 +37,15 @@ def test_it_is_right_and_accused_of_nothing(name: str, size: tuple[int, int, int
     torch.testing.assert_close(c.double(), expected, rtol=0, atol=2e-3)
 
 
+def test_a_trace_says_what_a_multicast_saves() -> None:
+    options, _, _ = launch_of("matmul_multicast", 128, 64, 512)
+    trace = wb.trace_kernel(wb.load_cuda(SOURCE, arch="sm_90a")["matmul_multicast"], **options)
+    # Both blocks get tiles of a of their own and read one half each of those of b, which both get.
+    assert (trace.landed_bytes, trace.filled_bytes) == (2 * 2 * 64 * 512 * 2, 0)
+    assert trace.multicast_bytes == 64 * 512 * 2
+    assert "65,536 by multicast" in str(trace)
+
+
 FOUND = {  # the mistake planted: the kernel, what is told of it
     1: ("matmul_multicast", "may not have begun"),
     2: ("matmul_multicast", ""),
