@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from mutation import Mutant, caught
-from sampling import named
+from sampling import long_if, named
 from test_paged_attention_grouped import FEATURES, LENGTHS
 
 from workbench.devices.sim import Simulator
@@ -49,6 +49,19 @@ def test_each_rule_is_named():
     for name, (changes, sizes) in broken.items():
         rules = VARIANT.broken({**SMALL, **changes}, dataclasses.replace(base, **sizes))
         assert name in {rule.name for rule in rules}
+
+
+@pytest.mark.parametrize(
+    ("head_size", "config"),
+    [(64, {}), long_if(True, 256, {"num_stages": 7}), long_if(True, 128, {"BLOCK_SIZE": 64, "TILE_TOKENS": 64})],
+)
+def test_shared_memory_is_no_more_than_the_rule_counts(head_size, config):
+    config = SMALL | config
+    problem = case("small", head_size=head_size, layout="nhd").problem(config, arch="sm_90")
+    (kernel,) = VARIANT.kernels(config, problem, "sm_90", machine_code=False)
+    (rule,) = [rule for rule in VARIANT.restrictions if rule.name == "shared memory"]
+    assert rule.holds(config, problem)
+    assert kernel.dynamic_shared_bytes <= VARIANT.footprint(config, problem).shared_bytes
 
 
 GROUPED = "triton_grouped.py"

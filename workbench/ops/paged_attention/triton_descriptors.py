@@ -6,6 +6,7 @@ past the end of a sequence in its last page comes along, and values are set to z
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from workbench.ops.expressions import next_power_of_2
@@ -14,14 +15,24 @@ from workbench.ops.paged_attention.rules import num_partitions
 from workbench.ops.paged_attention.triton_grouped import RESTRICTIONS, paged_attention_grouped, shared_bytes
 from workbench.ops.paged_attention.triton_grouped import VARIANT as GROUPED
 from workbench.ops.paged_attention.triton_grouped import constexprs as grouped_constexprs
-from workbench.ops.rules import TMA, shared_limit
+from workbench.ops.rules import TMA, shared_limit, shared_memory
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Restriction
+from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import TritonVariant
 
 
 def _constexprs(config: Config, problem: Problem) -> dict[str, Any]:
     return grouped_constexprs(config, problem) | {"DESCRIPTORS": True}
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    """What ``triton_grouped`` takes, and a tile of values with zeros past the end."""
+    tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
+    return shared_bytes(config, problem) + tile
+
+
+def _footprint(config: Config, problem: Problem) -> Footprint:
+    return replace(GROUPED.footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
 
 
 def default_config(problem: Problem) -> dict:
@@ -32,7 +43,7 @@ def default_config(problem: Problem) -> dict:
         config["num_warps"] = 8
     for stages in (5, 3):
         config["num_stages"] = stages
-        if shared_bytes(config, problem) <= shared_limit(problem):
+        if _shared_bytes(config, problem) <= shared_limit(problem):
             break
     return config
 
@@ -51,11 +62,19 @@ VARIANT = TritonVariant(
         ),
     ),
     space=GROUPED.space | {"BLOCK_SIZE": (16, 32, 64, 128)},
-    restrictions=(TMA, Restriction.of("a tile is a page", "TILE_TOKENS == BLOCK_SIZE"), *RESTRICTIONS),
+    restrictions=(
+        TMA,
+        Restriction.of("a tile is a page", "TILE_TOKENS == BLOCK_SIZE"),
+        shared_memory(
+            _shared_bytes,
+            "what triton_grouped takes + TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element)",
+        ),
+        *(rule for rule in RESTRICTIONS if rule.name != "shared memory"),
+    ),
     layouts=GROUPED.layouts,
     dtypes=GROUPED.dtypes,
     features=("alibi", "sliding_window", "soft_cap", "sinks"),
     defaults=default_config,
-    footprint=GROUPED.footprint,
+    footprint=_footprint,
     workspace=GROUPED.workspace,
 )
