@@ -410,6 +410,27 @@ def bench_predict(sweeps, measured, sources, model, limit, seed, as_json) -> Non
     say(result.to_json() if as_json else str(result))
 
 
+@bench.command("flash-attention")
+@click.argument("measured", metavar="MEASURED.csv")
+@click.option("--model", default="h100-sxm", show_default=True, help="The GPU to predict for, of sm_90.")
+@click.option("--clock-mhz", type=float, help="The clock of its multiprocessors (default: the model's).")
+@_json_option
+def bench_flash_attention(measured: str, model: str, clock_mhz: float | None, as_json: bool) -> None:
+    """Predicted times of attention for Hopper beside FlashAttention-3's, measured elsewhere.
+
+    The file has the columns batch, seqlen, heads, head_size, causal (1 or 0) and measured_us.
+    """
+    from workbench.bench.flash_attention import run
+
+    result = run(
+        measured,
+        model=model,
+        clock_mhz=clock_mhz,
+        progress=lambda row: say(f"{row.shape}: {row.predicted_us:,.0f} µs", err=True),
+    )
+    say(result.to_json() if as_json else str(result))
+
+
 @bench.command("generate")
 @click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
 @click.option("--skip-peers", is_flag=True, help="Leave out transformers' batched generate on the same weights.")

@@ -10,12 +10,12 @@ import html
 import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops, tables
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.device_models import DeviceModel, device_model, placed
+from workbench.device_models import DeviceModel, device_model, model_of_arch, placed
 from workbench.documents import document
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
@@ -174,10 +174,12 @@ def compare(
     Args:
         op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case; default: the op's quick one.
-        variants: name or value, or several; default: every variant that reads the case's dtype, layout and features.
-        device: "auto", "sim" (code for sm_80; for sm_89 where a variant needs it, which the table then says) or "cuda".
+        variants: name or value, or several; default: every variant that can run the case.
+        device: "auto", "sim" (code for sm_80; for sm_89 or sm_90 where a variant needs it, which the table then says)
+            or "cuda".
         configs: variant name -> configuration; default: the variant's untuned one.
-        model: the GPU that the simulator's counts are turned into a predicted time for; default an A100.
+        model: the GPU that the simulator's counts are turned into a predicted time for; default an A100. For a variant
+            that does not run there, one that it runs on.
 
     Returns:
         `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
@@ -191,7 +193,12 @@ def compare(
     case = found.case(case)
     where, model = devices.get(device), device_model(model)
     if variants is None:
-        chosen = [variant for variant in found.variants if not variant.unsupported(case.problem(arch=where.arch))]
+        problem = case.problem(arch=where.arch)
+        chosen = [
+            variant
+            for variant in found.variants
+            if variant.able(variant.machine_problem(case) if where.name == "sim" else problem)
+        ]
     else:
         chosen = [found.variant(variant) for variant in listed(variants)]
     configs, names = dict(configs or {}), [variant.name for variant in chosen]
@@ -204,9 +211,16 @@ def compare(
         config = configs.get(variant.name)
         if config is None:
             config = variant.default_config(placed(case.problem(arch=on.arch), on, model))
-        trials.append(evaluate(variant, config, case, on, model=model))
-        least.append(case.minimum_bytes(case.problem(config, arch=on.arch)))
+        problem = case.problem(config, arch=on.arch)
+        trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
+        least.append(case.minimum_bytes(problem))
     return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
+
+
+def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
+    """The GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
+    runs = variant.runs_on(replace(problem, arch=model.arch))
+    return model if runs else model_of_arch(problem.arch) or model
 
 
 # -- the facts, in the order of the table -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def trace(
     *,
     variant: str | Variant,
     config: Config | None = None,
-    arch: str = "sm_80",
+    arch: str | None = None,
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
 ) -> Trace:
@@ -32,7 +32,8 @@ def trace(
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
-        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a.
+        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a. Default: the
+            first of sm_80, sm_89 and sm_90 that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
 
@@ -47,6 +48,8 @@ def trace(
     chosen, case = found.variant(variant), found.case(case)
     if chosen.language == "torch":
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
+    if arch is None:
+        arch = chosen.machine_arch(case.problem())
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
@@ -54,5 +57,6 @@ def trace(
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
     report = chosen.run(config, problem, inputs, device, **options)
+    report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)

@@ -1,7 +1,9 @@
 // What a pipeline on sm_90a is made of, one function for an instruction: mbarriers, tensor copies (TMA), products of a
-// warp group (wgmma), and the fence between ordinary accesses to shared memory and those of copies and products.
+// warp group (wgmma), the fence between ordinary accesses to shared memory and those of copies and products, and what
+// warp groups of different tasks need: registers that one gives another, barriers of some of the threads.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 using Barrier = unsigned long long;
@@ -50,6 +52,15 @@ __device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int 
       "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier))
       : "memory");
 }
+// The same of a tensor of four dimensions, the innermost first.
+__device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int x, int y, int z, int w,
+                                          Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(&barrier))
+      : "memory");
+}
 __device__ __forceinline__ void store_tile(const TensorMap& map, int x, int y, const void* tile) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x),
                "r"(y), "r"(shared_address(tile))
@@ -67,22 +78,102 @@ __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.
 __device__ __forceinline__ unsigned long long descriptor(const void* tile) {
   return (shared_address(tile) & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
+// The same tile as b of a product that goes over its rows: 64 columns of the product in a row, and in the next tile,
+// TILE_BYTES on, the next 64.
+template <int TILE_BYTES> __device__ __forceinline__ unsigned long long descriptor_of_columns(const void* tile) {
+  return (shared_address(tile) & 0x3ffff) >> 4 | (unsigned long long)(TILE_BYTES >> 4) << 16 | 64ull << 32 | 1ull << 62;
+}
 __device__ __forceinline__ void open_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until at most N groups are pending.
 template <int N> __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-
-// sums[64][64] += a[64][16] b[64][16]^T; a warp has 16 rows, a lane rows lane / 4 and 8 more, columns 8 j + 2 (lane % 4).
-__device__ __forceinline__ void multiply(float (&d)[32], unsigned long long a, unsigned long long b) {
+// What a positive value is computed from stays ahead of what waits behind this: the assembler orders waits among each
+// other, but has arithmetic wait too where it may.
+__device__ __forceinline__ void compute_first(float value) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b));
+      "{\n"
+      ".reg .pred never;\n"
+      "setp.lt.f32 never, %0, 0f00000000;\n"
+      "@never nanosleep.u32 0;\n"
+      "}" ::"f"(value)
+      : "memory");
+}
+
+// What a thread has of the sums of a product with 64, 128 or 256 columns, in PTX and in C++.
+#define SUMS_OF_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS_OF_128 SUMS_OF_64 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SUMS_OF_256 SUMS_OF_128 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+
+#define WGMMA(N, TYPE, A, B, REST) \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SUMS_OF_##N "}, " A ", " B ", " REST ";"
+#define WGMMA_IF(N, TYPE, A, B, ADDED, REST) \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDED ", 0;\n" WGMMA(N, TYPE, A, B, "p, " REST) "\n}"
+
+// sums[64][N] += a[64][16] b[N][16]^T; with `added` = 0 what sums were does not count. A warp has 16 rows, a lane rows
+// lane / 4 and 8 more, columns 8 j + 2 (lane % 4) and the next. Of __half or __nv_bfloat16; a is in shared memory as b,
+// or in registers, as mma.m16n8k16 wants it. Then the columns of b are those of its tile (`descriptor_of_columns`).
+#define PRODUCTS(N, SUMS, P0, P1, P2, P3, P4)                                                                          \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], unsigned long long a, unsigned long long b) {            \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA(N, "bf16", P0, P1, "1, 1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b));                              \
+    else                                                                                                               \
+      asm volatile(WGMMA(N, "f16", P0, P1, "1, 1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b));                               \
+  }                                                                                                                    \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], unsigned long long a, unsigned long long b, int added) { \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA_IF(N, "bf16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));              \
+    else                                                                                                               \
+      asm volatile(WGMMA_IF(N, "f16", P0, P1, P2, "1, 1, 0, 0") : SUMS(0) : "l"(a), "l"(b), "r"(added));               \
+  }                                                                                                                    \
+  template <typename T = __half>                                                                                       \
+  __device__ __forceinline__ void multiply(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b) {          \
+    if constexpr (IS_BFLOAT16<T>)                                                                                      \
+      asm volatile(WGMMA(N, "bf16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, "1, 1, 1, 1")                              \
+                   : SUMS(0)                                                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                              \
+    else                                                                                                               \
+      asm volatile(WGMMA(N, "f16", "{" P0 ", " P1 ", " P2 ", " P3 "}", P4, "1, 1, 1, 1")                               \
+                   : SUMS(0)                                                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                              \
+  }
+
+template <typename T> constexpr bool IS_BFLOAT16 = false;
+template <> constexpr bool IS_BFLOAT16<__nv_bfloat16> = true;
+
+PRODUCTS(64, SUMS_32, "%32", "%33", "%34", "%35", "%36")
+PRODUCTS(128, SUMS_64, "%64", "%65", "%66", "%67", "%68")
+PRODUCTS(256, SUMS_128, "%128", "%129", "%130", "%131", "%132")
+
+// ---- warp groups of different tasks ----
+
+// Of each thread of the warp group: with fewer registers for itself, or more once others have given theirs.
+template <int N> __device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> __device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+// Until THREADS threads have come to the barrier (1 to 15), those that only announce themselves among them.
+template <int THREADS> __device__ __forceinline__ void meet(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
+template <int THREADS> __device__ __forceinline__ void announce(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
 }

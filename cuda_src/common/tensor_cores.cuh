@@ -2,8 +2,7 @@
 // 16x16 and 16x8. Compute capability 8.0 and newer. Fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "common/packing.cuh"
 
 // Addresses in shared memory are 32-bit numbers here, as the instructions take them.
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -80,15 +79,4 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&sum)[4], con
       "{%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two floats rounded to T, the first in the lower half.
-template <typename T> __device__ __forceinline__ unsigned pack(float low, float high);
-template <> __device__ __forceinline__ unsigned pack<__half>(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
-}
-template <> __device__ __forceinline__ unsigned pack<__nv_bfloat16>(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
 }

@@ -17,7 +17,7 @@ ALL = [
     for op in NAMES
     for variant in ops.variants(op)
     for name, case in ops.get(op).cases.items()
-    if not variant.unsupported(case.problem())
+    if variant.able(variant.machine_problem(case))
 ]
 
 
@@ -34,6 +34,8 @@ def test_every_case(variant, name, cuda):
     one = ops.get(variant.op).case(name)
     config = variant.default_config(one.problem(arch=cuda.arch))
     problem = one.problem(config, arch=cuda.arch)
+    if not variant.runs_on(problem):
+        pytest.skip(f"{variant} does not run on {cuda.arch}")
     tensors = one.inputs(problem, "cuda")
     variant.run(config, problem, tensors, cuda)
     check = one.check(tensors.out)

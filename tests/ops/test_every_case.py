@@ -13,13 +13,13 @@ RUNS = [
     for op in OPS
     for variant in op.variants
     for name, case in op.cases.items()
-    if not variant.unsupported(case.problem())
+    if variant.able(variant.machine_problem(case))
 ]
 
 
 @pytest.mark.parametrize(("variant", "case"), RUNS)
 @pytest.mark.sampled(6)
 def test_every_case(variant, case, judge):
-    arch = variant.machine_arch(case.problem())
-    verdict = judge(variant, variant.default_config(case.problem(arch=arch)), case, checks=True, arch=arch)
+    problem = variant.machine_problem(case)
+    verdict = judge(variant, variant.default_config(problem), case, checks=True, arch=problem.arch)
     assert verdict.ok, verdict

@@ -5,23 +5,33 @@ Each is noticed, or harmless for a reason that stands here.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import test_hopper
 from sampling import long_if
-from test_hopper import ORDERS, launched, program
+from test_hopper import ORDERS
 
 from workbench.errors import KernelFault, UnsupportedInstructionError
-from workbench.ptx import Program, PtxSyntaxError
+from workbench.ops.causal_attention import Case
+from workbench.ops.causal_attention.cuda_wgmma import VARIANT
+from workbench.ptx import Kernel, LaunchReport, Program, PtxSyntaxError
 
-# By the words of a statement: what is done to it. A wait is a loop, whose branch back goes.
+ATTENTION = "causal_attention_wgmma"
+CONFIG = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
+# Two blocks, of five tiles in two stages, the last with padding; and one of padding alone.
+CASE = Case("lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
+            dtype="float16", lse=True)  # fmt: skip
+
+# By the words of a statement: what is done to it. A wait is a loop: its branch back goes, and its poll before that.
 LEFT_OUT = (
     "fence.proxy.async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "cp.async.bulk.commit_group",
-    "cp.async.bulk.wait_group", "mbarrier.init", "mbarrier.arrive", "bar.sync", "barrier.cluster.arrive",
-    "barrier.cluster.wait", "@!done bra",
+    "cp.async.bulk.wait_group", "mbarrier.init", "mbarrier.arrive", "bar.sync", "bar.arrive",
+    "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra",
 )  # fmt: skip
 COUNTED = ("mbarrier.init", "mbarrier.arrive.expect_tx")
 # How many of a kind go unnoticed, and why nothing can notice them.
@@ -29,7 +39,30 @@ HARMLESS = {
     ("doubled", "bar.sync", "left out"): (1, "the last one: nobody accesses shared memory after it"),
     ("pipeline", "wgmma.fence", "left out"): (3, "in an unrolled loop, where products alone touch the registers"),
     ("pipeline", "mbarrier.arrive", "left out"): (1, "the last one: no stage is filled again"),
+    (ATTENTION, "wgmma.fence", "left out"): (1, "the first one: nothing has touched the registers of its products"),
 }
+
+
+@functools.cache
+def program(kernel: str) -> Program:
+    """That of a kernel."""
+    if kernel != ATTENTION:
+        return test_hopper.program()
+    (compiled,) = VARIANT.kernels(CONFIG, CASE.problem(arch="sm_90"), "sm_90", machine_code=False)
+    return Program.from_text(compiled.ptx)
+
+
+def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
+    """The error of one launch, and its report; of attention 1 for one past its bound."""
+    if name != ATTENTION:
+        return test_hopper.launched(kernel, name, **options)
+    problem = CASE.problem(arch="sm_90")
+    tensors = CASE.inputs(problem)
+    launch = VARIANT.launch(CONFIG, problem, tensors)
+    report = kernel.launch(
+        launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, seconds_limit=30, **options
+    )
+    return float(not CASE.check(tensors.out).ok), report
 
 
 class Mutant(NamedTuple):
@@ -42,7 +75,7 @@ class Mutant(NamedTuple):
 
 def mutants(kernel: str) -> Iterator[Mutant]:
     """Those of one kernel, each with the PTX of the whole module."""
-    module = program().module
+    module = program(kernel).module
     lines, entry = module.text.splitlines(), module.entries[kernel]
     for number in range(module.line_of(entry.body_start) - 1, module.line_of(entry.body_end)):
         line = lines[number].strip()
@@ -51,7 +84,8 @@ def mutants(kernel: str) -> Iterator[Mutant]:
             continue
 
         def changed(text: str, number: int = number) -> str:
-            return "\n".join([*lines[:number], text, *lines[number + 1 :]])
+            before = [*lines[: number - 1], ""] if "bra" in lines[number] else lines[:number]
+            return "\n".join([*before, text, *lines[number + 1 :]])
 
         yield Mutant(kernel, number, words, "left out", changed(""))
         if any(counted in line for counted in COUNTED):
@@ -78,10 +112,16 @@ def noticed(mutant: Mutant) -> str:
     return ""
 
 
-@pytest.mark.parametrize("kernel", ["doubled", long_if(True, "pipeline"), "row_sums"])
+@pytest.mark.parametrize("kernel", ["doubled", long_if(True, "pipeline"), "row_sums", long_if(True, ATTENTION)])
 def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     found = [(mutant, noticed(mutant)) for mutant in mutants(kernel)]
     assert len(found) >= 4
     assert not [f"line {one.line}: {one.words} {one.change}" for one, by in found if by.startswith("refused")]
     missed = Counter((one.kernel, one.words, one.change) for one, by in found if not by)
     assert missed == {kind: count for kind, (count, _) in HARMLESS.items() if kind[0] == kernel}
+
+
+def test_some_mutants_of_attention_are_noticed() -> None:
+    some = [one for one in mutants(ATTENTION) if one.words != "wgmma.fence"][::9]
+    assert len(some) >= 5
+    assert [f"line {one.line}: {one.words} {one.change}" for one in some if not noticed(one)] == []

@@ -137,7 +137,7 @@ def run(
         case = found.case(name)
         problem = placed(case.problem(arch=where.arch), where, model)
         for variant in chosen:
-            if variant.unsupported(problem):
+            if not variant.able(problem):
                 continue
             config, tuned = _configuration(found, variant, problem, where)
             trial = evaluate(variant, config, case, where, model=model)

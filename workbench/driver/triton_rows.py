@@ -46,7 +46,7 @@ class Rows:
         trial = Trial(
             op=identity.op, variant=identity.variant, language=identity.language, case=identity.case_name,
             config=identity.config, device=identity.device, arch=identity.arch, outcome="ok",
-            counts=counts_of(report, [kernel]), predicted_seconds=prediction.seconds, predicted_for=model.key,
+            counts=counts_of(report, [kernel], model), predicted_seconds=prediction.seconds, predicted_for=model.key,
             prediction=prediction.to_dict(), started=now, finished=now,
         )  # fmt: skip
         (claim,) = self._store.claim([identity])

@@ -20,6 +20,7 @@ from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse,
 from workbench.ops.values import Case, Check
 from workbench.ops.variant import Variant
 from workbench.ptx import Program
+from workbench.tensor_map import TensorMap
 from workbench.tuning import by_value
 
 
@@ -61,12 +62,12 @@ def checks(cases: Sequence[Case], request: Mapping[str, Any]) -> Iterator[Check]
     deadline = time.monotonic() + request["seconds"]
     variant, config = by_value.loads(request["variant"]), request["config"]
     try:
-        variant.check(config, cases[0].problem(config))
+        variant.check(config, variant.machine_problem(cases[0], config))
     except WorkbenchError as error:
         raise Failed("unsupported", str(error)) from error
     code = None if variant.language == "torch" else _Runnable(valid(Code.of, request["description"]))
     for case in cases:
-        problem = case.problem(config)
+        problem = variant.machine_problem(case, config)
         for last_warp_first in ORDERS if code is not None else (False,):
             tensors = case.inputs(problem)
             memory = _Memory(tensors)
@@ -116,7 +117,7 @@ class _Runnable:
                 self._programs[index],
                 kernel,
                 replace(one, shared_bytes=one.shared_bytes or kernel.dynamic_shared_bytes),
-                [name if isinstance(value, torch.Tensor) else None for name, value in passed.items()],
+                [name if isinstance(value, torch.Tensor | TensorMap) else None for name, value in passed.items()],
                 {name for name, value in passed.items() if id(value) in fresh},
                 last_warp_first=last_warp_first,
                 deadline=deadline,

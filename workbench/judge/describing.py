@@ -55,7 +55,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
             case = None if isinstance(given, Problem) else built_in.fitted(variant, given)
             about = {"variant": variant.name, "case": name if case is None else case.name}
             try:
-                problem = given if case is None else case.problem()
+                problem = given if case is None else variant.machine_problem(case)
                 configs = list(_configs(variant, problem, request["config"]))
             except BaseException as error:
                 answer(about | {"config": {}} | _failure(error))
@@ -65,7 +65,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
                     if case is None:
                         found = _described(variant, config, problem)
                     else:
-                        found = built_in.code_record(variant, config, case.problem(config))
+                        found = built_in.code_record(variant, config, variant.machine_problem(case, config))
                 except BaseException as error:
                     found = _failure(error)
                 answer(about | {"config": config} | found)

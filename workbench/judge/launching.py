@@ -16,6 +16,7 @@ from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.ptx.parse import PtxSyntaxError
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters
+from workbench.toolchain.occupancy import LIMITS
 from workbench.toolchain.shared_memory import static_shared_bytes
 
 ORDERS = {True: "the last warp first", False: "the usual order of warps"}
@@ -59,9 +60,15 @@ def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
     if entry not in entries:
         raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(entries) or 'none'}")
     return CompiledKernel(
-        entry, label, "cuda", "sm_80", text, f"{entry}\n{text}",
+        entry, label, "cuda", _arch_of(text), text, f"{entry}\n{text}",
         valid(static_shared_bytes, text).get(entry, 0), None, 0, "", 0.0, False, entries[entry],
     )  # fmt: skip
+
+
+def _arch_of(text: str) -> str:
+    """The architecture that a PTX is for, if it has limits that are known."""
+    target = re.search(r"^\s*\.target\s+(sm_\d+)", text, re.MULTILINE)
+    return target[1] if target and target[1] in LIMITS else "sm_80"
 
 
 def launch(

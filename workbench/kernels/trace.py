@@ -149,7 +149,8 @@ class Trace(Ratios):
         """
         from workbench.tuning.predict import counts_of, predict_counts
 
-        return predict_counts(counts_of(self.report, self.kernels), self._model(model))
+        found = self._model(model)
+        return predict_counts(counts_of(self.report, self.kernels, found), found)
 
     def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
         """What to try next, with the evidence; ``model`` as for `prediction`."""

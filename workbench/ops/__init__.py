@@ -24,7 +24,7 @@ from workbench.ops.paged_attention import OP as PAGED_ATTENTION
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
 from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
 from workbench.ops.tuned import forget
-from workbench.ops.variant import Case, Config, Variant
+from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
@@ -129,7 +129,7 @@ def compile(
     variant: str | Variant | None = None,
     config: Config | None = None,
     case: str | Case | None = None,
-    arch: str = "sm_80",
+    arch: str | None = None,
     args: Sequence[object] = (),
     kwargs: Mapping[str, object] | None = None,
 ) -> CompiledKernel:
@@ -141,7 +141,7 @@ def compile(
         variant: name or value of a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
         case: name or value of the case to compile for; default: the op's quick one.
-        arch: the architecture, e.g. ``"sm_90"``.
+        arch: the architecture, e.g. ``"sm_90"``; default sm_80, or the first after it that has what a variant needs.
 
     Returns:
         `workbench.toolchain.CompiledKernel`: .ptx .sass .registers .spill_bytes .shared_bytes .occupancy
@@ -152,10 +152,12 @@ def compile(
         CompileError: the compiler refused the source.
     """
     if is_jit(op):
-        return compile_call(op, args, kwargs, arch)
+        return compile_call(op, args, kwargs, arch or MACHINE_ARCHS[0])
     found = get(op)
     if variant is None:
         raise ArgumentError("variant", None, ", ".join(one.name for one in found.variants), "Name one of these.")
     chosen, case = found.variant(variant), found.case(case)
+    if arch is None:
+        arch = chosen.machine_arch(case.problem())
     config = chosen.default_config(case.problem(arch=arch)) if config is None else dict(config)
     return chosen.compile(config, case.problem(config, arch=arch), arch)

@@ -32,6 +32,8 @@ class Restriction:
     holds: Callable[[Config, Any], bool] = field(repr=False)
     of_arch: bool = False
     """Whether it is about the problem's architecture, whatever the configuration, so that another one may keep it."""
+    only: str = ""
+    """The one architecture that keeps it, of which the code has instructions of its own, such as "sm_90"."""
 
     @classmethod
     def of(cls, name: str, rule: Any, meaning: str = "", known: Callable[[Config, Any], Any] = _Known) -> Self:
@@ -42,6 +44,12 @@ class Restriction:
         formula = Expression.of(name, rule)
         text = f"{formula.text}{meaning and ': '}{meaning}"
         return cls(name, text, lambda config, problem: bool(formula(known(config, problem))))
+
+    @classmethod
+    def on(cls, arch: str, what: str) -> Self:
+        """The rule that the problem's architecture is this one, which alone has ``what``."""
+        rule = f"arch is {arch}, which alone has {what}"
+        return cls("arch", rule, lambda config, problem: problem.arch.rstrip("a") == arch, of_arch=True, only=arch)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.rule}"

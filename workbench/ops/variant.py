@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
@@ -31,6 +31,9 @@ from workbench.ops.source_files import called_files, digest, read, stamp, with_h
 from workbench.ops.steps import CudaStep, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
+
+if TYPE_CHECKING:
+    from workbench.ptx import LaunchReport
 
 __all__ = [
     "Case",
@@ -47,6 +50,9 @@ __all__ = [
     "Variant",
 ]
 
+
+PARTS = 4
+"""Blocks of a launch that are recorded, if it needs any."""
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
 """What the PTX machine runs all code for, the default first."""
@@ -125,11 +131,23 @@ class Variant:
 
     def machine_arch(self, problem: Any) -> str:
         """The first of `MACHINE_ARCHS` that has what this variant needs for the problem; the default where none has."""
-        rules = [rule for rule in self.restrictions if rule.of_arch]
-        for arch in MACHINE_ARCHS if rules else ():
-            if all(rule.holds({}, replace(problem, arch=arch)) for rule in rules):
-                return arch
+        if any(rule.of_arch for rule in self.restrictions):
+            for arch in MACHINE_ARCHS:
+                if self.runs_on(replace(problem, arch=arch)):
+                    return arch
         return MACHINE_ARCHS[0]
+
+    def machine_problem(self, case: Case, config: Config | None = None) -> Any:
+        """A case's problem for a run of this variant in the PTX machine."""
+        return case.problem(config, arch=self.machine_arch(case.problem()))
+
+    def able(self, problem: Any) -> bool:
+        """Whether the configuration that an untuned user gets is legal for the problem."""
+        return not self.unsupported(problem) and not self.broken(self.default_config(problem), problem)
+
+    def runs_on(self, problem: Any) -> bool:
+        """Whether the problem's architecture has what this variant needs for it."""
+        return all(rule.holds({}, problem) for rule in self.restrictions if rule.of_arch)
 
     def check(self, config: Config, problem: Any) -> None:
         """Raise `ConfigurationError` naming every broken rule, unless the configuration is legal."""
@@ -250,6 +268,32 @@ class Variant:
 
         return joined(reports)
 
+    def with_parts(
+        self,
+        report: LaunchReport,
+        config: Config,
+        problem: Any,
+        tensors: Any,
+        device: Any,
+        *,
+        parts: int = PARTS,
+        **launch_options,
+    ) -> LaunchReport:
+        """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
+        the prediction of such a launch needs. They run once more, one by one; not where blocks wait for each other."""
+        ran = " ".join(line.text for line in report.lines)
+        if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or hasattr(report, "parts"):
+            return report
+        from workbench.ptx.recording import RecordedParts
+        from workbench.ptx.sample import middles_of, parts_of
+
+        cut = parts_of(report.grid, parts)
+        recordings = [
+            self.run(config, problem, tensors, device, sample=[block], record_block=block, **launch_options).recording
+            for block in middles_of(report.grid, cut)
+        ]
+        return replace(report, parts_recorded=RecordedParts(cut, tuple(recordings)))
+
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
         """What a launch finds on the device beside its arguments: variables of the module. Most have none."""
 
@@ -329,6 +373,7 @@ class CudaVariant(Variant):
         from workbench.toolchain import compile_cuda_module
 
         self.check(config, problem)
+        arch = next((f"{rule.only}a" for rule in self.restrictions if rule.only), arch)
         names = [step.name(config, problem) for step in self.steps]
         module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
             self.text or self.source,

@@ -4,15 +4,17 @@ A recording has what happened and after how many of a warp's own instructions. T
 instruction takes a cycle, a copy as long as the caller says, a product of a warp group half a cycle for each of its
 columns, one after the other on the processor's tensor cores (their rate on sm_90: 2,048 fp16 multiply-adds a cycle). A
 wait is over when what it waits for has happened. So who waits for whom is the program's; for how long, the model's.
+With `Rates` instructions take what the machine code of a processor takes, and warps that share a unit wait for it.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from workbench.errors import ArgumentError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 COPY_CYCLES = 500
 _ARRIVALS = ("arrive", "arrive_late", "copy")
+_Stretch = tuple[int, int, Sequence[float]]  # start and end, and for what share of it each unit is busy
 _Key = tuple[str, int, int]  # what can be waited for: "mbarrier", "barrier" or "products", which one, which time
 
 
@@ -112,6 +115,18 @@ class Stage:
     states: tuple[StageState, ...] = field(repr=False)
 
 
+class Rates(Protocol):
+    """How fast a processor is: ``copy_bytes`` come to it in a cycle, scheduler n of ``schedulers`` runs every such warp
+    from n on."""
+
+    copy_bytes: float
+    schedulers: int
+
+    def stretch(self, before: int, line: int, instructions: int) -> tuple[float, Sequence[float]]:
+        """Of so many instructions of a warp from behind one line of the PTX (0: from its first) up to another: the
+        cycles that they take alone, and those for which they keep each unit of their scheduler busy."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """One block by the model above. ``roles`` are by warp: "producer", "consumer", "both" or ""; ``end`` in cycles."""
@@ -148,9 +163,9 @@ class Pipeline:
         return self.tensor_cycles / self.end if self.end else 0.0
 
 
-def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES) -> Pipeline:
-    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue. What other blocks of its
-    cluster do is not in it, and not waited for.
+def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
+    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue, with ``rates`` after its
+    bytes have come too. What other blocks of its cluster do is not in it, and not waited for.
 
     Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, and for a
     negative ``copy_cycles``.
@@ -163,11 +178,13 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES) -> Pipelin
             "recording", "a block without mbarriers and products of warp groups", "one that has some",
             "ui.warp_timeline shows the others.",
         )  # fmt: skip
-    run = _Run(events, recording.warps, copy_cycles)
+    run = _Run(events, recording.warps, copy_cycles, rates)
     run.all()
     names = recording.mbarriers
     copies = tuple(
-        Copy(e.warp, t, t + copy_cycles, e.bytes, e.to, e.at, e.phase, e.kernel_line) for e, t in run.times("copy")
+        Copy(e.warp, run.when[i], run.landed[i], e.bytes, e.to, e.at, e.phase, e.kernel_line)
+        for i, e in enumerate(events)
+        if e.kind == "copy"
     )
     products = tuple(sorted(run.products, key=lambda one: one.start))
     end = max([*run.clock, *(copy.landed for copy in copies), *(one.end for one in products)])
@@ -191,8 +208,12 @@ class _Step:
 class _Run:
     """The events of a block in the order of their times: event ``i`` is at ``when[i]``."""
 
-    def __init__(self, events: list[PipelineEvent], warps: int, copy_cycles: int):
-        self.events, self.copy_cycles = events, copy_cycles
+    def __init__(self, events: list[PipelineEvent], warps: int, copy_cycles: int, rates: Rates | None = None):
+        self.events, self.copy_cycles, self.rates = events, copy_cycles, rates
+        self.landed: dict[int, int] = {}  # of copies, by position
+        self._arrivals: dict[int, int] = {}  # of a warp at its next step
+        self._lines, self._bytes_free = [0] * warps, 0.0
+        self._running: list[_Stretch | None] = [None] * warps
         self.when, self.clock = [0] * len(events), [0] * warps
         self.waits: list[tuple[int, int, int, _Key, int]] = []  # warp, start, end, for what, position
         self.products: list[Product] = []
@@ -249,23 +270,46 @@ class _Run:
             enter(warp)
 
     def _arrival(self, warp: int) -> int:
-        return self.clock[warp] + self.events[self._steps[warp][-1].position].tick - self._ticks[warp]
+        """When a warp comes to its next step."""
+        if warp not in self._arrivals:
+            event, begun = self.events[self._steps[warp][-1].position], self.clock[warp]
+            instructions = event.tick - self._ticks[warp]
+            over = begun + instructions
+            if self.rates and instructions:
+                alone, busy = self.rates.stretch(self._lines[warp], event.ptx_line, instructions)
+                shares = [cycles / alone for cycles in busy]
+                others = [one for one in self._running[warp % self.rates.schedulers :: self.rates.schedulers] if one]
+                over = math.ceil(_beneath(others, begun, alone, shares))
+                self._running[warp] = begun, over, [cycles / max(over - begun, 1) for cycles in busy]
+            self._arrivals[warp] = over
+        return self._arrivals[warp]
 
     def _advance(self, warp: int, at: int) -> _Key | None:
         """The next step of a warp; returns what it contributes to."""
         arrival, step = self._arrival(warp), self._steps[warp].pop()
         event = self.events[step.position]
+        del self._arrivals[warp]
+        self._lines[warp] = event.ptx_line
         if step.needs and at > arrival:
             self.waits.append((warp, arrival, at, step.needs, step.position))
         self.clock[warp], self._ticks[warp], self.when[step.position] = at, event.tick, at
         made = step.makes
         if made:
-            late = self.copy_cycles if event.kind in ("copy", "arrive_late") else 0
-            self._latest[made] = max(self._latest[made], at + late)
+            over = at + self.copy_cycles if event.kind == "arrive_late" else at
+            if event.kind == "copy":
+                over = self.landed[step.position] = self._copy(event, at)
+            self._latest[made] = max(self._latest[made], over)
             self._missing[made] -= 1
             if not self._missing[made]:
                 self.done[made] = self._multiply(event, made) if made[0] == "products" else self._latest[made]
         return made
+
+    def _copy(self, event: PipelineEvent, at: int) -> int:
+        """When a copy lands that is asked for at ``at``."""
+        if self.rates:
+            self._bytes_free = max(self._bytes_free, at) + event.bytes / self.rates.copy_bytes
+            at = math.ceil(self._bytes_free)
+        return at + self.copy_cycles
 
     def _multiply(self, event: PipelineEvent, made: _Key) -> int:
         """When the product is over that its last warp has issued."""
@@ -276,6 +320,22 @@ class _Run:
             Product(event.at, event.phase, self._latest[made], start, self._tensor_free, event.count, operands)
         )
         return self._tensor_free
+
+
+def _beneath(others: Sequence[_Stretch], begun: float, alone: float, shares: Sequence[float]) -> float:
+    """When the instructions are over that keep each unit busy for a share of the cycles ``alone``, and for what of it
+    those of the other warps leave."""
+    now, left = float(begun), alone
+    for until in sorted({end for _, end, _ in others if end > begun}):
+        there = [taken for start, end, taken in others if start <= now < end]
+        speed = 1.0
+        for unit, share in enumerate(shares):
+            free = 1.0 - sum(taken[unit] for taken in there if taken)
+            speed = min(speed, max(free, 0.0) / share) if share else speed
+        if left <= speed * (until - now):
+            return now + left / speed
+        now, left = float(until), left - speed * (until - now)
+    return now + left
 
 
 def _key(event: PipelineEvent) -> _Key | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.ptx.arguments import Buffer
 from workbench.ptx.decode import readable
-from workbench.ptx.pipeline import COPY_CYCLES, Pipeline, pipeline_of
+from workbench.ptx.pipeline import COPY_CYCLES, Pipeline, Rates, pipeline_of
 
 if TYPE_CHECKING:
     from workbench.ptx.launch import Kernel
@@ -107,7 +107,7 @@ class PipelineEvent:
     * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
 
     ``tick`` are the instructions that the warp had issued, those between a poll that found nothing and its success not
-    counted.
+    counted; ``ptx_line`` is the event's own (0: the warp's end).
     """
 
     warp: int
@@ -123,6 +123,7 @@ class PipelineEvent:
     source_line: int
     kernel_source: str
     kernel_line: int
+    ptx_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,18 @@ class Recording:
     events: tuple[PipelineEvent, ...] = field(default=(), repr=False)
     mbarriers: dict[int, str] = field(default_factory=dict, repr=False)
 
-    def pipeline(self, copy_cycles: int = COPY_CYCLES) -> Pipeline:
+    def pipeline(self, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
         """The block as a pipeline, by the model of `pipeline_of`, which says what it raises."""
-        return pipeline_of(self, copy_cycles)
+        return pipeline_of(self, copy_cycles, rates)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedParts:
+    """Recordings of the blocks in the middles of the equal parts of a grid, of which there are ``cut`` along x, y and
+    z (:mod:`workbench.ptx.sample`); x goes fastest."""
+
+    cut: tuple[int, int, int]
+    recordings: tuple[Recording, ...] = field(repr=False)
 
 
 def unpack(
@@ -190,7 +200,8 @@ def unpack(
         kind, operand = _KINDS[number], None
         if kind == "product":
             operand, moved = None if moved == _IN_REGISTERS else moved, 0
-        events.append(PipelineEvent(warp, kind, at, phase, count, moved, to, operand, tick, *place(pc)[2:]))
+        line, _, *written = place(pc)
+        events.append(PipelineEvent(warp, kind, at, phase, count, moved, to, operand, tick, *written, line))
     used = {event.at for event in events if event.kind in ("arrive", "arrive_late", "copy", "pass")}
     variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
     names = mbarrier_names(used, variables)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
-    from workbench.ptx.recording import Recording
+    from workbench.ptx.recording import RecordedParts, Recording
 
 SECTOR_BYTES = 32
 
@@ -181,6 +181,7 @@ class LaunchReport:
     checks kept about them: at most 3 for one, in whole 32-byte sectors. (What checks know of a block's shared memory
     comes on top: 4 bytes for one, and up to 64 where it is accessed in smaller pieces than 16 bytes.)
     ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
+    ``parts_recorded`` are some blocks by themselves, where somebody had them recorded.
     """
 
     kernel: str
@@ -201,6 +202,7 @@ class LaunchReport:
     has_checks: bool = False
     printed: str = field(default="", repr=False)
     recording: Recording | None = field(default=None, repr=False)
+    parts_recorded: RecordedParts | None = field(default=None, repr=False)
 
     def _global(self, load: bool | None = None) -> list[LineFacts]:
         rows = [line for line in self.lines if line.space == "global" and line.requests]

@@ -1,4 +1,4 @@
-"""Which blocks stand for a grid: pairs of neighbours at places spread over it."""
+"""Which blocks stand for a grid: pairs of neighbours at places spread over it, or the middles of its parts."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] 
         x, y = min(x, full[0] - square[0]), min(y, full[1] - square[1])
         found |= {(x + dx, y + dy, z) for dx, dy in itertools.product(range(square[0]), range(square[1]))}
     return sorted(found)
+
+
+def parts_of(grid: Sequence[int], count: int) -> Block:
+    """Into how many equal parts to cut a grid along x, y and z for about ``count``: along x first."""
+    parts: list[int] = []
+    for size in (*grid, 1, 1)[:3]:
+        parts.append(min(size, max(1, count // math.prod(parts))))
+    return tuple(parts)
+
+
+def middles_of(grid: Sequence[int], parts: Sequence[int]) -> list[Block]:
+    """The block in the middle of each part of a grid that is cut so, x going fastest."""
+    x, y, z = (
+        [(2 * part + 1) * size // (2 * count) for part in range(count)]
+        for size, count in zip((*grid, 1, 1), parts, strict=False)
+    )
+    return [(at_x, at_y, at_z) for at_z, at_y, at_x in itertools.product(z, y, x)]

@@ -274,7 +274,8 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
         return _timed(trial, variant, config, problem, case, device, tensors, clock or GpuClock())
     if not kernels:
         return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")
-    trial = replace(trial, counts=counts_of(report, kernels))
+    report = variant.with_parts(report, config, problem, tensors, device, seconds_limit=limits.seconds)
+    trial = replace(trial, counts=counts_of(report, kernels, model))
     return with_prediction(trial, model)
 
 

@@ -21,6 +21,12 @@ resources busy hide each other's latency, few do not.
   schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
   each other, the latency rather than a rate sets the pace.
 
+Of a launch whose blocks were recorded (:mod:`workbench.tuning.block_time`), as those of warps that wait for each other
+at mbarriers can be, ``schedule`` is the time of its blocks, one after the other on each multiprocessor, and takes the
+place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` and ``l2`` are added as above:
+
+    seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
+
 What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
 the published ones, DRAM efficiency below 100 %, what else runs on the GPU. It ranks configurations and names their
 bottleneck; it is no measurement, and is labelled ``predicted`` with the device model wherever it is printed. How near
@@ -42,8 +48,9 @@ from workbench.device_models import DeviceModel, device_model
 from workbench.errors import MissingToolError
 from workbench.toolchain import sass, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
+from workbench.tuning.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.tuning.chain import dependent_chain
-from workbench.tuning.machine_counts import machine_counts
+from workbench.tuning.machine_counts import Lines, machine_counts
 
 VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""
@@ -58,6 +65,7 @@ _SCHEDULED, _SPECIAL = 4, 20
 """Clocks of the latency of 32-bit arithmetic for which the assembler schedules, and until a special function or a
 conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
+_DEVICE_WIDE = ("dram", "l2")
 _SECTOR = 32
 _WARP = 32
 _MMA_SHAPE = re.compile(r"\b(wg)?mma(?:_async)?\.\S*?\.m(\d+)n(\d+)k(\d+)")
@@ -99,27 +107,41 @@ class Prediction:
         return {**self.__dict__, "parts": parts}
 
 
-def counts_of(report, kernels: Sequence) -> dict:
+def counts_of(report, kernels: Sequence, model: DeviceModel) -> dict:
     """What a prediction needs of a run, as plain numbers that can be stored.
 
     ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
-    several launches the counts are the sums, with those of each launch under ``"parts"``.
+    several launches the counts are the sums, with those of each launch under ``"parts"``. Clocks of recorded blocks are
+    those on GPUs of the ``model``'s architecture.
     """
     if len(kernels) == 1:
-        return launch_counts(report, kernels[0])
+        return launch_counts(report, kernels[0], model=model)
     counts = _ptx_counts(report, kernels[0], *_extent(report))
     counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(report.parts, kernels, strict=True)]
     counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
     return counts
 
 
-def launch_counts(report, kernel, *, block_threads: int | None = None, grid_blocks: int | None = None) -> dict:
+def launch_counts(
+    report,
+    kernel,
+    *,
+    block_threads: int | None = None,
+    grid_blocks: int | None = None,
+    model: DeviceModel | None = None,
+) -> dict:
     """`counts_of` for one launch; its extent may be given where the report was taken with another one.
 
-    What a sample of the blocks was run for is scaled to all of them.
+    What a sample of the blocks was run for is scaled to all of them. With a ``model`` recorded blocks count, and what
+    blocks share is what those that ran do: a sample of one that run at the same time.
     """
     *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
     counts = _ptx_counts(report, kernel, *extent)
+    parts = getattr(report, "parts_recorded", None)
+    if parts and model and (code := _machine_code(kernel)):
+        rates = CodeRates(code, _executed(report), kernel.ptx, model)
+        counts["pipeline"] = pipeline_counts(parts.recordings, parts.cut, report.grid, rates, model)
+        counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
     if machine is not None:
         for name in ("instructions", "local_bytes"):
@@ -190,19 +212,35 @@ def _bytes(report, scale: float) -> dict:
     return found
 
 
+def _sharing(report) -> float:
+    """The exponent by which blocks share what they read: the distinct bytes of n blocks are n ** (1 - exponent) times
+    those of one."""
+    blocks, each = report.blocks_run, sum(one.read_by_blocks for one in report.buffers)
+    together = sum(one.read_unique for one in report.buffers)
+    return math.log(each / together) / math.log(blocks) if blocks > 1 and together else 0.0
+
+
 def machine_counts_of(report, kernel, warps: float) -> dict | None:
     """`machine_counts` of a launch of ``warps`` warps; None where the kernel has no machine code that can be read."""
+    blocks = _machine_code(kernel)
+    return machine_counts(blocks, _executed(report), warps) if blocks else None
+
+
+def _machine_code(kernel) -> Sequence[sass_flow.Block] | None:
     if getattr(kernel, "assembly", None) is None:
         return None
     try:
-        blocks = _blocks_of(kernel)
+        return _blocks_of(kernel)
     except MissingToolError:
         return None
+
+
+def _executed(report) -> Lines:
     lines: dict[int, tuple[str, float]] = {}
     for line in report.lines:
         opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
         lines[line.ptx_line] = opcode, max(lines.get(line.ptx_line, ("", 0))[1], line.executions)
-    return machine_counts(blocks, lines, warps)
+    return lines
 
 
 @lru_cache(maxsize=64)
@@ -254,12 +292,18 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     # Half of 128 FP32 lanes; where there are 64, these are all of them.
     heavy = found.get("heavy", 0) * _WARP * share / (model.integer_lanes * clock)
     parts["fp32"] = max(parts["fp32"], heavy)
-    waves = -(-blocks // (int(model.multiprocessors) * resident.blocks_per_sm))
-    parts["latency"] = waves * _warp_clocks(counts, model, memory) / clock
-    bound_by = max(parts, key=parts.__getitem__)
+    at_once = int(model.multiprocessors) * resident.blocks_per_sm
+    waves = -(-blocks // at_once)
     first_access = model.dram_latency_clocks / clock
-    rates = np.array([[seconds for name, seconds in parts.items() if name != "latency"]])
-    together = float(overlapped(rates, np.array([parts["latency"]]))[0])
+    if "pipeline" in counts:
+        within = max(seconds for name, seconds in parts.items() if name not in _DEVICE_WIDE)
+        parts["schedule"] = latency = max(within, launch_clocks(counts["pipeline"], at_once) / clock)
+        rates, first_access = [parts[name] for name in _DEVICE_WIDE], 0.0
+    else:
+        rates = list(parts.values())
+        parts["latency"] = latency = waves * _warp_clocks(counts, model, memory) / clock
+    bound_by = max(parts, key=parts.__getitem__)
+    together = float(overlapped(np.array([rates]), np.array([latency]))[0])
     seconds = model.launch_seconds + first_access + together
     parts["launch"] = model.launch_seconds
     parts["first access"] = first_access
@@ -308,7 +352,8 @@ def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traff
         missed += sum(size for at, size in enumerate(counts["read_again"]) if at and 0.75 * 2**at * between > room)
     # What several blocks read is in L2 still if the blocks that run at the same time leave it there.
     running = min(counts["grid_blocks"], resident.blocks_per_sm * model.multiprocessors)
-    at_once = min(unique_read + unique_written, running / counts["grid_blocks"] * (missed + unique_written))
+    alike = min(running ** counts.get("sharing", 0.0), max(1.0, missed / unique_read)) if unique_read else 1.0
+    at_once = min(unique_read + unique_written, running / counts["grid_blocks"] * (missed / alike + unique_written))
     dropped = max(0.0, 1 - model.l2_bytes / at_once) if at_once else 0.0
     dram_read = unique_read + max(0.0, missed - unique_read) * dropped
     # A write that covers its sector is brought together in L2.

@@ -61,8 +61,8 @@ class KernelExplorer(ipywidgets.VBox):
         found = ops.get(op)
         self.variant, self.case = found.variant(variant), found.case(case)
         self._op, self._picture, self._record_block = op, picture, record_block
-        begin = dict(config or self.variant.default_config(self.case.problem()))
-        self.variant.check(begin, self.case.problem(begin))
+        begin = dict(config or self.variant.default_config(self.variant.machine_problem(self.case)))
+        self.variant.check(begin, self.variant.machine_problem(self.case, begin))
         self.sliders = {name: self._slider(name, begin[name]) for name in self._names(tunables)}
         self._table, self._image = ipywidgets.HTML(), ipywidgets.Image(format="png")
         super().__init__([*self.sliders.values(), self._table, self._image])
@@ -122,7 +122,9 @@ class KernelExplorer(ipywidgets.VBox):
     def _on_config(self, change) -> None:
         for name, slider in self.sliders.items():
             slider.value = self.config[name]
-        self.broken = [str(rule) for rule in self.variant.broken(self.config, self.case.problem(self.config))]
+        self.broken = [
+            str(rule) for rule in self.variant.broken(self.config, self.variant.machine_problem(self.case, self.config))
+        ]
         try:
             if not self.broken:
                 self._run()

@@ -3,6 +3,7 @@
 from workbench.ops.causal_attention.api import causal_attention
 from workbench.ops.causal_attention.cases import CASES, Case
 from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA_MMA
+from workbench.ops.causal_attention.cuda_wgmma import VARIANT as CUDA_WGMMA
 from workbench.ops.causal_attention.decode import append, decode_step
 from workbench.ops.causal_attention.problem import Problem, Tensors
 from workbench.ops.causal_attention.torch_blockwise import VARIANT as TORCH_BLOCKWISE
@@ -14,7 +15,7 @@ from workbench.ops.causal_attention.triton_descriptors import VARIANT as TRITON_
 from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON_FLASH
 from workbench.ops.op import Op
 
-VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, TRITON_FLASH, TRITON_DESCRIPTORS)
+VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, TRITON_FLASH, TRITON_DESCRIPTORS)
 
 OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
 case = OP.case

@@ -1,0 +1,150 @@
+"""How long a block takes whose warps wait for each other at mbarriers, and a launch of such blocks.
+
+The recording of a block says what its warps did, and for whom they waited; its machine code how long they take for it:
+the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps share the
+units of their scheduler, all warps of a block the tensor cores and what brings them bytes. The figures are a device
+model's.
+What is left out: other blocks on the same multiprocessor, instruction fetch, the start of a block.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.device_models import DeviceModel
+from workbench.toolchain.sass_flow import Block, Instruction, kind_of
+from workbench.tuning.machine_counts import Lines, block_executions, pipe_of
+
+_WARP, _SPECIAL_LATENCY = 32, 20
+_UNITS = {
+    "issue": "issue_slots",
+    "fma": "fp32_lanes",
+    "alu": "integer_lanes",
+    "fp16": "fp16_lanes",
+    "fp64": "fp64_lanes",
+    "special": "special_lanes",
+    "memory": "memory_lanes",
+}
+"""The units of a scheduler, with the figure that says how much of them a multiprocessor has."""
+
+_LABEL, _BRANCH = re.compile(r"\s*(\$?[\w$]+):"), re.compile(r"\bbra(?:\.uni)?\s+(\$?[\w$]+)")
+
+
+class CodeRates:
+    """The rates of a kernel's instructions on a multiprocessor, as `Recording.pipeline` wants them.
+
+    Args:
+        blocks: the machine code.
+        lines: what was executed of the PTX.
+        ptx: its text.
+        model: the GPU.
+    """
+
+    schedulers = 4
+
+    def __init__(self, blocks: Sequence[Block], lines: Lines, ptx: str, model: DeviceModel):
+        self.copy_bytes = model.l2_bytes_per_clock_sm
+        clocks, busy = defaultdict[int, float](float), defaultdict[int, list[float]](lambda: [0.0] * len(_UNITS))
+        for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
+            for one, passed, taken in self._timed(block, model):
+                clocks[one.line] += times * passed
+                for unit, cycles in taken.items():
+                    busy[one.line][unit] += times * cycles
+        self._lines = sorted(lines)
+        self._sums = [(0.0,) * (len(_UNITS) + 2)]
+        for line in self._lines:
+            row = lines[line][1], clocks[line], *busy[line]
+            self._sums.append(tuple(before + now for before, now in zip(self._sums[-1], row, strict=True)))
+        self._loops = sorted(_loops(ptx), key=lambda loop: loop[1] - loop[0])
+
+    def stretch(self, before: int, line: int, instructions: int) -> tuple[float, Sequence[float]]:
+        """As in `workbench.ptx.pipeline.Rates`: what the instructions of these lines take in the mean."""
+        parts = [(before + 1, line or self._lines[-1])]
+        if line and line <= before:  # around a loop
+            first, last = next(
+                ((low, high) for low, high in self._loops if low <= line and before <= high), (line, before)
+            )
+            parts = [(before + 1, last), (first, line)]
+        executed, clocks, *busy = (sum(each) for each in zip(*map(self._between, parts), strict=True))
+        if not executed:
+            return float(instructions), ()
+        share = instructions / executed
+        return clocks * share, [cycles * share for cycles in busy]
+
+    def _between(self, part: tuple[int, int]) -> tuple[float, ...]:
+        low, high = self._sums[bisect_left(self._lines, part[0])], self._sums[bisect_right(self._lines, part[1])]
+        return tuple(max(0.0, b - a) for a, b in zip(low, high, strict=True))
+
+    def _timed(self, block: Block, model: DeviceModel) -> Iterator[tuple[Instruction, float, Mapping[int, float]]]:
+        """Each instruction of a block with the clocks of one warp alone from the one before, and how long it keeps
+        units busy. The warp waits for a unit that its own instructions keep busy."""
+        waits = {
+            "global": model.l2_latency_clocks,
+            "shared": model.shared_latency_clocks,
+            "special": _SPECIAL_LATENCY,
+        }
+        places, now, free, ready = list(_UNITS), 0.0, [0.0] * len(_UNITS), [0.0] * 6
+        cycles = [self.schedulers / model.issue_slots]
+        cycles += [self.schedulers * _WARP / getattr(model, figure) for figure in list(_UNITS.values())[1:]]
+        for one in block.instructions:
+            begun, pipe = now, pipe_of(one.base)
+            taken = {0: cycles[0]}
+            if pipe in _UNITS:
+                at = places.index(pipe)
+                taken[at] = cycles[places.index("alu") if pipe == "fma" and one.base.startswith("I") else at]
+                now = max(now, free[at])
+                free[at] = now + taken[at]
+            now = max([now, *(ready[barrier] for barrier in range(6) if one.waits >> barrier & 1)])
+            if one.sets < 6:
+                ready[one.sets] = max(ready[one.sets], now + waits[kind_of(one.base)])
+            now += max(one.stall, 1)
+            yield one, now - begun, taken
+
+
+def _loops(ptx: str) -> list[tuple[int, int]]:
+    """(first, last line) of what each branch back goes over."""
+    labels, found = {}, []
+    for number, text in enumerate(ptx.splitlines(), 1):
+        label, branch = _LABEL.match(text), _BRANCH.search(text)
+        if label:
+            labels[label[1]] = number
+        if branch and branch[1] in labels:
+            found.append((labels[branch[1]], number))
+    return found
+
+
+def pipeline_counts(
+    recordings: Sequence[Any], cut: Sequence[int], grid: Sequence[int], rates: CodeRates, model: DeviceModel
+) -> dict:
+    """What a prediction needs of the recorded blocks of a launch, as plain numbers.
+
+    Args:
+        recordings: of a block in each of the equal parts into which ``grid`` is cut, ``cut`` of them along x, y and z;
+            x goes fastest.
+        cut, grid: parts and blocks along x, y and z.
+        rates: of the kernel's code on the model.
+        model: the GPU; copies have the latency of its DRAM.
+    """
+    latency = math.ceil(model.dram_latency_clocks)
+    clocks = [recording.pipeline(latency, rates).end for recording in recordings]
+    return {"clocks": clocks, "cut": list(cut), "grid": list(grid)}
+
+
+def launch_clocks(pipeline: Mapping[str, Any], at_once: int) -> float:
+    """Clocks of a launch of `pipeline_counts`: each block takes as long as the one that was recorded in its part, and
+    begins, in the order of the grid, as soon as one of ``at_once`` places is free."""
+    x, y, z = (np.arange(size) * cut // size for size, cut in zip(pipeline["grid"], pipeline["cut"], strict=True))
+    part = (z[:, None, None] * pipeline["cut"][1] + y[:, None]) * pipeline["cut"][0] + x
+    each = np.array(pipeline["clocks"], float)[part.ravel()]
+    places = [0.0] * min(at_once, len(each))
+    for clocks in each.tolist():
+        heapq.heapreplace(places, places[0] + clocks)
+    return max(places)
