@@ -61,6 +61,7 @@ def test_a_kernel_that_builds_tensor_descriptors(kernels) -> None:
     assert torch.equal(out, x)
 
 
+@pytest.mark.long
 def test_attention_by_descriptors(kernels) -> None:
     """Through Triton's own launcher, which asks an allocator for that memory; that of the caller stays."""
     asked = []

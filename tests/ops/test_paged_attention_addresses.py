@@ -92,7 +92,8 @@ def far(variant: Variant, kv_cache_dtype="auto"):
 def test_pages_past_2_to_the_31_elements(name, kv_cache_dtype, judge):
     variant = ops.variant("paged_attention", name)
     one = far(variant, kv_cache_dtype)
-    verdict = judge(variant, variant.default_config(one.problem()), one)
+    arch = variant.machine_arch(one.problem())
+    verdict = judge(variant, variant.default_config(one.problem(arch=arch)), one, arch=arch)
     assert verdict.ok, verdict
 
 
@@ -108,4 +109,5 @@ def test_offsets_of_32_bits_are_caught(name, mutant, judge, tmp_path):
 
 
 def test_every_kernel_has_such_a_mutant():
-    assert set(MUTANTS) == {variant.name for variant in KERNELS}
+    computes_none = {"triton_descriptors"}  # TMA does
+    assert set(MUTANTS) == {variant.name for variant in KERNELS} - computes_none

@@ -48,7 +48,7 @@ class Point:
         self.config = {name: values["block_size" if name == "BLOCK_SIZE" else name] for name in variant.space}
         fields = {name: values[name] for name in FACTORS if name not in ("block_size", "heads")}
         self.case = Case("grid", num_heads, num_kv_heads, seq_lens=tuple(lengths), seed=seed % 5, **fields)
-        arch = ARCHS[values["kv_cache_dtype"] == "fp8_e4m3"]
+        arch = max(ARCHS[values["kv_cache_dtype"] == "fp8_e4m3"], variant.machine_arch(self.case.problem()))
         self.arch = arch if self._legal(variant, arch) else None
 
     def _legal(self, variant, arch):
@@ -178,6 +178,10 @@ class TestCudaGroupedMma(Suite):
 
 class TestTritonGrouped(Suite):
     name = "triton_grouped"
+
+
+class TestTritonDescriptors(Suite):
+    name = "triton_descriptors"
 
 
 def test_every_kernel_has_its_suite():

@@ -60,12 +60,12 @@ def test_machine_code(arch, head_size):
 
 
 def test_shared_memory_is_no_more_than_the_rule_counts():
-    from workbench.ops.paged_attention.triton_grouped import _shared_bytes
+    from workbench.ops.paged_attention.triton_grouped import shared_bytes
 
     for stages, warps, tile, head_size in ((1, 1, 16, 64), (5, 4, 64, 128)):
         config = {**SMALL, "TILE_TOKENS": tile, "num_warps": warps, "num_stages": stages}
         problem = case("small", head_size=head_size, layout="nhd").problem(config)
-        assert VARIANT.compile(config, problem).shared_bytes <= _shared_bytes(config, problem)
+        assert VARIANT.compile(config, problem).shared_bytes <= shared_bytes(config, problem)
 
 
 def test_each_rule_is_named():

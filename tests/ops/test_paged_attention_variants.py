@@ -20,7 +20,8 @@ NAME = {"ids": lambda variant: variant.name}
 @pytest.mark.sampled(12)
 def test_every_case(variant, name, judge):
     one = fitted(variant, case(name))
-    verdict = judge(variant, variant.default_config(one.problem()), one)
+    arch = variant.machine_arch(one.problem())
+    verdict = judge(variant, variant.default_config(one.problem(arch=arch)), one, arch=arch)
     assert verdict.ok, verdict
 
 
@@ -34,8 +35,11 @@ class TestDeclarations:
                     continue  # too many row sums for any configuration: refused by name, below
                 if block_size > 32 and variant.name == "cuda_partitioned":
                     continue  # a page is one load of a warp
+                if variant.name == "triton_descriptors" and not 16 <= block_size <= 16384 // head_size:
+                    continue  # a page is a tile of a product: of few tokens there is none, of many there is no room
                 one = fitted(variant, case("small", head_size=head_size, dtype=dtype))
-                problem = dataclasses.replace(one.problem(), block_size=block_size)
+                arch = variant.machine_arch(one.problem())
+                problem = dataclasses.replace(one.problem(), block_size=block_size, arch=arch)
                 variant.check(variant.default_config(problem), problem)
 
     def test_each_rule_is_named(self):
@@ -94,6 +98,7 @@ class TestDeclarations:
     def test_configurations_are_the_legal_ones_in_order(self):
         for variant in KERNELS:
             problem = dataclasses.replace(fitted(variant, case("small")).problem(), block_size=32)
+            problem = dataclasses.replace(problem, arch=variant.machine_arch(problem))
             legal = variant.configurations(problem)
             assert legal == [c for c in variant.all_configurations() if not variant.broken(c, problem)]
             assert {config["BLOCK_SIZE"] for config in legal} == {32}
@@ -117,6 +122,8 @@ class TestDeclarations:
     def test_source_hash_covers_what_variants_share(self):
         files = {path.name for path in ops.variant("paged_attention", "triton_grouped").files}
         assert files >= {"triton_grouped.py", "triton_tiles.py", "triton_reduction.py", "workspace.py", "rules.py"}
+        files = {path.name for path in ops.variant("paged_attention", "triton_descriptors").files}
+        assert files >= {"triton_descriptors.py", "triton_grouped.py", "triton_tiles.py", "rules.py"}
         files = {path.name for path in ops.variant("paged_attention", "cuda_partitioned").files}
         assert files >= {"cuda_partitioned.py", "workspace.py", "paged_attention_partitioned.cu", "partitions.cuh"}
         for op in ("copy_blocks", "swap_blocks"):
@@ -133,6 +140,7 @@ class TestDeclarations:
             "triton_partitioned",
             "cuda_grouped_mma",
             "triton_grouped",
+            "triton_descriptors",
         ]
         with pytest.raises(UnknownNameError, match="cuda_thread_group"):
             ops.variant("paged_attention", "cuda_tread_group")

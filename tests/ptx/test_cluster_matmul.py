@@ -16,6 +16,10 @@ SOURCE = Path(__file__).with_name("cuda_cluster_matmul.cu")
 SHARED_BYTES = 2 * 2 * 64 * 64 * 2
 
 
+def loaded(name: str, **macros: int) -> Any:
+    return wb.load_cuda(SOURCE, arch="sm_90a", macros=macros)[name]
+
+
 def launch_of(name: str, m: int, n: int, k: int) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
     """What a launch of the kernel takes, the result to be, and the one expected."""
     torch.manual_seed(0)
@@ -30,7 +34,7 @@ def launch_of(name: str, m: int, n: int, k: int) -> tuple[dict[str, Any], torch.
 @pytest.mark.parametrize("size", [(128, 64, 512), long_if(True, (512, 512, 512))], ids=str)
 @pytest.mark.parametrize("name", ["matmul_multicast", "matmul_split_k"])
 def test_it_is_right_and_accused_of_nothing(name: str, size: tuple[int, int, int]) -> None:
-    kernel = wb.load_cuda(SOURCE, arch="sm_90a")[name]
+    kernel = loaded(name)
     options, c, expected = launch_of(name, *size)
     report = wb.check_kernel(kernel, **options)
     assert report.ok, report
@@ -39,7 +43,7 @@ def test_it_is_right_and_accused_of_nothing(name: str, size: tuple[int, int, int
 
 def test_a_trace_says_what_a_multicast_saves() -> None:
     options, _, _ = launch_of("matmul_multicast", 128, 64, 512)
-    trace = wb.trace_kernel(wb.load_cuda(SOURCE, arch="sm_90a")["matmul_multicast"], **options)
+    trace = wb.trace_kernel(loaded("matmul_multicast"), **options)
     # Both blocks get tiles of a of their own and read one half each of those of b, which both get.
     assert (trace.landed_bytes, trace.filled_bytes) == (2 * 2 * 64 * 512 * 2, 0)
     assert trace.multicast_bytes == 64 * 512 * 2
@@ -61,7 +65,7 @@ FOUND = {  # the mistake planted: the kernel, what is told of it
 @pytest.mark.sampled(7)
 def test_a_planted_mistake_is_found(fault: int) -> None:
     name, words = FOUND[fault]
-    kernel = wb.load_cuda(SOURCE, arch="sm_90a", macros={"FAULT": fault})[name]
+    kernel = loaded(name, FAULT=fault)
     options, _, _ = launch_of(name, 128, 64, 512)
     try:
         told = str(wb.check_kernel(kernel, **options))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+import test_cluster_matmul
 import test_hopper
 from sampling import long_if
 from test_hopper import ORDERS
@@ -22,6 +23,8 @@ from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ptx import Kernel, LaunchReport, Program, PtxSyntaxError
 
 ATTENTION = "causal_attention_wgmma"
+# Rows, columns and depth: of the products of a cluster so much that no unrolled step is without work.
+CLUSTERS = {"matmul_multicast": (128, 64, 384), "matmul_split_k": (64, 64, 1792)}
 CONFIG = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
 # Two blocks, of five tiles in two stages, the last with padding; and one of padding alone.
 CASE = Case("lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
@@ -31,7 +34,7 @@ CASE = Case("lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(1
 LEFT_OUT = (
     "fence.proxy.async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group", "mbarrier.init", "mbarrier.arrive", "bar.sync", "bar.arrive",
-    "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra",
+    "fence.mbarrier_init", "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra",
 )  # fmt: skip
 COUNTED = ("mbarrier.init", "mbarrier.arrive.expect_tx")
 # How many of a kind go unnoticed, and why nothing can notice them.
@@ -39,6 +42,12 @@ HARMLESS = {
     ("doubled", "bar.sync", "left out"): (1, "the last one: nobody accesses shared memory after it"),
     ("pipeline", "wgmma.fence", "left out"): (3, "in an unrolled loop, where products alone touch the registers"),
     ("pipeline", "mbarrier.arrive", "left out"): (1, "the last one: no stage is filled again"),
+    **{
+        (kernel, "wgmma.fence", "left out"): (3, "in an unrolled loop, where products alone touch the registers")
+        for kernel in CLUSTERS
+    },
+    **{(kernel, "@!over bra", "left out"): (2, "the first ones: all stages are empty") for kernel in CLUSTERS},
+    ("matmul_multicast", "mbarrier.arrive", "left out"): (1, "the last one: no stage is filled again"),
     (ATTENTION, "wgmma.fence", "left out"): (1, "the first one: nothing has touched the registers of its products"),
 }
 
@@ -46,6 +55,8 @@ HARMLESS = {
 @functools.cache
 def program(kernel: str) -> Program:
     """That of a kernel."""
+    if kernel in CLUSTERS:
+        return Program.from_text(test_cluster_matmul.loaded(kernel).compiled.ptx)
     if kernel != ATTENTION:
         return test_hopper.program()
     (compiled,) = VARIANT.kernels(CONFIG, CASE.problem(arch="sm_90"), "sm_90", machine_code=False)
@@ -53,7 +64,12 @@ def program(kernel: str) -> Program:
 
 
 def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
-    """The error of one launch, and its report; of attention 1 for one past its bound."""
+    """The error of one launch, and its report; of attention and clusters 1 for one past its bound."""
+    if name in CLUSTERS:
+        given, c, expected = test_cluster_matmul.launch_of(name, *CLUSTERS[name])
+        shape = given.pop("grid"), given.pop("block"), given.pop("args")
+        report = kernel.launch(*shape, seconds_limit=30, **given, **options)
+        return float((c.double() - expected).abs().max() > 2e-3), report
     if name != ATTENTION:
         return test_hopper.launched(kernel, name, **options)
     problem = CASE.problem(arch="sm_90")
@@ -112,7 +128,9 @@ def noticed(mutant: Mutant) -> str:
     return ""
 
 
-@pytest.mark.parametrize("kernel", ["doubled", long_if(True, "pipeline"), "row_sums", long_if(True, ATTENTION)])
+@pytest.mark.parametrize(
+    "kernel", ["doubled", "row_sums", *(long_if(True, name) for name in ("pipeline", ATTENTION, *CLUSTERS))]
+)
 def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     found = [(mutant, noticed(mutant)) for mutant in mutants(kernel)]
     assert len(found) >= 4

@@ -15,6 +15,14 @@ THREADS = Restriction.of("threads per block", "NUM_THREADS % 32 == 0 and 32 <= N
 TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")
 
 
+TMA = Restriction(
+    "TMA",
+    "arch is sm_90 or newer: for others Triton makes pointers of descriptors, which kernels with pointers do better",
+    lambda config, problem: int(problem.arch.removeprefix("sm_").rstrip("af")) >= 90,
+    of_arch=True,
+)
+
+
 def grid(*sizes: str) -> Restriction:
     """The rule that sizes of the problem, or formulas of them, fit behind the first dimension of a grid."""
     largest = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"

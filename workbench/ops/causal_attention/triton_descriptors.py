@@ -17,8 +17,8 @@ from workbench.ops.causal_attention.problem import STRIDES
 from workbench.ops.causal_attention.triton_flash import LSE, RESTRICTIONS, attend, default_config
 from workbench.ops.causal_attention.triton_rows import LENGTHS, constexprs, lengths_of, types
 from workbench.ops.expressions import cdiv
+from workbench.ops.rules import TMA
 from workbench.ops.steps import TritonStep
-from workbench.ops.values import Restriction
 from workbench.ops.variant import TritonVariant
 
 
@@ -80,13 +80,6 @@ def causal_attention_descriptors(
     tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
-_TMA = Restriction(
-    "TMA",
-    "arch is sm_90 or newer: before, Triton makes pointers of descriptors, and triton_flash is the better kernel",
-    lambda config, problem: int(problem.arch.removeprefix("sm_").rstrip("af")) >= 90,
-    of_arch=True,
-)
-
 VARIANT = TritonVariant(
     op="causal_attention",
     name="triton_descriptors",
@@ -110,7 +103,7 @@ VARIANT = TritonVariant(
         "num_warps": (4, 8),
         "num_stages": (1, 2, 3),
     },
-    restrictions=(_TMA, *RESTRICTIONS),
+    restrictions=(TMA, *RESTRICTIONS),
     layouts=("heads first",),
     dtypes=("float16", "bfloat16"),
     features=("lengths",),

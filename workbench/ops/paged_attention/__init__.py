@@ -8,6 +8,7 @@ from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA_PARTI
 from workbench.ops.paged_attention.cuda_thread_group import VARIANT as CUDA_THREAD_GROUP
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.torch_vectorised import VARIANT as TORCH
+from workbench.ops.paged_attention.triton_descriptors import VARIANT as TRITON_DESCRIPTORS
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
 from workbench.ops.paged_attention.triton_online_softmax import VARIANT as TRITON_ONLINE_SOFTMAX
 from workbench.ops.paged_attention.triton_partitioned import VARIANT as TRITON_PARTITIONED
@@ -20,6 +21,7 @@ VARIANTS = (
     TRITON_PARTITIONED,
     CUDA_GROUPED_MMA,
     TRITON_GROUPED,
+    TRITON_DESCRIPTORS,
 )
 
 OP = Op(name="paged_attention", variants=VARIANTS, cases=CASES, function=paged_attention)

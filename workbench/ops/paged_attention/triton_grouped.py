@@ -44,16 +44,32 @@ from workbench.ops.paged_attention.triton_tiles import (
     FEATURES,
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
-    constexprs,
     has_e4m3,
     never_none,
     types,
 )
+from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.rules import shared_memory
 from workbench.ops.steps import Arguments, TritonStep
 from workbench.ops.values import Config, Footprint, Restriction
 from workbench.ops.variant import TritonVariant
+
+
+@triton.jit
+def pages_of(
+    cache,  # where the KV head's first token lies
+    num_pages,
+    page_stride,
+    token_stride,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+):
+    """A descriptor of what the cache has of a KV head, a box for each page."""
+    return tl.make_tensor_descriptor(
+        cache, [num_pages, BLOCK_SIZE, HEAD_SIZE], [page_stride, token_stride, 1], [1, BLOCK_SIZE, HEAD_PADDED]
+    )
 
 
 @triton.jit
@@ -74,6 +90,7 @@ def paged_attention_grouped(
     scale,
     soft_cap,
     sliding_window,
+    num_pages,
     table_stride,
     query_stride,
     key_page_stride,
@@ -103,6 +120,7 @@ def paged_attention_grouped(
     SINKS: tl.constexpr,
     AT_ONCE: tl.constexpr,  # partitions of a head that are combined at once
     NUM_STAGES: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,  # a tile is a page, which a tensor descriptor brings
 ):
     kv_head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(0) * GROUP
@@ -142,20 +160,30 @@ def paged_attention_grouped(
     value_unit = 1e-37  # the largest scale of a value so far
     acc = tl.zeros([ROWS, HEAD_PADDED // PAIR], dtype=tl.float32)
     acc_odd = acc
+    if DESCRIPTORS:
+        keys, values = key_cache + kv_head * KV_HEAD, value_cache + kv_head * KV_HEAD
+        key_pages = pages_of(keys, num_pages, key_page_stride, KV_TOKEN, BLOCK_SIZE, HEAD_SIZE, HEAD_PADDED)
+        value_pages = pages_of(values, num_pages, value_page_stride, KV_TOKEN, BLOCK_SIZE, HEAD_SIZE, HEAD_PADDED)
     for start in tl.range(begin // TILE_TOKENS * TILE_TOKENS, end, TILE_TOKENS, num_stages=NUM_STAGES):
         token = start + tokens
         valid = token < end
         if WINDOW:  # else a partition begins where a tile does
             valid &= token >= begin
-        block = tl.load(table + token // BLOCK_SIZE, mask=valid, other=0).to(tl.int64)
-        slot = kv_head * KV_HEAD + token % BLOCK_SIZE * KV_TOKEN
+        if DESCRIPTORS:
+            page = tl.load(table + start // BLOCK_SIZE)
+        else:
+            block = tl.load(table + token // BLOCK_SIZE, mask=valid, other=0).to(tl.int64)
+            slot = kv_head * KV_HEAD + token % BLOCK_SIZE * KV_TOKEN
 
         # 2. Score: [ROWS, TILE_TOKENS], minus infinity outside.
-        key = tl.load(
-            key_cache + (block * key_page_stride + slot)[:, None] + columns[None, :],
-            mask=valid[:, None] & inside[None, :],
-            other=0,
-        )
+        if DESCRIPTORS:
+            key = key_pages.load([page, 0, 0]).reshape(BLOCK_SIZE, HEAD_PADDED)
+        else:
+            key = tl.load(
+                key_cache + (block * key_page_stride + slot)[:, None] + columns[None, :],
+                mask=valid[:, None] & inside[None, :],
+                other=0,
+            )
         if KIND == "auto":
             score = tl.dot(q, tl.trans(key)) * factor
         else:
@@ -178,11 +206,15 @@ def paged_attention_grouped(
         max_score = new_max
 
         # 4. Accumulate: [ROWS, HEAD_PADDED // PAIR]. Zero values outside too: an unused slot may hold NaN.
-        value = tl.load(
-            value_cache + (block * value_page_stride + slot)[:, None] + columns[None, :],
-            mask=valid[:, None] & inside[None, :],
-            other=0,
-        )
+        if DESCRIPTORS:
+            value = value_pages.load([page, 0, 0]).reshape(BLOCK_SIZE, HEAD_PADDED)
+            value = tl.where(valid[:, None], value, 0.0)
+        else:
+            value = tl.load(
+                value_cache + (block * value_page_stride + slot)[:, None] + columns[None, :],
+                mask=valid[:, None] & inside[None, :],
+                other=0,
+            )
         if TOKEN_SCALES:  # relative to the largest one so far, because a weight becomes a 16-bit number
             of_value = block * v_scale_page + token % BLOCK_SIZE * v_scale_token + kv_head * v_scale_head
             value_scale = tl.load(v_scale + of_value, mask=valid, other=0.0)
@@ -241,7 +273,7 @@ _REGISTERS = 168  # of a thread with the tiles of the defaults
 
 
 def _types(problem: Problem) -> dict[str, str]:
-    found = types(problem) | {"k_scale_page": "i64", "v_scale_page": "i64"}
+    found = types(problem) | {"k_scale_page": "i64", "v_scale_page": "i64", "num_pages": "i32"}
     found |= dict.fromkeys(("k_scale_token", "k_scale_head", "v_scale_token", "v_scale_head"), "i32")
     if problem.quantized:
         found |= dict.fromkeys(("key_cache", "value_cache"), "*i16")
@@ -249,10 +281,11 @@ def _types(problem: Problem) -> dict[str, str]:
     return found
 
 
-def _constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+    """What the kernel knows when it is compiled, beside its tunables."""
     strides = head_and_strides(problem, config["BLOCK_SIZE"])
     pair = 2 if problem.quantized else 1
-    return constexprs(config, problem) | {
+    return of_tiles(config, problem) | {
         "ROWS": 16,
         "HEAD_SIZE": strides["HEAD_SIZE"],
         "HEAD_PADDED": strides["HEAD_PADDED"],
@@ -261,6 +294,7 @@ def _constexprs(config: Config, problem: Problem) -> dict[str, Any]:
         "KIND": problem.kv_cache_dtype,
         "HAS_E4M3": has_e4m3(problem),
         "UNIT": unit_of(problem),
+        "DESCRIPTORS": False,
     }
 
 
@@ -270,6 +304,7 @@ def _paired(cache: torch.Tensor, problem: Problem) -> torch.Tensor:
 
 
 _IN_PAIRS: Arguments = {
+    "num_pages": lambda config, problem, tensors: tensors.key_cache.shape[0],
     "key_cache": lambda config, problem, tensors: _paired(tensors.key_cache, problem),
     "value_cache": lambda config, problem, tensors: _paired(tensors.value_cache, problem),
     "key_page_stride": lambda config, problem, tensors: _paired(tensors.key_cache, problem).stride(0),
@@ -286,7 +321,7 @@ def default_config(problem: Problem) -> dict:
 
     tile = 64 if problem.head_size <= 128 else 32
     config = {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 5}
-    resident = occupancy(problem.arch, 128, _REGISTERS, _shared_bytes(config, problem)).blocks_per_sm
+    resident = occupancy(problem.arch, 128, _REGISTERS, shared_bytes(config, problem)).blocks_per_sm
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
@@ -298,12 +333,12 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
         blocks=partition_blocks(config, problem, problem.num_kv_heads),
         threads=32 * config["num_warps"],
         registers=_REGISTERS,
-        shared_bytes=_shared_bytes(config, problem),
+        shared_bytes=shared_bytes(config, problem),
         bytes_in_flight=2 * row_bytes * min(ahead * config["TILE_TOKENS"], config["PARTITION_SIZE"]),
     )
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def shared_bytes(config: Config, problem: Problem) -> int:
     """At most what Triton takes: tiles of K and V, queries, and room to exchange weights between warps."""
     size = next_power_of_2(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)
@@ -324,7 +359,7 @@ RESTRICTIONS = (
     Restriction.of("whole 16-byte steps", "head_size % 8 == 0"),
     TILE_IN_REGISTERS,
     shared_memory(
-        _shared_bytes,
+        shared_bytes,
         "max((num_stages - 1) // 2, 1) * 2 * TILE_TOKENS * P * sizeof(cache element) + 32 * P + 4096 * num_warps,"
         " with P = next_power_of_2(head_size),",
     ),
@@ -341,7 +376,7 @@ VARIANT = TritonVariant(
             function=paged_attention_grouped,
             grid=lambda config, problem: (problem.num_kv_heads, problem.num_seqs, num_partitions(config, problem)),
             types=_types,
-            constexprs=_constexprs,
+            constexprs=constexprs,
             arguments=ARGUMENTS | never_none(FEATURES | SCALES_OR_ONE) | SCALE_PLACES | _IN_PAIRS,
         ),
     ),
