@@ -39,6 +39,8 @@ REFUSED = {
     "words": (f"{HEAD}1,two,3,64,1,5\n", "row 1"),
     "a short row": (f"{HEAD}1,512,3,64,1,5\n1,512,3\n", "row 2"),
     "a time of nothing": (f"{HEAD}1,512,3,64,1,0\n", "row 1"),
+    "no heads": (f"{HEAD}1,512,0,64,1,5\n", "row 1"),
+    "no number": (f"{HEAD}1,512,3,64,1,nan\n", "row 1"),
     "half causal": (f"{HEAD}1,512,3,64,2,5\n", "row 1"),
 }
 

@@ -70,6 +70,14 @@ def test_warps_share_the_unit_of_their_scheduler(share, ends) -> None:
     assert [found[warp] for warp in range(3)] == pytest.approx(ends, abs=1)
 
 
+def test_instructions_that_the_assembler_left_out_take_no_time() -> None:
+    class Nothing(Busy):
+        def stretch(self, before: int, line: int, instructions: int) -> tuple[float, list[float]]:
+            return 0.0, [0.0]
+
+    assert recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 20), warps=1).pipeline(0, Nothing(0)).end == 0
+
+
 def test_copies_come_one_after_the_other() -> None:
     rows = [
         (0, "arrive", 0, 0, 1, {"bytes": 640}),

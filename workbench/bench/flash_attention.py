@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,6 +43,12 @@ class Shape:
     head_size: int
     causal: int
     measured_us: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether its numbers are those of a shape and a time."""
+        sizes = self.batch, self.seqlen, self.heads, self.head_size
+        return min(sizes) > 0 and self.causal in (0, 1) and 0 < self.measured_us < math.inf
 
     def __str__(self) -> str:
         return f"{self.batch} x {self.seqlen}, {self.heads} heads of {self.head_size}{', causal' * self.causal}"
@@ -115,8 +122,8 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     path = Path(path)
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ArgumentError("measured", str(path), "a CSV file", f"It cannot be read: {error.strerror}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError("measured", str(path), "a CSV file", f"It cannot be read: {error}.") from error
     notes = [line.lstrip("# ") for line in lines if line.startswith("#")]
     table = csv.DictReader(line for line in lines if line.strip() and not line.startswith("#"))
     if set(COLUMNS) - set(table.fieldnames or ()):
@@ -129,8 +136,8 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
             shape = Shape(*(int(row[name]) for name in COLUMNS[:-1]), float(row["measured_us"]))
         except (TypeError, ValueError):
             shape = None
-        if shape is None or min(asdict(shape).values()) < 0 or shape.causal > 1 or not shape.measured_us:
-            remedy = "causal is 0 or 1, measured_us above 0."
+        if shape is None or not shape.usable:
+            remedy = "Only causal is 0 or 1, only measured_us no whole number."
             raise ArgumentError(f"measured, row {number}", dict(row), "numbers above 0", remedy)
         shapes.append(shape)
     if not shapes:

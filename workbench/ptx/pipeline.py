@@ -277,7 +277,7 @@ class _Run:
             over = begun + instructions
             if self.rates and instructions:
                 alone, busy = self.rates.stretch(self._lines[warp], event.ptx_line, instructions)
-                shares = [cycles / alone for cycles in busy]
+                shares = [cycles / alone for cycles in busy] if alone else []
                 others = [one for one in self._running[warp % self.rates.schedulers :: self.rates.schedulers] if one]
                 over = math.ceil(_beneath(others, begun, alone, shares))
                 self._running[warp] = begun, over, [cycles / max(over - begun, 1) for cycles in busy]

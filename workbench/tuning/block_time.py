@@ -23,7 +23,10 @@ from workbench.device_models import DeviceModel
 from workbench.toolchain.sass_flow import Block, Instruction, kind_of
 from workbench.tuning.machine_counts import Lines, block_executions, pipe_of
 
-_WARP, _SPECIAL_LATENCY = 32, 20
+_WARP = 32
+_SPECIAL_LATENCY = 20
+"""Clocks until a special function or a conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
+
 _UNITS = {
     "issue": "issue_slots",
     "fma": "fp32_lanes",
