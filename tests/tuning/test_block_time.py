@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from recorded_pipelines import TWICE, recorded
 
@@ -98,5 +100,17 @@ def test_a_launch_is_its_blocks_as_places_become_free() -> None:
 
 
 def test_what_is_kept_of_recorded_blocks() -> None:
-    found = pipeline_counts([TWICE], (1, 1, 1), (132, 3, 1), rates((1, "FFMA")), MODEL)
-    assert found == {"clocks": [TWICE.pipeline(479, rates((1, "FFMA"))).end], "cut": [1, 1, 1], "grid": [132, 3, 1]}
+    made, parts = rates((1, "FFMA")), SimpleNamespace(cut=(1, 1, 1), recordings=[TWICE])
+    alone = TWICE.pipeline(479, made).end
+    for resident, grid in ((1, (132, 3, 1)), (2, (132, 1, 1))):  # no more than there are
+        found = pipeline_counts(parts, grid, made, MODEL, resident)
+        assert found == {"clocks": [alone], "cut": [1, 1, 1], "grid": list(grid)}
+
+
+def test_blocks_of_one_multiprocessor_share_it() -> None:
+    """Two of a warp that keeps a unit busy half of the time go on as before, three take turns."""
+    block = recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 10), warps=1)
+    parts, clocks = SimpleNamespace(cut=(1, 1, 1), recordings=[block]), []
+    for resident in (1, 2, 3):
+        clocks += pipeline_counts(parts, (1000, 1, 1), Busy(0.5), MODEL, resident)["clocks"]
+    assert clocks == [20, 20, 40]

@@ -24,6 +24,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import Tensors
 from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ops.causal_attention.problem import Problem
+from workbench.ops.expressions import cdiv
 from workbench.ops.variant import PARTS
 from workbench.ptx.sample import middles_of, parts_of
 from workbench.tuning.predict import Prediction, counts_of, predict_counts
@@ -146,21 +147,15 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
 
 
 def problem_of(shape: Shape) -> Problem:
-    """The problem of a shape; of one that is not causal that of the same work, with a head for each block of queries.
-
-    Raises ArgumentError where blocks of queries do not come out even.
-    """
+    """The problem of a shape; of one that is not causal one of the same work, with a head for each block of queries."""
     causal = Problem(
         num_seqs=shape.batch, num_heads=shape.heads, num_kv_heads=shape.heads, num_queries=shape.seqlen,
         num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch=ARCH,
     )  # fmt: skip
     if shape.causal:
         return causal
-    block = VARIANT.default_config(causal)["BLOCK_M"]
-    blocks, rest = divmod(shape.seqlen, block)
-    if rest:
-        raise ArgumentError("seqlen", shape.seqlen, f"multiples of {block}, if not causal", "Leave the shape out.")
-    return replace(causal, num_heads=shape.heads * blocks, num_queries=block)
+    block = min(VARIANT.default_config(causal)["BLOCK_M"], shape.seqlen)
+    return replace(causal, num_heads=shape.heads * cdiv(shape.seqlen, block), num_queries=block)
 
 
 def predicted(shape: Shape, model: DeviceModel) -> Prediction:
