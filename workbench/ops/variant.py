@@ -54,7 +54,7 @@ PARTS = 4
 """Blocks of a launch that are recorded, if it needs any."""
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
-"""What the PTX machine runs all code for, the default first."""
+"""What variants are compiled for to run in the PTX machine, the default first."""
 
 
 def values_of(tensors: Any) -> Iterable[object]:
