@@ -6,14 +6,27 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import workbench as wb
+from workbench import devices
 from workbench.errors import ArgumentError
+from workbench.ops import causal_attention
+from workbench.toolchain import compile_triton
 
 pytestmark = pytest.mark.gpu
 
 SOURCE = Path(__file__).parents[1] / "ptx" / "cuda_hopper.cu"
 STEPS = 4
+
+
+@triton.jit
+def copied(x, out, rows, cols, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    source = tl.make_tensor_descriptor(x, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    target = tl.make_tensor_descriptor(out, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    target.store([row, column], source.load([row, column]))
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +50,32 @@ def test_a_cluster_that_the_kernel_requires(kernels) -> None:
     torch.testing.assert_close(sums.cpu(), x.sum(1).cpu(), rtol=0, atol=1e-3)
     with pytest.raises(ArgumentError, match="__cluster_dims__"):
         kernels.row_sums(12, 32, sums, x, 512, cluster=2)
+
+
+def test_a_kernel_that_builds_tensor_descriptors(kernels) -> None:
+    """Compiled ahead of time: the launch brings the memory that they are built in."""
+    types = {"x": "*fp32", "out": "*fp32", "rows": "i32", "cols": "i32"}
+    kernel = compile_triton(copied, types, {"BLOCK": 16}, arch="sm_90")
+    x, out = torch.rand(40, 36, device="cuda"), torch.zeros(40, 36, device="cuda")
+    devices.get("cuda").launch(kernel, (3, 3), 128, [x, out, 40, 36])
+    assert torch.equal(out, x)
+
+
+def test_attention_by_descriptors(kernels) -> None:
+    """Through Triton's own launcher, which asks an allocator for that memory; that of the caller stays."""
+    asked = []
+
+    def allocate(size, alignment, stream):
+        asked.append(size)
+        return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    triton.set_allocator(allocate)
+    query, key, value = (torch.randn(2, heads, 70, 64, device="cuda").half() for heads in (2, 1, 1))
+    found = causal_attention(query, key, value, variant="triton_descriptors")
+    expected = causal_attention(*(side.double().cpu() for side in (query, key, value)))
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=0, atol=4e-3)
+    assert asked == []
+    x, out = torch.rand(16, 16, device="cuda"), torch.zeros(16, 16, device="cuda")
+    copied[(1, 1)](x, out, 16, 16, BLOCK=16)
+    assert torch.equal(out, x)
+    assert asked == [256]

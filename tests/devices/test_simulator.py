@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+import workbench as wb
 from workbench import devices
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.toolchain import compile_cuda, compile_triton
@@ -93,6 +94,26 @@ def test_a_triton_kernel_runs_without_naming_its_scratch(sim: devices.Device):
     x, out = torch.arange(256, dtype=torch.float32), torch.zeros(1)
     sim.launch(kernel, 1, 128, [x, out, 200])
     assert out.item() == 199 * 200 / 2
+
+
+@triton.jit
+def _copied(x, out, rows, cols, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    source = tl.make_tensor_descriptor(x, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    target = tl.make_tensor_descriptor(out, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    target.store([row, column], source.load([row, column]))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_kernel_that_builds_tensor_descriptors_has_memory_for_them(sim: devices.Device, arch: str):
+    types = {"x": "*fp32", "out": "*fp32", "rows": "i32", "cols": "i32"}
+    kernel = compile_triton(_copied, types, {"BLOCK": 16}, arch=arch)
+    assert kernel.scratch_bytes == (256 if arch == "sm_90" else 0)
+    x, out, checked = torch.rand(40, 36), torch.zeros(40, 36), torch.zeros(40, 36)
+    sim.launch(kernel, (3, 3), 128, [x, out, 40, 36])
+    assert torch.equal(out, x)
+    assert wb.check_kernel(kernel, grid=(3, 3), args=(x, checked, 40, 36)).ok
+    assert torch.equal(checked, x)
 
 
 def test_nothing_is_written_when_an_argument_is_wrong(sim: devices.Device):

@@ -15,6 +15,8 @@ import workbench as wb
 M, N, K = 100, 192, 128
 TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
 GRID = (2, 3)
+WORDS = ("wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg", ".reqnctapercluster")
+SPECIALISED = ["wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg"]
 
 
 def factors(dtype: torch.dtype = torch.float16, rows: int = M) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -28,8 +30,7 @@ def check(device: Any, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, error:
     """The words of ``device``'s last PTX that only sm_90 has."""
     assert device.findings == ()
     torch.testing.assert_close(c.double(), a.double() @ b.double().T, rtol=0, atol=error)
-    text, words = device.launches[-1].kernel.ptx, ("wgmma.mma_async", "cp.async.bulk.tensor", ".reqnctapercluster")
-    return [word for word in words if word in text]
+    return [word for word in WORDS if word in device.launches[-1].kernel.ptx]
 
 
 def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[TensorDescriptor]:
@@ -54,11 +55,38 @@ def test_descriptors_from_the_kernel() -> None:
     assert check(device, a, b, c) == ["wgmma.mma_async", "cp.async.bulk.tensor"]
 
 
-def test_a_persistent_kernel_with_specialised_warps() -> None:
+@pytest.mark.parametrize("built", ["host", "kernel"])
+def test_a_persistent_kernel_with_specialised_warps(built: str) -> None:
     a, b, c = factors()
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.uint8))
     with wb.simulated_triton("sm_90", checks=True) as device:
-        kernels.specialised_product[(2,)](*described(a, b, c), M, N, K, **TILES, num_warps=4, num_stages=2)
-    assert check(device, a, b, c) == ["wgmma.mma_async", "cp.async.bulk.tensor"]
+        if built == "host":
+            kernels.specialised_product[(2,)](*described(a, b, c), M, N, K, **TILES, num_warps=4, num_stages=2)
+        else:
+            kernels.persistent_product[(2,)](a, b, c, M, N, K, **TILES, num_warps=4, num_stages=2)
+    assert check(device, a, b, c) == SPECIALISED
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_a_check_in_both_orders_of_warps_and_copies(ctas: int) -> None:
+    a, b, c = factors()
+    options = {**TILES, "num_warps": 4, "num_stages": 3}
+    where = {"grid": (2,), "arch": "sm_90"}
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.uint8))
+    for kernel, args in (
+        (kernels.specialised_product, described(a, b, c)),
+        (kernels.persistent_product, (a, b, c)),
+    ):
+        report = wb.check_kernel(kernel, args=(*args, M, N, K), kwargs=options, **where)
+        assert report.ok, report
+    report = wb.check_kernel(
+        kernels.described_product,
+        args=(*described(a, b, c), K),
+        kwargs=options | {"num_ctas": ctas},
+        **where | {"grid": GRID},
+    )
+    assert report.ok, report
 
 
 @pytest.mark.long

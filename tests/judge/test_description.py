@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workbench.judge.description import Description, InvalidDescription
+from workbench.judge.description import Code, Description, InvalidDescription
 from workbench.judge.judge import _failed, _plain, _plain_config
 
 LAUNCH = {
@@ -77,6 +77,14 @@ def test_a_description_is_read_as_it_was_written():
 def test_everything_else_is_refused(change: dict):
     with pytest.raises(InvalidDescription):
         Description.of(GOOD | change)
+
+
+@pytest.mark.parametrize("scratch", [-1, (1 << 16) + 1, 1.5, True, None])
+def test_scratch_memory_is_bounded(scratch: object):
+    kernel = {"program": 0, "entry": "f", "label": "f", "parameters": [], "shared_bytes": 0, "scratch_bytes": 512}
+    assert Code.of({"programs": ["ptx"], "kernels": [kernel]}).kernels[0].scratch_bytes == 512
+    with pytest.raises(InvalidDescription, match="scratch_bytes"):
+        Code.of({"programs": ["ptx"], "kernels": [kernel | {"scratch_bytes": scratch}]})
 
 
 @pytest.mark.parametrize("given", ["ok", "fine", [], {}, None, 3])

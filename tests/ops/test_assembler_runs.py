@@ -102,6 +102,6 @@ def test_static_shared_memory_is_what_the_assembler_says(variant):
     case = ops.get(variant.op).case(None)
     if case.problem().layout not in variant.layouts:
         case = case.override(layout=variant.layouts[0])
-    problem = case.problem()
-    for kernel in variant.kernels(variant.default_config(problem), problem):
+    problem = case.problem(arch=variant.machine_arch(case.problem()))
+    for kernel in variant.kernels(variant.default_config(problem), problem, problem.arch):
         assert kernel.assembly.result().resources[kernel.name].shared_bytes == kernel.static_shared_bytes

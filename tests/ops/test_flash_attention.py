@@ -16,13 +16,15 @@ from workbench.ops import causal_attention, causal_attention_backward
 from workbench.ops.causal_attention import Case, case
 from workbench.ops.causal_attention.api import library_op
 from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA
+from workbench.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
 from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON
 from workbench.ops.causal_attention_backward import Case as Backward
 from workbench.ops.causal_attention_backward.api import library_op as backward_op
 from workbench.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
-KERNELS = (CUDA, TRITON)
+KERNELS = (CUDA, TRITON, DESCRIPTORS)
+ARCHS = {DESCRIPTORS: "sm_90"}  # the others' is sm_80
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "NUM_STAGES": 2, "NUM_THREADS": 64}
 LENGTHS = {"num_seqs": 4, "query_lens": (70, 1, 33, 0), "seq_lens": (70, 90, 64, 0), "num_queries": 70}
@@ -64,10 +66,11 @@ def of_sizes(name, kind=Case):
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(54)
 def test_sizes(variant, name, judge):
     one = of_sizes(name)
-    verdict = judge(variant, variant.default_config(one.problem()), one, checks=True)
+    arch = ARCHS.get(variant, "sm_80")
+    verdict = judge(variant, variant.default_config(one.problem(arch=arch)), one, checks=True, arch=arch)
     assert verdict.ok, verdict
 
 
@@ -83,15 +86,16 @@ def test_sizes_of_gradients(name, judge):
 @pytest.mark.long
 def test_random_legal_configurations(variant, judge):
     rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
+    arch = ARCHS.get(variant, "sm_80")
     while seen < 30:
         group, size, tokens = rng.choice((1, 4, 8)), rng.choice((32, 64, 128)), rng.choice((33, 128, 150))
         fields = {"num_seqs": 1, "dtype": rng.choice(variant.dtypes), "lse": True, "num_queries": rng.choice((33, 17))}
         one = (Backward if variant is GRADIENTS else Case)("random", group, 1, size, tokens, **fields)
         config = rng.choice(space)
-        if variant.broken(config, one.problem()):
+        if variant.broken(config, one.problem(arch=arch)):
             continue
         seen += 1
-        verdict = judge(variant, config, one, checks=True)
+        verdict = judge(variant, config, one, checks=True, arch=arch)
         assert verdict.ok, f"{one} {config}: {verdict}"
 
 
@@ -106,7 +110,9 @@ def inputs(queries=70, tokens=90, dtype=torch.float16):
     return query[:, :, -queries:], key, value
 
 
-@pytest.mark.parametrize("variant", ["cuda_mma", *(long_if(True, name) for name in ("triton_flash", "tuned"))])
+@pytest.mark.parametrize(
+    "variant", ["cuda_mma", *(long_if(True, name) for name in ("triton_flash", "triton_descriptors", "tuned"))]
+)
 def test_strides_lengths_and_the_logarithm(variant):
     """Of views, with NaN for padding; an element of lse is as exact as a sum in fp32."""
     query, key, value = inputs()
@@ -126,7 +132,7 @@ def test_strides_lengths_and_the_logarithm(variant):
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_scores_of_several_hundred_and_any_scale(variant):
     query, key, value = inputs()
     for scale in (30.0, -0.5, 0.0):
@@ -136,7 +142,7 @@ def test_scores_of_several_hundred_and_any_scale(variant):
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_later_tokens_have_no_influence(variant):
     query, key, value = inputs(queries=90)
     before = causal_attention(query, key, value, variant=variant.name)
@@ -147,7 +153,7 @@ def test_later_tokens_have_no_influence(variant):
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_rows_past_2_to_the_31_elements(variant, sim):
     """Tokens 2**26 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
     one = Case("far", 2, 1, 64, 40, num_seqs=1, dtype="float16")
@@ -342,9 +348,11 @@ def test_machine_code(arch, head_size, config, registers):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("variant", [TRITON, GRADIENTS, CUDA], **NAME)
+@pytest.mark.parametrize("variant", [*KERNELS, GRADIENTS], **NAME)
 @pytest.mark.long
 def test_defaults_do_not_spill(variant, arch):
+    if arch < ARCHS.get(variant, "sm_80"):
+        return
     for head_size, dtype in itertools.product((64, 80, 128, 256), variant.dtypes):
         problem = Case("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
         for kernel in variant.kernels(variant.default_config(problem), problem, arch):
@@ -356,13 +364,15 @@ def test_defaults_do_not_spill(variant, arch):
 def test_defaults_are_legal(variant):
     for head_size, dtype in itertools.product((16, 32, 40, 64, 80, 96, 128, 192, 256), variant.dtypes):
         for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"):
+            if int(arch[3:]) < int(ARCHS.get(variant, "sm_80")[3:]):
+                continue
             problem = Case("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
             variant.check(variant.default_config(problem), problem)
 
 
 @pytest.mark.parametrize("variant", [*KERNELS, GRADIENTS], **NAME)
 def test_each_rule_is_named(variant):
-    base = case("tiles").problem()
+    base = case("tiles").problem(arch=ARCHS.get(variant, "sm_80"))
     good = variant.default_config(base)
     assert not variant.broken(good, base)
     broken = {
@@ -377,6 +387,7 @@ def test_each_rule_is_named(variant):
         "stages": ({"NUM_STAGES": 1}, {}),
         "registers": ({"BLOCK_M": 128}, {"head_size": 256}),
         # of Triton
+        "TMA": ({}, {"arch": "sm_89"}),
         "products": ({"BLOCK_N": 8}, {}),
         "warps": ({"num_warps": 3}, {}),
         "tiles fit in registers": ({"num_warps": 1, "BLOCK_M": 128, "BLOCK_N": 128}, {}),

@@ -6,6 +6,7 @@ from sampling import named_of
 
 from workbench.ops.causal_attention import Case
 from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA
+from workbench.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
 from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON
 from workbench.ops.causal_attention_backward import Case as Backward
 from workbench.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
@@ -102,7 +103,31 @@ TRITON_MUTANTS = (
     Mutant("logarithm to base 2", "* LN_2, float", "* 1.0, float"),
     Mutant("logarithm without the maximum", "(max_score + tl.log2(total))", "(tl.log2(total))"),
     Mutant("logarithm of padding", "tl.where(valid, (max", "tl.where(row >= 0, (max"),
-    Mutant("rows past the end written", "row, num_queries, acc,", "row, num_queries + 1, acc,"),
+    Mutant("rows past the end written", "row, num_queries, out,", "row, num_queries + 1, out,"),
+    Mutant("logarithms past the end", "mask=(row < num_queries) & (", "mask=(row >= 0) & ("),
+    Mutant("logarithms that nobody wants", " & (wants_lse != 0)", ""),
+)  # fmt: skip
+LOOP = "triton_flash.py"
+DESCRIPTOR_MUTANTS = (
+    Mutant("keys of the first tile", "k = keys.load([start, 0])", "k = keys.load([first, 0])", header=LOOP),
+    Mutant("values of the first tile", "v = values.load([start, 0])", "v = values.load([first, 0])", header=LOOP),
+    Mutant("keys for values", "v = values.load(", "v = keys.load(", header=LOOP),
+    Mutant("mask missing",
+           "    if DIAGONAL:\n            score =", "    if DIAGONAL:\n            unused =", header=LOOP),
+    Mutant("queries of the first block", ").load([first_row, 0])", ").load([0, 0])"),
+    Mutant("queries of another head", "+ head * query_head_stride", ""),
+    Mutant("values of padding kept", "values, [tokens, HEAD_SIZE]", "values, [num_tokens, HEAD_SIZE]"),
+    Mutant("the last token missing", "tokens = tl.maximum(seq_len, 1)", "tokens = tl.maximum(seq_len - 1, 1)"),
+    Mutant("rows of keys too close", "[key_token_stride, 1]", "[HEAD_SIZE - 8, 1]"),
+    Mutant("rows of values too close", "[value_token_stride, 1]", "[HEAD_SIZE - 8, 1]"),
+    Mutant("wrong KV head", "key_seq_stride + head // group", "key_seq_stride + head % group"),
+    Mutant("values of the first head", "head // group * value_head_stride", "0 * value_head_stride"),
+    Mutant("values of the first sequence", "value + seq * value_seq_stride", "value"),
+    Mutant("columns past the head written",
+           "[num_queries, HEAD_SIZE], [HEAD_SIZE, 1]", "[num_queries, HEAD_PADDED], [HEAD_SIZE, 1]"),
+    Mutant("rows past the end written", "[num_queries, HEAD_SIZE], [H", "[num_queries + 1, HEAD_SIZE], [H"),
+    Mutant("the last row not written", "[num_queries, HEAD_SIZE], [H", "[num_queries - 1, HEAD_SIZE], [H"),
+    Mutant("written to the first block", "outputs.store([first_row, 0]", "outputs.store([0, 0]"),
     Mutant("logarithms past the end", "mask=(row < num_queries) & (", "mask=(row >= 0) & ("),
     Mutant("logarithms that nobody wants", " & (wants_lse != 0)", ""),
 )  # fmt: skip
@@ -161,6 +186,15 @@ CONFIGS = {
     ),
 }
 CONFIGS[GRADIENTS] = CONFIGS[TRITON]
+CONFIGS[DESCRIPTORS] = (
+    {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2},
+    {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 1},
+    {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3},
+)
+ARCHS = {DESCRIPTORS: "sm_90"}  # the others' is sm_80
+VARIANTS = (
+    (CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS), (DESCRIPTORS, DESCRIPTOR_MUTANTS), (GRADIENTS, GRADIENT_MUTANTS),
+)  # fmt: skip
 
 
 def runs_of(variant):
@@ -171,20 +205,18 @@ def runs_of(variant):
 
 
 @pytest.mark.sampled(130)
-@pytest.mark.parametrize(
-    ("variant", "mutant"), named_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS), (GRADIENTS, GRADIENT_MUTANTS)])
-)
+@pytest.mark.parametrize(("variant", "mutant"), named_of(VARIANTS))
 def test_mutant_is_caught(variant, mutant, judge, tmp_path):
-    ok, seen = caught(variant, mutant, runs_of(variant), judge, tmp_path)
+    ok, seen = caught(variant, mutant, runs_of(variant), judge, tmp_path, arch=ARCHS.get(variant, "sm_80"))
     assert ok, seen
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", [CUDA, TRITON, GRADIENTS], ids=str)
+@pytest.mark.parametrize("variant", CONFIGS, ids=str)
 def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge, tmp_path):
     copy = with_text(variant, variant.source.read_text(), tmp_path)
     for one, config in runs_of(variant):
-        verdict = judge(copy, config, one, checks=True)
+        verdict = judge(copy, config, one, checks=True, arch=ARCHS.get(variant, "sm_80"))
         assert verdict.ok, verdict
 
 

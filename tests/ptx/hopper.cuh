@@ -29,6 +29,31 @@ __device__ inline unsigned in_block(unsigned address, unsigned rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
   return out;
 }
+// An arrival at this block's mbarrier, or at that of another block of the cluster.
+__device__ inline void arrive_in(Barrier& barrier, unsigned rank) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(in_block(shared_address(&barrier), rank)) : "memory");
+}
+// Until the phase of that parity is over, to which other blocks of the cluster contributed.
+__device__ inline void wait_in_cluster(Barrier& barrier, unsigned parity) {
+  asm volatile("{\n.reg .pred over;\nagain: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%0], %1;\n@!over bra again;\n}" ::"r"(
+                   shared_address(&barrier)),
+               "r"(parity)
+               : "memory");
+}
+// The mbarriers that this thread has set up are so for the other blocks too, behind the next barrier of the cluster.
+__device__ inline void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// The box at (x, y) to the same place of every block in the mask; its bytes count at the mbarrier of each.
+__device__ inline void multicast_tile(void* tile, const TensorMap& map, int x, int y, Barrier& barrier, unsigned short blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
+          shared_address(tile)),
+      "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"(blocks)
+      : "memory");
+}
+// A barrier of the cluster that hands on what was fenced before it.
+__device__ inline void cluster_barrier_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -29,8 +29,8 @@ def _kernel(body: str, parameters: str) -> ptx.Program:
     return ptx.Program.from_text(module("copy", parameters, shared + body).replace("sm_80", "sm_90a"))
 
 
-def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> np.ndarray:
-    """The first ``count`` bytes of shared memory after a load of one box, by one thread."""
+def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> tuple[np.ndarray, int]:
+    """The first ``count`` bytes of shared memory after a load of one box, by one thread, and how many were read."""
     coordinates = ", ".join(map(str, start))
     copy = (
         f"cp.async.bulk.tensor.{len(start)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -42,9 +42,11 @@ def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> np.nd
     body += f"add.u32 %r2, %r2, 8; setp.lt.u32 %p2, %r2, {count}; @%p2 bra NEXT;\n"
     out = np.zeros(count, np.uint8)
     program = _kernel(body, ".param .align 64 .b8 map[128], .param .u64 out")
-    report = program["copy"].launch(1, 1, [tensor_map, out], checks=True)
+    report = program["copy"].launch(1, 1, [tensor_map, out], checks=True, statistics=True)
     assert report.findings == []
-    return out
+    (fact,) = (line for line in report.lines if line.landed_bytes)
+    assert fact.landed_bytes == count == fact.bytes + fact.filled_bytes
+    return out, fact.bytes
 
 
 def expected_box(
@@ -79,7 +81,8 @@ def test_a_box_of_every_rank(
     array = np.arange(1, 1 + np.prod(shape)).reshape(shape).astype(dtype)
     tensor_map = TensorMap.of(torch.from_numpy(array), box[::-1], swizzle=swizzle, fill=fill)
     count = int(np.prod(box)) * array.itemsize
-    got = load_box(tensor_map, start, count)
+    got, read = load_box(tensor_map, start, count)
+    assert read == np.count_nonzero(expected_box(np.ones_like(array), start, box, 0, 0).view(dtype)) * array.itemsize
     want = expected_box(array, start, box, np.nan if fill == "nan" else 0, swizzle)
     if fill == "nan":
         np.testing.assert_array_equal(got.view(dtype), want.view(dtype))
@@ -90,10 +93,10 @@ def test_a_box_of_every_rank(
 def test_steps_between_the_elements_of_a_box() -> None:
     array = np.arange(20 * 32, dtype=np.int32).reshape(20, 32)
     tensor_map = TensorMap("s32", array.ctypes.data, (32, 20), (128,), (16, 6), (2, 3), owner=array)
-    got = load_box(tensor_map, (3, 15), 8 * 2 * 4).view(np.int32).reshape(2, 8)
+    got, _ = load_box(tensor_map, (3, 15), 8 * 2 * 4)
     want = np.zeros((2, 8), np.int32)
     want[:] = array[15:20:3, 3:19:2]
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got.view(np.int32).reshape(2, 8), want)
 
 
 _STORE = """

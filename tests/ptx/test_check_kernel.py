@@ -92,6 +92,38 @@ def test_both_orders_of_the_warps_are_tried_and_leave_one_run_behind(capfd):
     assert capfd.readouterr().out.split() == ["run", "1", "run", "2"]
 
 
+STORED = """
+#include "hopper.cuh"
+extern "C" __global__ void stored(float* y, float* z, const float* x) {
+  __shared__ alignas(16) float tile[32];
+  tile[threadIdx.x] = x[threadIdx.x];
+  fence_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    store(y, tile, 128);
+    if (WAITS) wait_for_stores();
+    else wait_for_reads();
+  }
+  __syncthreads();
+  z[threadIdx.x] = *(volatile float*)(y + threadIdx.x);  // which no rule about races speaks of
+}
+"""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_results_that_depend_on_when_a_copy_lands(waits: bool):
+    folders, x = [Path(__file__).parent], np.arange(1, 33, dtype=np.float32)
+    kernel = wb.load_cuda(STORED, arch="sm_90a", macros={"WAITS": int(waits)}, include_dirs=folders)["stored"]
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    report = wb.check_kernel(kernel, grid=1, block=32, args=[y, z, x])
+    assert y.tolist() == x.tolist()
+    assert report.ok == waits
+    if not waits:
+        (finding,) = report
+        assert finding.kind == "results that copies' timing changes"
+        assert "bytes of z" in str(report)
+
+
 TILED = """
 extern "C" __global__ void reversed(float* out) {
   __shared__ float tile[256];

@@ -90,7 +90,7 @@ SECTIONS = {
     "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes": "im2col",
     "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes": "gather",
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask": "some bytes",
-    "red.async.relaxed.cluster.global.add.u32": "another block",
+    "red.async.relaxed.cluster.global.add.u32": "use red.global",
     "clusterlaunchcontrol.try_cancel.async": "sm_100", "multimem.ld_reduce.global.add.f32": "several GPUs",
     "tex.2d.v4.f32.s32": "textures", "tld4.r.2d.v4.f32.f32": "textures", "txq.width.b32": "textures",
     "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",

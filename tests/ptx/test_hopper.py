@@ -186,18 +186,21 @@ _NEIGHBOURS = """
 ld.param.u64 %d1, [out]; ld.param.u64 %d2, [x];
 mov.u32 %r1, %cluster_ctarank; xor.b32 %r2, %r1, 1; mov.u32 %r3, sent; mov.u32 %r4, bar; mov.u32 %r5, shared_by_both;
 mbarrier.init.shared::cta.b64 [bar], 1;
+st.shared.u32 [sent+8], 5;
 fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 24;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 28;
 mapa.shared::cluster.u32 %r6, %r3, %r2; mapa.shared::cluster.u32 %r7, %r4, %r2; getctarank.shared::cluster.u32 %r8, %r6;
 add.u32 %r9, %r1, 10; add.u32 %r10, %r1, 20;
 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%r6], {%r9, %r10}, [%r7];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6+8], 7, [%r7];
 setp.eq.u32 %p1, %r1, 0; mov.b16 %h1, 3;
 @!%p1 bra AGAIN;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r5], [%d2], 16, [%r4], %h1;
 AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [bar], 0;
 @!%p2 bra AGAIN;
 ld.shared.v2.u32 {%r11, %r12}, [sent]; ld.shared.u32 %r13, [shared_by_both+4];
+ld.shared.u32 %r15, [sent+8]; mad.lo.u32 %r8, %r8, 100, %r15;
 mov.u32 %r14, %ctaid.x; mul.wide.u32 %d3, %r14, 16; add.u64 %d4, %d1, %d3;
 st.global.v4.u32 [%d4], {%r11, %r12, %r8, %r13};
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
@@ -207,11 +210,11 @@ ret;
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_stores_and_multicasts_to_the_other_block(order: dict[str, bool]) -> None:
+def test_stores_reductions_and_multicasts_to_the_other_block(order: dict[str, bool]) -> None:
     x, out = torch.arange(4, dtype=torch.int32), torch.zeros(4, 4, dtype=torch.int32)
     report = Program.from_text(_NEIGHBOURS)["neighbours"].launch(4, 1, [out, x], cluster=2, checks=True, **order)
     assert report.findings == []
-    assert out.tolist() == [[11, 21, 1, 1], [10, 20, 0, 1]] * 2
+    assert out.tolist() == [[11, 21, 112, 1], [10, 20, 12, 1]] * 2
 
 
 def test_atomics_on_vectors() -> None:

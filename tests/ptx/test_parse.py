@@ -155,7 +155,7 @@ def test_broken_text(text: str, message: str) -> None:
         ("add.s32 %r1, %r2, elsewhere;", "elsewhere"),
         ("mov.u32 %r1, %cluster_ctaid.w;", "%cluster_ctaid.w"),
         ("setmaxnreg.inc.sync.aligned.u32 36;", "36 registers, where a multiple of 8 from 24 to 256 belongs"),
-        ("red.async.relaxed.cluster.global.add.u32 [%d1], %r1;", "another block's shared memory"),
+        ("red.async.relaxed.cluster.global.add.u32 [%d1], %r1;", "use red.global"),
         ("call.uni vprintf, (%d1);", "its operands are not what this instruction takes"),
         ("ld.global.u32 %r1, [%r2];", "a 32-bit register as a global address"),
         ("ld.global.v4.u32 {%r1, %r2}, [%d1];", "2 values for 4 elements"),

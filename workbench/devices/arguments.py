@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import weakref
 from collections.abc import Callable, Sequence
@@ -106,8 +107,9 @@ def check_launch(
 def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[object]:
     """One value for every parameter of ``kernel``: arrays as they are, numbers within range, structs as bytes.
 
-    Scratch parameters, which Triton appends, get None. Raises ArgumentError naming the parameter for a wrong count, a
-    wrong kind of value, a number that does not fit, or an address that is not aligned as the code relies on.
+    Scratch parameters, which Triton appends, get None (see `give_scratch`). Raises ArgumentError naming the parameter
+    for a wrong count, a wrong kind of value, a number that does not fit, or an address that is not aligned as the code
+    relies on.
     """
     parameters = kernel.parameters
     expected = len(parameters) - kernel.scratch_parameters
@@ -120,6 +122,20 @@ def check_arguments(kernel: CompiledKernel, args: Sequence[object]) -> list[obje
         _checked(f"{kernel.label}(): argument {index} {parameter.name!r}", parameter, value)
         for index, (parameter, value) in enumerate(zip(parameters, args, strict=False))
     ] + [None] * kernel.scratch_parameters
+
+
+def give_scratch(kernel: CompiledKernel, values: list[object], grid: Dimensions, room: Callable[[int], Any]) -> Any:
+    """Put the memory that a kernel's programs build tensor descriptors in among the ``values`` of a launch, and return
+    it; None for a kernel that takes none. ``room(size)`` is an array of ``size`` bytes."""
+    if not kernel.scratch_bytes:
+        return None
+    values[-kernel.scratch_parameters] = scratch = room(kernel.scratch_bytes * math.prod(grid))
+    return scratch
+
+
+def scratch_on_the_cpu(size: int) -> np.ndarray:
+    """For `give_scratch`; zeros, because what looks like an address in an argument is taken for one."""
+    return np.zeros(size, np.uint8)
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:

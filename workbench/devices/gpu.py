@@ -19,6 +19,7 @@ Modules are never unloaded: a captured graph may refer to them for as long as th
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import threading
@@ -174,8 +175,8 @@ class Gpu:
         if cluster is not None:
             remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
             raise ArgumentError("cluster", cluster, 'nothing on device "cuda"', remedy)
-        packed = arguments.packed_at_once(kernel, args, self._index_of)
-        buffer, found, copies = self._packed(kernel, args) if packed is None else (*packed, ())
+        packed = None if kernel.scratch_bytes else arguments.packed_at_once(kernel, args, self._index_of)
+        buffer, found, copies, _held = self._packed(kernel, grid, args) if packed is None else (*packed, (), None)
         index = self._torch.cuda.current_device() if found is None else found
         with self._lock, self._context(index):
             function, grid, block, shared_bytes = self._ready(kernel, index, grid, block, shared_bytes, len(buffer))
@@ -206,8 +207,11 @@ class Gpu:
         """The number of a tensor's CUDA device; None for what is elsewhere."""
         return value.get_device() if value.is_cuda else None
 
-    def _packed(self, kernel: CompiledKernel, args: Sequence[Any]) -> tuple[bytes, int, Sequence[tuple]]:
-        """The parameter buffer, the one device of all tensors, and the NumPy arrays with their copies there.
+    def _packed(
+        self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]
+    ) -> tuple[bytes, int, Sequence[tuple], Any]:
+        """The parameter buffer, the one device of all tensors, the NumPy arrays with their copies there, and the
+        kernel's scratch memory, to be held until it is launched.
 
         Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
         """
@@ -227,6 +231,8 @@ class Gpu:
                 raise ArgumentError(where, f"a tensor on {value.device}", allowed, remedy)
             found = index
         found = self._torch.cuda.current_device() if found is None else found
+        room = functools.partial(self._torch.empty, dtype=self._torch.uint8, device=f"cuda:{found}")
+        scratch = arguments.give_scratch(kernel, values, arguments.dimensions("grid", grid), room)
         copies = {
             position: self._copy(kernel, position, value, found)
             for position, value in enumerate(values)
@@ -236,7 +242,8 @@ class Gpu:
             copies.get(position, value).data_ptr() if arguments.is_array(value) else None
             for position, value in enumerate(values)
         ]
-        return arguments.pack(kernel, values, addresses), found, [(values[at], copy) for at, copy in copies.items()]
+        buffer, pairs = arguments.pack(kernel, values, addresses), [(values[at], copy) for at, copy in copies.items()]
+        return buffer, found, pairs, scratch
 
     def _copy(self, kernel: CompiledKernel, position: int, value: np.ndarray, index: int) -> Any:
         if self._torch.cuda.is_current_stream_capturing():

@@ -66,6 +66,7 @@ class Simulator:
             _check_on_cpu(kernel, parameter.name, value)
         # A kernel for a newer architecture is measured by that one's limits, not by the simulator's default.
         grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, kernel.arch)
+        arguments.give_scratch(kernel, values, grid, arguments.scratch_on_the_cpu)
         program = ptx.Program.from_text(kernel.ptx)
         return program.kernels[kernel.name].launch(
             grid,

@@ -33,18 +33,20 @@ def run_call(
     *,
     block: object = None,
     shared_bytes: int = 0,
+    cluster: object = None,
     arch: str | None = None,
     **options: Any,
 ) -> Launch:
     """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch; of an autotuner the one of the best
     configuration. ``options`` are those of `SimulatedTriton`.
 
-    Raises ArgumentError for ``block`` and ``shared_bytes``, which the kernel knows, and for arguments that the function
-    does not have; CompileError with the line that Triton refuses; else what a launch on the machine raises.
+    Raises ArgumentError for ``block``, ``shared_bytes`` and ``cluster``, which the kernel knows, and for arguments that
+    the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
+    raises.
     """
     from workbench.driver.launches import Launches
 
-    for name, value in (("block", block), ("shared_bytes", shared_bytes or None)):
+    for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", cluster)):
         if value is not None:
             raise ArgumentError(name, value, "nothing", "A kernel of Triton has its own: leave it out.")
     if isinstance(grid, int):
@@ -62,10 +64,8 @@ def compile_call(
 ) -> CompiledKernel:
     """The kernel that ``kernel[grid](*args, **kwargs)`` would launch, compiled and not run.
 
-    Raises as `run_call`, and CompileError for a kernel that takes scratch memory.
+    Raises as `run_call`.
     """
-    from workbench.toolchain.triton_aot import refuse_scratch
-
     with _session(kernel, arch, compile_only=True) as session, _explained(kernel, session.arch):
         made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
         if isinstance(made, list):
@@ -76,7 +76,6 @@ def compile_call(
                     "Pass the function under it, kernel.fn, with a configuration's values in kwargs.",
                 )  # fmt: skip
             made = made[0]
-    refuse_scratch(made.compiled)
     return made.compiled
 
 

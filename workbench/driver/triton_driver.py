@@ -227,22 +227,20 @@ class SimulatedTriton:
         )  # fmt: skip
         findings: Sequence[Finding] = ()
         try:
-            before: Any = []
+            rehearsal = None
             if self._both_orders:
                 from workbench.kernels.warp_orders import rehearse
 
-                before, fault = rehearse(function.program, values, run)
+                rehearsal = rehearse(function.program, values, run, launcher.names)
             report = run(statistics=timed, record_block=self._record_block)
-            if self._both_orders and fault is not None:
-                raise fault
+            if rehearsal is not None and rehearsal.fault is not None:
+                raise rehearsal.fault
         except KernelFault as fault:
             self.launches.failed(fault)
             raise
         self.last_report = report
         if self.checks:
-            from workbench.kernels.warp_orders import together
-
-            findings = together(report.findings, before)
+            findings = tuple(report.findings) if rehearsal is None else rehearsal.together(report)
         if self.checks or self.trace:
             kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
             seconds = kept.seconds

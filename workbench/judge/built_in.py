@@ -46,6 +46,7 @@ def code_record(variant: Variant, config: Mapping[str, Any], problem: Any) -> di
                 "label": kernel.label,
                 "parameters": list(kernel.parameter_names),
                 "shared_bytes": kernel.dynamic_shared_bytes,
+                "scratch_bytes": kernel.scratch_bytes,
             }
             for kernel in kernels
         ],
@@ -93,7 +94,8 @@ class _Runnable:
                 replace(parameter, name=name, scratch=not name)
                 for parameter, name in zip(kernel.parameters, names, strict=True)
             )
-            self._kernels.append(replace(kernel, parameters=parameters, dynamic_shared_bytes=one.shared_bytes))
+            taken = {"dynamic_shared_bytes": one.shared_bytes, "scratch_bytes": one.scratch_bytes}
+            self._kernels.append(replace(kernel, parameters=parameters, **taken))
 
     def run(self, variant: Variant, config, problem, tensors, *, last_warp_first: bool, deadline: float) -> None:
         """Run every kernel with all checks. Of the real numbers of output and workspace nobody has written any."""

@@ -16,6 +16,7 @@ DTYPES = frozenset(
     ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16")
 ) | {"float32", "float64", "float8_e4m3fn", "float8_e5m2"}  # fmt: skip
 MAX_KERNELS = 64
+MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128
 
 
 class InvalidDescription(WorkbenchError):
@@ -90,13 +91,15 @@ class Description:
 
 @dataclass(frozen=True)
 class CodeKernel:
-    """A compiled kernel, with the names of the parameters that a launch passes, and the shared memory that it adds."""
+    """A compiled kernel, with the names of the parameters that a launch passes, the shared memory that it adds, and the
+    scratch memory of each program."""
 
     program: int
     entry: str
     label: str
     parameters: tuple[str, ...]
     shared_bytes: int
+    scratch_bytes: int
 
 
 @dataclass(frozen=True)
@@ -140,12 +143,16 @@ def _program(record: Mapping[str, Any], programs: int) -> int:
 
 
 def _code_kernel(record: Mapping[str, Any], programs: int) -> CodeKernel:
+    scratch = _value(record, "scratch_bytes", int)
+    if not 0 <= scratch <= MAX_SCRATCH:
+        raise InvalidDescription(f"scratch_bytes is {scratch}; 0 to {MAX_SCRATCH} are allowed")
     return CodeKernel(
         _program(record, programs),
         _value(record, "entry", str),
         _value(record, "label", str),
         _list(record, "parameters", str, bool),
         _value(record, "shared_bytes", int),
+        scratch,
     )
 
 

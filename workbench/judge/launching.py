@@ -90,6 +90,7 @@ def launch(
         grid, block, shared_bytes = launch_arguments.check_launch(
             kernel, given.grid, given.block, given.shared_bytes, kernel.arch
         )
+        launch_arguments.give_scratch(kernel, values, grid, launch_arguments.scratch_on_the_cpu)
         report = program[kernel.name].launch(
             grid,
             block,
@@ -99,6 +100,7 @@ def launch(
             uninitialised=[i for i, name in enumerate(names) if name in unwritten and given.arguments[i].numel()],
             seconds_limit=max(deadline - time.monotonic(), 0.01),
             last_warp_first=last_warp_first,
+            copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )

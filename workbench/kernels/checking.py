@@ -11,7 +11,7 @@ from workbench.devices import arguments
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.check_report import CheckReport, notes_on
 from workbench.kernels.loading import block_of, compiled_kernel
-from workbench.kernels.warp_orders import rehearse, together
+from workbench.kernels.warp_orders import rehearse
 from workbench.ptx import Program
 
 
@@ -25,6 +25,7 @@ def check_kernel(
     kwargs: Mapping[str, object] | None = None,
     arch: str | None = None,
     shared_bytes: int = 0,
+    cluster: int | Sequence[int] | None = None,
     uninitialised: Sequence[int] = (),
     seconds_limit: float | None = 60.0,
 ) -> CheckReport:
@@ -32,11 +33,13 @@ def check_kernel(
 
     It runs twice: first with the last warp of each block going first, which shows mistakes that the usual order hides
     (what warp 0 prepares for the others without a barrier), then, from the same arguments again, in the usual order.
+    Bulk copies land at once in the first run and as late as they may in the second; where nothing else is found,
+    results that differ are, of a kernel without atomics.
 
     ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
-    was loaded for, and writes to its arguments. ``args`` and ``shared_bytes`` (dynamic shared memory in bytes) are a
-    launch's. ``uninitialised`` are positions in ``args`` of arrays that nobody has written: reading them before the
-    kernel writes them is a finding.
+    was loaded for, and writes to its arguments. ``args``, ``shared_bytes`` (dynamic shared memory in bytes) and
+    ``cluster`` (blocks along x, y, z that run together) are a launch's. ``uninitialised`` are positions in ``args`` of
+    arrays that nobody has written: reading them before the kernel writes them is a finding.
 
     A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``:
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
@@ -52,14 +55,17 @@ def check_kernel(
     if is_jit(kernel):
         unwritten = [args[position] for position in uninitialised]
         options = {"checks": True, "both_orders": True, "seconds_limit": seconds_limit, "uninitialised": unwritten}
-        return run_call(kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, arch=arch, **options).check
+        options |= {"block": block, "shared_bytes": shared_bytes, "cluster": cluster, "arch": arch}
+        return run_call(kernel, grid, args, kwargs, **options).check
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
+    arguments.give_scratch(compiled, values, grid, arguments.scratch_on_the_cpu)
     program = Program.from_text(compiled.ptx)
     options = {
         "shared_bytes": shared_bytes,
+        "cluster": cluster,
         "checks": True,
         "seconds_limit": seconds_limit,
         "uninitialised": uninitialised,
@@ -67,8 +73,8 @@ def check_kernel(
         "names": [parameter.name for parameter in compiled.parameters],
     }
     launch = functools.partial(program.kernels[compiled.name].launch, grid, block, values, **options)
-    before, fault = rehearse(program, values, launch)
+    rehearsal = rehearse(program, values, launch, options["names"])
     report = launch()
-    if fault is not None:
-        raise fault
-    return CheckReport(compiled.label, together(report.findings, before), report, notes_on(compiled, args))
+    if rehearsal.fault is not None:
+        raise rehearsal.fault
+    return CheckReport(compiled.label, rehearsal.together(report), report, notes_on(compiled, args))

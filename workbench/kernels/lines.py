@@ -38,6 +38,11 @@ class Ratios:
         return self.bytes_used / self.bytes_moved if self.global_sectors else None
 
     @property
+    def multicast_bytes(self) -> int:
+        """Of the bytes that bulk copies bring those that were read for another block of the cluster."""
+        return self.landed_bytes - self.filled_bytes - self.copied_bytes
+
+    @property
     def shared_conflicts(self) -> int:
         """Wavefronts beyond the ideal."""
         return self.shared_wavefronts - self.shared_ideal_wavefronts
@@ -65,6 +70,12 @@ class TracedLine(Ratios):
     shared_requests: int
     shared_wavefronts: int
     shared_ideal_wavefronts: int
+    landed_bytes: int
+    """What bulk copies (TMA) bring to shared memory, in all blocks."""
+    filled_bytes: int
+    """Of these what lies outside the tensor and is filled in."""
+    copied_bytes: int
+    """What the copies read for it in global memory."""
     barrier_waits: int
     """Warp instructions for which warps waited at this line's barriers, by the logical clock of a recording."""
     mix: dict[str, int] = field(default_factory=dict)
@@ -110,6 +121,9 @@ def _line(source: str, number: int, facts: list[LineFacts], report: LaunchReport
         shared_requests=total(in_shared, "requests"),
         shared_wavefronts=total(in_shared, "wavefronts"),
         shared_ideal_wavefronts=total(in_shared, "ideal_wavefronts"),
+        landed_bytes=total(facts, "landed_bytes"),
+        filled_bytes=total(facts, "filled_bytes"),
+        copied_bytes=sum(fact.bytes for fact in facts if fact.landed_bytes),
         barrier_waits=total(facts, "barrier_waits"),
         mix=dict(sorted(mix.items(), key=lambda item: (-item[1], item[0]))),
     )

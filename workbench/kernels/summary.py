@@ -79,6 +79,18 @@ def summarise(trace: Trace) -> Summary:
             f"{trace.ideal_sectors_per_request:.1f}), {trace.used_fraction:.0%} of {trace.bytes_moved:,} bytes used; "
             f"{trace.unique_bytes:,} distinct bytes, moved {trace.reuse:.1f} times each{between}"
         )
+    if trace.landed_bytes:
+        filled, spared = trace.filled_bytes, trace.multicast_bytes
+        facts.append(
+            Fact(
+                "bytes by bulk copies", trace.landed_bytes, trace.landed_bytes - filled,
+                f"to shared memory: {filled:,} filled in outside the tensor, {spared:,} read for another block",
+            )
+        )  # fmt: skip
+        brief.append(
+            f"bulk copies: {trace.landed_bytes:,} bytes to shared memory, {filled:,} filled in outside the tensor, "
+            f"{spared:,} by multicast"
+        )
     if trace.shared_requests:
         wavefronts, ideal = trace.shared_wavefronts, trace.shared_ideal_wavefronts
         facts.append(Fact("shared requests", trace.shared_requests, None, "warp requests to shared memory"))

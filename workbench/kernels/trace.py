@@ -106,6 +106,21 @@ class Trace(Ratios):
         return self.report.read_reuse_between_blocks or None
 
     @property
+    def landed_bytes(self) -> int:
+        """What bulk copies (TMA) bring to shared memory, in all blocks."""
+        return total(self.lines, "landed_bytes")
+
+    @property
+    def filled_bytes(self) -> int:
+        """Of these what lies outside the tensor and is filled in."""
+        return total(self.lines, "filled_bytes")
+
+    @property
+    def copied_bytes(self) -> int:
+        """What the copies read for it in global memory."""
+        return total(self.lines, "copied_bytes")
+
+    @property
     def shared_requests(self) -> int:
         """Warp requests to shared memory."""
         return total(self.lines, "shared_requests")

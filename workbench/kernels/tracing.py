@@ -22,6 +22,7 @@ def trace_kernel(
     kwargs: Mapping[str, object] | None = None,
     arch: str | None = None,
     shared_bytes: int = 0,
+    cluster: int | Sequence[int] | None = None,
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
     checks: bool = False,
@@ -30,9 +31,10 @@ def trace_kernel(
 
     ``kernel`` is a kernel of ``load_cuda`` or of a ``%%cuda`` cell, or a CompiledKernel of ``compile_cuda`` or
     ``compile_triton``; it runs on the CPU, whatever device it was loaded for, and writes to its arguments. ``grid``,
-    ``block``, ``args`` (CPU tensors, NumPy arrays, numbers) and ``shared_bytes`` (dynamic shared memory per block) are
-    a launch's; a kernel of Triton knows its own ``block``. ``record_block`` (x, y, z) keeps that block's requests and
-    waits one by one, in ``trace.recording``; ``checks`` looks for races and the like too, in ``trace.report.findings``.
+    ``block``, ``args`` (CPU tensors, NumPy arrays, numbers), ``shared_bytes`` (dynamic shared memory per block) and
+    ``cluster`` (blocks along x, y, z that run together) are a launch's; a kernel of Triton knows its own ``block``.
+    ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in ``trace.recording``; ``checks``
+    looks for races and the like too, in ``trace.report.findings``.
 
     A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``:
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
@@ -43,7 +45,8 @@ def trace_kernel(
     """
     if is_jit(kernel):
         options = {"trace": True, "checks": checks, "seconds_limit": seconds_limit, "record_block": record_block}
-        return run_call(kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, arch=arch, **options).trace
+        options |= {"block": block, "shared_bytes": shared_bytes, "cluster": cluster, "arch": arch}
+        return run_call(kernel, grid, args, kwargs, **options).trace
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     report = Simulator(arch=compiled.arch).launch(
@@ -52,6 +55,7 @@ def trace_kernel(
         block,
         args,
         shared_bytes=shared_bytes,
+        cluster=cluster,
         statistics=True,
         checks=checks,
         seconds_limit=seconds_limit,

@@ -1,32 +1,91 @@
-"""A launch in both orders of the warps: mistakes that the usual order hides."""
+"""A launch in both orders of the warps, its bulk copies late in one and at once in the other: mistakes that one of them
+hides."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from workbench.errors import KernelFault
-from workbench.ptx import Finding, Program
+from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.arguments import stored
+from workbench.tensor_map import TensorMap
+
+DIFFERENCE = "results that copies' timing changes"
+# What may rightly differ from order to order, or from run to run.
+_OF_ORDER = re.compile(r"\b(atom|red|multimem|cp\.reduce)\.|%(clock|globaltimer)")
 
 
-def rehearse(program: Program, values: Sequence[object], launch: Any) -> tuple[list[Finding], KernelFault | None]:
-    """The findings of a run in the opposite order of warps, or what ended it; arguments and variables are put back.
+@dataclass(frozen=True)
+class Rehearsal:
+    """A run in the opposite order of warps, with bulk copies that land at once; memory is as it was before.
+
+    ``fault`` is what ended it, if anything did. ``results`` has what each argument held at the end, of a kernel whose
+    results no order may change.
+    """
+
+    findings: Sequence[Finding]
+    fault: KernelFault | None
+    results: Sequence[tuple[str, Any, Any]]
+    """(name, the array itself, its content)."""
+
+    def together(self, report: LaunchReport) -> tuple[Finding, ...]:
+        """The findings of the usual order, those that only this run showed, and the first result that differs."""
+        known = {(finding.kind, finding.sides) for finding in report.findings}
+        new = (finding for finding in self.findings if (finding.kind, finding.sides) not in known)
+        found = (*report.findings, *new)
+        return found or tuple(self._differences(report.kernel))[:1]
+
+    def _differences(self, kernel: str) -> Iterator[Finding]:
+        for name, array, early in self.results:
+            late, early = _bytes(array), _bytes(early)
+            apart = np.flatnonzero(late != early)
+            if not apart.size:
+                continue
+            message = (
+                f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one thing "
+                "where bulk copies land as late as they may and another where they land at once: something is read "
+                "before the wait for the copy that writes it, or written before the wait for the copy that reads it"
+            )
+            origin = (0, 0, 0)
+            yield Finding(
+                DIFFERENCE, message, kernel, origin, origin, None, name, None, "", None, "", 0, None, int(apart.size)
+            )
+
+
+def rehearse(program: Program, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
+    """Run in the opposite order of warps; arguments, called by ``names``, and variables are put back.
 
     So is what addresses in the arguments lead to.
     """
     arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
-    kept = [array.clone() if hasattr(array, "clone") else array.copy() for array in arrays]
+    kept = [_copy(array) for array in arrays]
+    findings, fault, results = [], None, []
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
-            return launch(last_warp_first=True).findings, None
+            findings = launch(last_warp_first=True, copies_early=True).findings
+        if "cp.async.bulk" in program.module.text and not _OF_ORDER.search(program.module.text):
+            results = [(name, array, _copy(array)) for name, array in _named(values, names)]
     except KernelFault as error:
-        return [], error
+        fault = error
     finally:
         for array, old in zip(arrays, kept, strict=True):
             array[...] = old
+    return Rehearsal(findings, fault, results)
+
+
+def _named(values: Sequence[object], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The arrays among the arguments, and those that tensor maps among them describe."""
+    for value, name in zip(values, names, strict=False):
+        array = value.owner if isinstance(value, TensorMap) else value
+        if _is_writable(array):
+            yield name, array
 
 
 def _is_writable(value: object) -> bool:
@@ -34,8 +93,14 @@ def _is_writable(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "__setitem__") and (flags is None or flags.writeable)
 
 
-def together(findings: Sequence[Finding], before: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of the usual order, and those that only the other order showed."""
+def _copy(array: Any) -> Any:
+    return array.clone() if hasattr(array, "clone") else array.copy()
 
-    known = {(finding.kind, finding.sides) for finding in findings}
-    return (*findings, *(finding for finding in before if (finding.kind, finding.sides) not in known))
+
+def _bytes(array: Any) -> np.ndarray:
+    """The elements of a tensor or an array as bytes."""
+    if hasattr(array, "untyped_storage"):
+        import torch
+
+        return array.contiguous().flatten().view(torch.uint8).numpy()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -14,6 +14,7 @@ Two plain things travel beside a variant:
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import itertools
@@ -469,6 +470,12 @@ class TritonVariant(Variant):
 
     def jit(self, config: Config, problem: Any, tensors: Any) -> None:
         """Run through Triton's own launcher: the JIT on a GPU, or the interpreter under ``TRITON_INTERPRET=1``."""
+        contextvars.copy_context().run(self._jit, config, problem, tensors)  # which keeps a user's own allocator
+
+    def _jit(self, config: Config, problem: Any, tensors: Any) -> None:
+        import triton
+
+        triton.set_allocator(_scratch)
         self.check(config, problem)
         tensors = self._with_workspace(config, problem, tensors)
         for step in self.steps:
@@ -476,3 +483,10 @@ class TritonVariant(Variant):
             names = step.parameters(constexprs)
             arguments = dict(zip(names, passed(step, names, config, problem, tensors), strict=True)) | constexprs
             step.function[step.grid(config, problem)](**arguments, **step.options(config, problem))
+
+
+def _scratch(size: int, alignment: int, stream: int | None) -> Any:
+    """Memory for the tensor descriptors that a kernel builds, as Triton asks for it: torch's is aligned to more."""
+    import torch
+
+    return torch.empty(size, dtype=torch.uint8, device="cuda")

@@ -38,6 +38,8 @@ _COUNTS = (
     "barrier_waits",
     "distinct_bytes",
     "ideal_sectors",
+    "landed_bytes",
+    "filled_bytes",
 )
 _SPACES = ("global", "shared", "local", "constant")
 _BULK_STORE = "global.shared"

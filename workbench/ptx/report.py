@@ -25,10 +25,12 @@ class LineFacts:
     ``wavefronts`` are the passes through the 32 banks and ``ideal_wavefronts`` those without bank conflicts: one per 32
     lanes of 4 bytes or less, 16 of 8 or 8 of 16 with an active lane, and half as many for a load of 8 or 16 bytes in
     which every lane asks for the same address as lane ^ 1, or lane ^ 2 (source: core/access.hpp). In constant memory
-    ``wavefronts`` are the different addresses of a request, which its cache answers one by one. ``barrier_waits`` is
-    the waiting that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and
-    blocks. ``source`` and ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line
-    of the kernel's own file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
+    ``wavefronts`` are the different addresses of a request, which its cache answers one by one. Of bulk copies to
+    shared memory ``bytes`` are read and ``landed_bytes`` arrive in all blocks: ``filled_bytes`` of them lie outside
+    the tensor, and what is more beyond ``bytes`` multicasts save. ``barrier_waits`` is the waiting that a barrier
+    caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks. ``source`` and
+    ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line of the kernel's own
+    file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
     merge or split accesses.
     """
 
@@ -53,6 +55,8 @@ class LineFacts:
     barrier_waits: int
     distinct_bytes: int
     ideal_sectors: int
+    landed_bytes: int
+    filled_bytes: int
 
     @property
     def bytes_moved(self) -> int:

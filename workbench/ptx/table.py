@@ -29,6 +29,7 @@ _MADE_OF_OTHERS = {
     "mbarrier.try_wait": "`mbarrier.test_wait`; who waits lets the other warps go on",
     "cvta, cvta.to": "`add` and `sub` of the window of shared or local memory",
     "red": "`atom` without a result",
+    "red.async": "`red`, then `mbarrier.complete_tx` of its bytes",
 }
 _WITHOUT_EFFECT = (
     "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "L1:: and L2:: qualifiers", "nanosleep",

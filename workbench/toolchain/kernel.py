@@ -31,7 +31,7 @@ class Parameter:
     ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
     pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
     ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
-    the kernel fail. ``scratch`` marks a pointer that the compiler appended and that a launch fills with null.
+    the kernel fail. ``scratch`` marks a pointer that the compiler appended, to the kernel's scratch memory or null.
     ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
     """
 
@@ -75,7 +75,7 @@ class CompiledKernel:
     ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
     static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
     ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper,
-    ``scratch_bytes`` is what a launch by Triton has to bring along for every program, ``stages`` the texts that Triton
+    ``scratch_bytes`` is the memory that a launch brings along for every program of Triton, ``stages`` the texts that it
     made on the way to the PTX: ``ttir``, ``ttgir``, ``llir``.
 
     Running a kernel in the PTX machine needs no more than that. ``assembly`` makes the rest when it is first asked for:

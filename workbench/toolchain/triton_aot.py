@@ -73,7 +73,6 @@ def compile_triton(
         ptx = texts.pop("ptx")
         names = [name for name in signature if name not in constexprs]
         kernel = replace(kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started), stages=texts)
-        refuse_scratch(kernel)
         disk_cache.store(key, kernel.to_blobs())
     kernel = replace(kernel, assembly=assembly_of(kernel, options))
     if machine_code and kernel.assembly.find() is None:
@@ -374,17 +373,8 @@ def kernel_of(
         compile_seconds=0.0 if started is None else time.perf_counter() - started,
         from_cache=started is None,
         parameters=_parameters(entry_parameters(ptx)[name], arguments, promises),
-        scratch_bytes=metadata.get("global_scratch_size", 0) + metadata.get("profile_scratch_size", 0),
+        scratch_bytes=metadata.get("global_scratch_size", 0),
     )
-
-
-def refuse_scratch(kernel: CompiledKernel) -> None:
-    """Raise CompileError for a kernel that only a launch by Triton itself can run: it gets memory from an allocator."""
-    if kernel.scratch_bytes:
-        raise CompileError(
-            f"{kernel.label} needs {kernel.scratch_bytes} bytes of scratch memory per program, which no launch of a "
-            "compiled kernel provides: launch the JIT function itself, under wb.simulated_triton() without a GPU."
-        )
 
 
 def _parameters(

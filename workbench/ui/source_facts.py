@@ -68,6 +68,15 @@ FACTS: tuple[SourceFact, ...] = (
         lambda line: line.shared_wavefronts - line.shared_ideal_wavefronts,
     ),
     SourceFact(
+        "copies",
+        "bytes by bulk copies",
+        "bytes that bulk copies (TMA) bring to shared memory, and the part of them inside the tensor; the bar is bytes",
+        lambda line: (
+            f"{_bytes(line.landed_bytes)}, {1 - line.filled_bytes / line.landed_bytes:.0%}" if line.landed_bytes else ""
+        ),
+        lambda line: line.landed_bytes,
+    ),
+    SourceFact(
         "waits",
         "barrier waits",
         "warp instructions for which warps waited at the barrier of this line, and so is the bar",

@@ -165,6 +165,32 @@ def divide_kernel(out, partial, n, blocks, BLOCK: tl.constexpr, PARTS: tl.conste
     tl.store(out + at, tl.load(out + at, mask=at < n) / largest, mask=at < n)
 
 
+@triton.jit
+def tile_of(x, rows, cols, BLOCK: tl.constexpr):
+    return tl.make_tensor_descriptor(x, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+
+
+@triton.jit
+def descriptors_kernel(out, x, rows, cols, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    tile = tile_of(x, rows, cols, BLOCK).load([row, column])
+    tile_of(out, rows, cols, BLOCK).store([row, column], tile + tile)
+
+
+@wb.op
+def doubled(x):
+    return x + x
+
+
+doubled.case("odd", x=wb.randn(20, 36))
+doubled.triton(
+    descriptors_kernel,
+    tune={"BLOCK": (16,)},
+    sizes=lambda x: {"rows": x.shape[0], "cols": x.shape[1]},
+    grid=("cdiv(rows, BLOCK)", "cdiv(cols, BLOCK)"),
+)
+
+
 @wb.op
 def normalised(x):
     return x / x.abs().max()

@@ -33,6 +33,7 @@ EXPORTED = {
     "split": "split_signs",
     "two_kernels": "centre",
     "scale_kernel": "normalised",
+    "descriptors_kernel": "doubled",
 }
 """Variant -> op."""
 
@@ -112,7 +113,7 @@ SPOILT = {
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
-        (("softmax_rows", "softmax_kernel", "two_kernels"), "softmax_rows"),
+        (("softmax_rows", "softmax_kernel", "two_kernels", "descriptors_kernel"), "softmax_rows"),
         long_if(True, ("split", "scale_kernel"), "softmax_kernel"),
     ],
 )

@@ -30,9 +30,10 @@ TAIL = """
 ## Bulk copies and products of warp groups (sm_90)
 
 A bulk load lands when somebody asks for the phase of its mbarrier that needs nothing else, a bulk store reads its
-source when its lane waits for it: no earlier, so that who does not wait sees the old bytes. With `copies_early=True`
-both happen at once. A product computes when a warp gets there, and is over when all four warps have. In the second
-order of warps `try_wait` gives up once for each phase, as it may.
+source and writes when its lane waits for it: no earlier, so that who does not wait sees the old bytes. With
+`copies_early=True` both happen at once; `check_kernel` and `check` run a kernel once so and once so. A product computes
+when a warp gets there, and is over when all four warps have. In the second order of warps `try_wait` gives up once for
+each phase, as it may.
 
 | finding | what it says |
 |---|---|
@@ -45,6 +46,7 @@ order of warps `try_wait` gives up once for each phase, as it may.
 | mbarrier misuse | arrivals beyond what the phase waits for, an mbarrier that nobody initialised |
 | cluster misuse | shared memory of a block that may not have begun or has ended; a rank that is not there |
 | async copy or product misuse | rules of tensor maps and descriptors; a block that ends before its stores have read |
+| results that copies' timing changes | copies that land at once leave other bytes than late ones (without atomics) |
 
 ## What is not found, and why
 

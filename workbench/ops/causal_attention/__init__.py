@@ -11,10 +11,11 @@ from workbench.ops.causal_attention.torch_blockwise import attend_to_blocks, int
 from workbench.ops.causal_attention.torch_naive import VARIANT as TORCH_NAIVE
 from workbench.ops.causal_attention.torch_naive import causal_mask, multi_head, repeat_kv, single_head
 from workbench.ops.causal_attention.torch_sdpa import VARIANT as TORCH_SDPA
+from workbench.ops.causal_attention.triton_descriptors import VARIANT as TRITON_DESCRIPTORS
 from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON_FLASH
 from workbench.ops.op import Op
 
-VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, TRITON_FLASH)
+VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, TRITON_FLASH, TRITON_DESCRIPTORS)
 
 OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
 case = OP.case

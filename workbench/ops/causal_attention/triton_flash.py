@@ -49,12 +49,16 @@ def attend_to_tiles(
     HEAD_PADDED: tl.constexpr,
     BLOCK_N: tl.constexpr,
     NUM_STAGES: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
 ):
     for start in tl.range(first, last, BLOCK_N, num_stages=NUM_STAGES):
         token = start + tl.arange(0, BLOCK_N)
 
         # 2. Score: [BLOCK_M, BLOCK_N], minus infinity for later tokens.
-        k = load_rows(keys, token, key_stride, last, not DIAGONAL, HEAD_SIZE, HEAD_PADDED)
+        if DESCRIPTORS:
+            k = keys.load([start, 0])
+        else:
+            k = load_rows(keys, token, key_stride, last, not DIAGONAL, HEAD_SIZE, HEAD_PADDED)
         score = tl.dot(q, tl.trans(k)) * factor
         if DIAGONAL:
             score = tl.where(token[None, :] <= position[:, None], score, float("-inf"))
@@ -67,9 +71,56 @@ def attend_to_tiles(
         max_score = new_max
 
         # 4. Accumulate: [BLOCK_M, HEAD_PADDED].
-        v = load_rows(values, token, value_stride, last, not DIAGONAL, HEAD_SIZE, HEAD_PADDED)
+        if DESCRIPTORS:
+            v = values.load([start, 0])
+        else:
+            v = load_rows(values, token, value_stride, last, not DIAGONAL, HEAD_SIZE, HEAD_PADDED)
         acc = tl.dot(weight.to(v.dtype), v, acc * rescale[:, None])
     return acc, max_score, total
+
+
+@triton.jit
+def attend(
+    q,  # [BLOCK_M, HEAD_PADDED], those from first_row on
+    keys,  # where token 0 of the KV head is, or with DESCRIPTORS a descriptor of its seq_len rows in tiles of BLOCK_N
+    values,  # likewise
+    first_row,
+    query_len,
+    seq_len,
+    scale,
+    key_stride,
+    value_stride,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
+):
+    """The output [BLOCK_M, HEAD_PADDED] and its logarithms [BLOCK_M], of padding zeros and minus infinity."""
+    row = first_row + tl.arange(0, BLOCK_M)
+    first_position = seq_len - query_len + first_row
+    acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
+    max_score = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if first_row < query_len:
+        end = tl.minimum(first_position + BLOCK_M, seq_len)
+        diagonal = (first_position + 1) // BLOCK_N * BLOCK_N  # the first tile that not every query sees all of
+        position = seq_len - query_len + row
+        factor = scale * LOG2_E
+        acc, max_score, total = attend_to_tiles(
+            acc, max_score, total, q, keys, values, position, 0, diagonal, factor, key_stride, value_stride,
+            False, HEAD_SIZE, HEAD_PADDED, BLOCK_N, NUM_STAGES, DESCRIPTORS,
+        )  # fmt: skip
+        acc, max_score, total = attend_to_tiles(
+            acc, max_score, total, q, keys, values, position, diagonal, end, factor, key_stride, value_stride,
+            True, HEAD_SIZE, HEAD_PADDED, BLOCK_N, NUM_STAGES, DESCRIPTORS,
+        )  # fmt: skip
+
+    # 5. Reduce: divide once per row.
+    valid = row < query_len
+    out = tl.where(valid[:, None], acc / tl.where(valid, total, 1.0)[:, None], 0.0)
+    return out, tl.where(valid, (max_score + tl.log2(total)) * LN_2, float("-inf"))
 
 
 @triton.jit
@@ -106,7 +157,6 @@ def causal_attention_flash(
     first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M  # the programs with most to do come first
     query_len, seq_len = lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS)
     row = first_row + tl.arange(0, BLOCK_M)
-    first_position = seq_len - query_len + first_row
     place = (seq.to(tl.int64) * tl.num_programs(1) + head) * num_queries
 
     # 1. Load the queries, padded with zeros.
@@ -114,33 +164,15 @@ def causal_attention_flash(
     q = load_rows(queries, row, query_token_stride, query_len, False, HEAD_SIZE, HEAD_PADDED)
     keys = key + seq * key_seq_stride + head // group * key_head_stride
     values = value + seq * value_seq_stride + head // group * value_head_stride
-
-    acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
-    max_score = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    if first_row < query_len:
-        end = tl.minimum(first_position + BLOCK_M, seq_len)
-        diagonal = (first_position + 1) // BLOCK_N * BLOCK_N  # the first tile that not every query sees all of
-        position = seq_len - query_len + row
-        factor = scale * LOG2_E
-        acc, max_score, total = attend_to_tiles(
-            acc, max_score, total, q, keys, values, position, 0, diagonal, factor, key_token_stride,
-            value_token_stride, False, HEAD_SIZE, HEAD_PADDED, BLOCK_N, NUM_STAGES,
-        )  # fmt: skip
-        acc, max_score, total = attend_to_tiles(
-            acc, max_score, total, q, keys, values, position, diagonal, end, factor, key_token_stride,
-            value_token_stride, True, HEAD_SIZE, HEAD_PADDED, BLOCK_N, NUM_STAGES,
-        )  # fmt: skip
-
-    # 5. Reduce: divide once per row; padding gets zeros, and minus infinity.
-    valid = row < query_len
-    acc = tl.where(valid[:, None], acc / tl.where(valid, total, 1.0)[:, None], 0.0)
-    logarithm = tl.where(valid, (max_score + tl.log2(total)) * LN_2, float("-inf"))
-    store_rows(output + place * HEAD_SIZE, row, num_queries, acc, HEAD_SIZE, HEAD_PADDED)
+    out, logarithm = attend(
+        q, keys, values, first_row, query_len, seq_len, scale, key_token_stride, value_token_stride,
+        HEAD_SIZE, HEAD_PADDED, BLOCK_M, BLOCK_N, NUM_STAGES, False,
+    )  # fmt: skip
+    store_rows(output + place * HEAD_SIZE, row, num_queries, out, HEAD_SIZE, HEAD_PADDED)
     tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def shared_bytes(config: Config, problem: Problem) -> int:
     """Queries, and tiles of keys and values that the compiler's pipeline keeps in flight."""
     stages = max(config["num_stages"], 1)
     return (config["BLOCK_M"] + 2 * stages * config["BLOCK_N"]) * next_power_of_2(problem.head_size) * problem.itemsize
@@ -158,7 +190,7 @@ RESTRICTIONS = (
     WHOLE_STEPS,
     WARPS,
     _IN_REGISTERS,
-    shared_memory(_shared_bytes, "(BLOCK_M + 2 * num_stages * BLOCK_N) * next_power_of_2(head_size) * 2"),
+    shared_memory(shared_bytes, "(BLOCK_M + 2 * num_stages * BLOCK_N) * next_power_of_2(head_size) * 2"),
     GRID,
 )
 
@@ -169,7 +201,7 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": warps, "num_stages": 2}
 
 
-_LSE: Arguments = {
+LSE: Arguments = {
     "lse": or_any("lse"),
     "wants_lse": lambda config, problem, tensors: int(tensors.lse is not None),
 }
@@ -188,7 +220,7 @@ VARIANT = TritonVariant(
             ),
             types=types,
             constexprs=constexprs,
-            arguments=STRIDES | LENGTHS | _LSE,
+            arguments=STRIDES | LENGTHS | LSE,
         ),
     ),
     space={

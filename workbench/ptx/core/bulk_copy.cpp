@@ -222,6 +222,14 @@ void observe(Warp& warp, const Instruction& in, const BulkCopy& copy, bool is_wr
   });
 }
 
+// What arrives in a block, and what of it comes from outside the tensor.
+void count_landing(const Block& block, const BulkCopy& copy) {
+  if (!block.counts) return;
+  Counts& counts = block.counts[copy.pc];
+  counts.landed_bytes += copy.bytes;
+  for (const BulkPiece& piece : copy.pieces) counts.filled_bytes += piece.host ? 0 : piece.bytes;
+}
+
 // Calls function(offset) for the 16 bytes of shared memory around each piece, once for pieces next to each other.
 // `real`: only of those inside the tensor.
 template <class F>
@@ -278,6 +286,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       Block& target = *block.cluster->blocks[rank];
       copy.outside = &target != &block;
       if (copy.outside) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
+      count_landing(block, copy);
       record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
       if (block.launch->copies_early) {
         land(copy, target);
@@ -416,8 +425,8 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         block.shadow->keep(warp, in, lane, offset, kPieceBytes);
       });
     }
-    if (block.launch->copies_early) take(warp, copy);
-    warp.bulk_stores.push_back(std::move(copy));
+    if (block.launch->copies_early) perform(warp, copy);
+    else warp.bulk_stores.push_back(std::move(copy));
   }
 }
 
@@ -460,7 +469,7 @@ void land_bulk_loads(Block& block, u32 barrier) {
 void finish_bulk_stores(Warp& warp) {
   Block& block = *warp.block;
   for (BulkCopy& copy : warp.bulk_stores) {
-    if (!copy.taken && !block.launch->copies_early) {
+    if (!copy.taken) {
       const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
       block.note({.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(copy.lane),
                   .text = "the block ends while its shared memory is still to be read: wait with cp.async.bulk.wait_group.read"});

@@ -63,7 +63,7 @@ void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
     if (warp.cluster_phase[lane] == phase) misuse(block, in, warp.thread(lane), "a second arrival at the cluster's barrier before a wait");
     warp.cluster_phase[lane] = phase;
   }
-  if (block.shadow && (in.slot[kFlagsSlot] & kRelease)) block.shadow->clocks.release(static_cast<u32>(warp.index), kBarrierKey, true);
+  if (block.shadow) block.shadow->clocks.release(static_cast<u32>(warp.index), kBarrierKey, in.slot[kFlagsSlot] & kRelease);
   complete(*block.cluster);
 }
 

@@ -361,7 +361,7 @@ void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32
 
 u8 Shadow::swizzle_at(const Warp& warp, u32 address) const {
   const u32 unit = address >> kUnitShift;
-  if (swizzle_.empty() || apart_[unit] || units_[unit].write.clock < clocks.start()) return kNoSwizzle;
+  if (swizzle_.empty() || apart_[unit] || units_[unit].write.clock < clocks.start() || units_[unit].write.pc < 0) return kNoSwizzle;
   const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(units_[unit].write.pc)];
   return writer.slot[kFlagsSlot] & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
 }
@@ -372,7 +372,8 @@ void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 addres
   for_each(address, bytes, false, [&](Granule& g) {
     const bool written = g.write.clock >= who.start, ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
     const bool fenced = g.write.clock <= who.seen[Clocks::kWarps + g.write.thread() / kLanes];
-    if (!reported && g.pending < 0 && written && ordered && !fenced) {
+    const bool from_outside = g.write.pc < 0;  // by which proxy is not known here
+    if (!reported && g.pending < 0 && written && ordered && !fenced && !from_outside) {
       const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
       if (!(writer.slot[kFlagsSlot] & kAsyncProxy)) {
         report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc, static_cast<s32>(g.write.thread()));

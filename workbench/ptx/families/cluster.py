@@ -1,8 +1,8 @@
-"""mapa, getctarank, barrier.cluster and st.async: blocks of a cluster."""
+"""mapa, getctarank, barrier.cluster, st.async and red.async: blocks of a cluster."""
 
 from __future__ import annotations
 
-from workbench.ptx.families import memory, warp
+from workbench.ptx.families import mbarrier, memory, warp
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE
@@ -77,4 +77,22 @@ def store(parts: list[str]) -> Plan:
     return bind
 
 
-FAMILY = {"mapa": mapa, "getctarank": getctarank, "barrier": barrier, "bar": barrier, "st": store}
+def reduction(parts: list[str]) -> Plan:
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b, [mbar];``"""
+    if parts[1] != "async":
+        return memory.atomic(parts)
+    if "shared::cluster" not in parts:
+        raise Refused("an asynchronous reduction in global memory needs sm_100: use red.global")
+    reduce = memory.atomic(["red", "relaxed", "cluster", "shared::cluster", *parts[-2:]])
+    complete = mbarrier.mbarrier(["mbarrier", "complete_tx", "shared::cluster", "b64"])
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 3)
+        return [reduce(symbols, operands[:2]), complete(symbols, [operands[2], str(TYPE_SIZES[parts[-1]])])]
+
+    return bind
+
+
+FAMILY = {
+    "mapa": mapa, "getctarank": getctarank, "barrier": barrier, "bar": barrier, "st": store, "red": reduction,
+}  # fmt: skip

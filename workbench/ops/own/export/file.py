@@ -223,6 +223,8 @@ class _File:
             names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
         if any("one_device(" in text for text in op):
             names.append("one_device")
+        if self.variant.language == "triton" and launch_triton.builds_descriptors(self.variant):
+            names.append("allocate")
         return names
 
     def _harness(self) -> list[str]:

@@ -11,6 +11,7 @@ from workbench.ops.own.export.layout import INDENT, call, laid_out
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.triton import OwnTriton, Part
 from workbench.ops.steps import TRITON_OPTIONS
+from workbench.toolchain.triton_aot import reachable
 
 
 def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping) -> tuple[str, list[str]]:
@@ -29,11 +30,19 @@ def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping)
         *workspace_lines(code, first),
         f"{INDENT}with torch.cuda.device({first}.device):",
     ]
+    if builds_descriptors(variant):
+        lines.append(f"{INDENT * 2}triton.set_allocator(allocate)")
     for index, part in enumerate(variant.parts):
         grid = code.shape(part.grid, part.grid(values))
         head = f"{part.function.fn.__name__}[{grid}]"
         lines.append(laid_out(call(head, _arguments(part, code, main=index == 0)), INDENT * 2))
     return "\n".join(lines), taken
+
+
+def builds_descriptors(variant: OwnTriton) -> bool:
+    """Whether a function, or one that it calls, builds tensor descriptors, for which Triton asks for memory."""
+    functions = (one for part in variant.parts for one in reachable(part.function))
+    return any("make_tensor_descriptor(" in one.src for one in functions)
 
 
 def _arguments(part: Part, code: Code, *, main: bool) -> list[str]:

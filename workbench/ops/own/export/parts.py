@@ -109,6 +109,11 @@ def one_device(*tensors):
     return devices.pop()
 
 
+def allocate(size, alignment, stream):
+    """Memory for the tensor descriptors that the kernel builds, for Triton."""
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
 def difference(found, expected):
     """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
     tolerance, found, expected = TOLERANCE[found.dtype], found.cpu().double(), expected.double()
