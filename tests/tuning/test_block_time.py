@@ -107,6 +107,10 @@ def test_what_is_kept_of_recorded_blocks() -> None:
         assert found == {"clocks": [alone], "cut": [1, 1, 1], "grid": list(grid)}
 
 
+def test_a_block_that_has_nothing_to_do_has_a_time() -> None:
+    assert recorded((0, "end", 0, 0, 7), warps=1).pipeline(479, Busy(0)).end == 14
+
+
 def test_blocks_of_one_multiprocessor_share_it() -> None:
     """Two of a warp that keeps a unit busy half of the time go on as before, three take turns."""
     block = recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 10), warps=1)
