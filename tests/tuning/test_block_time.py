@@ -100,11 +100,13 @@ def test_a_launch_is_its_blocks_as_places_become_free() -> None:
 
 
 def test_what_is_kept_of_recorded_blocks() -> None:
-    made, parts = rates((1, "FFMA")), SimpleNamespace(cut=(1, 1, 1), recordings=[TWICE])
+    made, parts = rates((1, "FFMA")), SimpleNamespace(cut=(1, 1, 1), recordings=[TWICE], instructions=[28])
     alone = TWICE.pipeline(479, made).end
     for resident, grid in ((1, (132, 3, 1)), (2, (132, 1, 1))):  # no more than there are
-        found = pipeline_counts(parts, grid, made, MODEL, resident)
+        found = pipeline_counts(parts, grid, 28.0, made, MODEL, resident)
         assert found == {"clocks": [alone], "cut": [1, 1, 1], "grid": list(grid)}
+    more = pipeline_counts(parts, (1, 1, 1), 42.0, made, MODEL, 1)  # the other blocks have half as much again to do
+    assert more["clocks"] == [round(1.5 * alone)]
 
 
 def test_a_block_that_has_nothing_to_do_has_a_time() -> None:
@@ -114,7 +116,7 @@ def test_a_block_that_has_nothing_to_do_has_a_time() -> None:
 def test_blocks_of_one_multiprocessor_share_it() -> None:
     """Two of a warp that keeps a unit busy half of the time go on as before, three take turns."""
     block = recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 10), warps=1)
-    parts, clocks = SimpleNamespace(cut=(1, 1, 1), recordings=[block]), []
+    parts, clocks = SimpleNamespace(cut=(1, 1, 1), recordings=[block], instructions=[10]), []
     for resident in (1, 2, 3):
-        clocks += pipeline_counts(parts, (1000, 1, 1), Busy(0.5), MODEL, resident)["clocks"]
+        clocks += pipeline_counts(parts, (1000, 1, 1), 10.0, Busy(0.5), MODEL, resident)["clocks"]
     assert clocks == [20, 20, 40]

@@ -126,12 +126,15 @@ def _loops(ptx: str) -> list[tuple[int, int]]:
     return found
 
 
-def pipeline_counts(parts: Any, grid: Sequence[int], rates: CodeRates, model: DeviceModel, resident: int) -> dict:
+def pipeline_counts(
+    parts: Any, grid: Sequence[int], instructions: float, rates: CodeRates, model: DeviceModel, resident: int
+) -> dict:
     """What a prediction needs of the recorded blocks of a launch, as plain numbers.
 
     Args:
         parts: the `RecordedParts` of the launch.
         grid: its blocks along x, y and z.
+        instructions: of warps, of a block in the mean: if the recorded ones have fewer, they count for more.
         rates: of the kernel's code on the model.
         model: the GPU; copies have the latency of its DRAM.
         resident: blocks that a multiprocessor holds; each has others like it beside it.
@@ -140,7 +143,8 @@ def pipeline_counts(parts: Any, grid: Sequence[int], rates: CodeRates, model: De
         math.ceil(model.dram_latency_clocks),
         min(resident, -(-math.prod(grid) // int(model.multiprocessors))),
     )
-    clocks = [_together(recording, beside).pipeline(latency, rates).end for recording in parts.recordings]
+    share = instructions * len(parts.instructions) / sum(parts.instructions)
+    clocks = [round(share * _together(one, beside).pipeline(latency, rates).end) for one in parts.recordings]
     return {"clocks": clocks, "cut": list(parts.cut), "grid": list(grid)}
 
 

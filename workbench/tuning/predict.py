@@ -142,7 +142,8 @@ def launch_counts(
     if whole and model and (code := _machine_code(kernel)):
         rates = CodeRates(code, _executed(report), kernel.ptx, model)
         resident = occupancy(model.arch, extent[0], counts["registers"], counts["shared_bytes"]).blocks_per_sm
-        counts["pipeline"] = pipeline_counts(parts, report.grid, rates, model, max(resident, 1))
+        mean = report.instructions / (report.blocks_run or extent[1])
+        counts["pipeline"] = pipeline_counts(parts, report.grid, mean, rates, model, max(resident, 1))
         counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
     if machine is not None:
