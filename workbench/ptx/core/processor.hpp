@@ -13,4 +13,13 @@ inline bool supports_v3() {
 #endif
 }
 
+// Whether vectors of 512 bits do (AVX-512F).
+inline bool supports_512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
+}
+
 }  // namespace workbench::ptx

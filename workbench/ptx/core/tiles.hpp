@@ -1,6 +1,6 @@
 // Vectors of eight, and narrow factors widened to f32: what products of matrices are made of.
 #pragma once
-#ifdef __F16C__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -27,10 +27,12 @@ inline Words widen(Words bits, Bfloat) { return bits << 16; }
 
 template <class T>
 inline Row widen_eight(Halves from) {
-#ifdef __F16C__
+#ifdef __AVX2__  // and F16C; the compiler would widen in two parts
   if constexpr (std::is_same_v<T, Half>) return reinterpret_cast<Row>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(from)));
-#endif
+  else return reinterpret_cast<Row>(widen(reinterpret_cast<Words>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(from))), T{}));
+#else
   return reinterpret_cast<Row>(widen(__builtin_convertvector(from, Words), T{}));
+#endif
 }
 
 // Rows become columns.
@@ -157,20 +159,16 @@ inline void split_tile(const Row* rows, Row* evens, Row* odds) {
   }
 }
 
-// rows[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers if the loops are unrolled.
+// sums[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers, as all that goes over them is
+// unrolled.
 template <u32 Depth>
-inline void multiply_rows(const f32* a, const Row* b, Row* rows) {
-  Row sums[8];
-#pragma GCC unroll 8
-  for (u32 row = 0; row < 8; ++row) sums[row] = rows[row];
+[[gnu::always_inline]] inline void multiply_rows(const f32* a, const Row* b, Row (&sums)[8]) {
 #pragma GCC unroll 4
   for (u32 k = 0; k < Depth; ++k) {
     const Row line = b[k];
 #pragma GCC unroll 8
     for (u32 row = 0; row < 8; ++row) sums[row] += a[row * Depth + k] * line;
   }
-#pragma GCC unroll 8
-  for (u32 row = 0; row < 8; ++row) rows[row] = sums[row];
 }
 
 // B of a fragment as rows of columns.
@@ -205,24 +203,9 @@ inline void widen_rows(const u8* const* registers, f32* a) {
   }
 }
 
-// Sums of 16 rows and 8 columns: A in slots 4-7, B in slots 9-10.
-template <class A, class B, u32 Steps>
-inline void multiply_fragments(u8* registers, const Instruction& in, Row* sums) {
-  constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;
-  alignas(64) Row b[depth];
-  alignas(64) f32 a[8 * depth];
-  const u8* right[2] = {registers + in.slot[9], registers + in.slot[Steps == 2 ? 10 : 9]};
-  widen_columns<B, Steps>(right, b);
-  for (u32 half = 0; half < 2; ++half) {
-    const u8* left[2] = {registers + in.slot[4 + half], registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
-    widen_rows<A, Steps>(left, a);
-    multiply_rows<depth>(a, b, sums + 8 * half);
-  }
-}
-
 // One half of a fragment's sums: f32 in two registers from slot 2 * half on, or f16 in one.
 template <class Sum>
-inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
+[[gnu::always_inline]] inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
   if constexpr (std::is_same_v<Sum, f32>) {
     read_tile(registers + slots[2 * half], registers + slots[2 * half + 1], rows);
   } else {
@@ -233,7 +216,7 @@ inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
 }
 
 template <class Sum>
-inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const Row* rows) {
+[[gnu::always_inline]] inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const Row* rows) {
   if constexpr (std::is_same_v<Sum, f32>) {
     if (mask == kAllLanes) return split_tile(rows, at<Row>(registers, slots[2 * half]), at<Row>(registers, slots[2 * half + 1]));
     alignas(64) Row parts[2][4];
@@ -249,13 +232,26 @@ inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, cons
 
 // D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Slots: D 0-3, A 4-7, B 9-10, C 11-14; slot 8 is not used. Products
 // of 16-bit and 8-bit factors are exact in f32, so that a fused multiply-add and a multiplication followed by an addition
-// agree.
+// agree. D may lie where A, B and C do: nothing is written before all is read.
 template <class A, class B, u32 Steps, class D, class C>
 void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  alignas(64) Row sums[16];
-  for (u32 half = 0; half < 2; ++half) read_sums<C>(registers, in.slot + 11, half, sums + 8 * half);
-  multiply_fragments<A, B, Steps>(registers, in, sums);
-  for (u32 half = 0; half < 2; ++half) write_sums<D>(registers, in.slot, half, mask, sums + 8 * half);
+  constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;
+  alignas(64) Row b[depth], first[8];
+  alignas(64) f32 a[8 * depth];
+  const u8* right[2] = {registers + in.slot[9], registers + in.slot[Steps == 2 ? 10 : 9]};
+  widen_columns<B, Steps>(right, b);
+  Row sums[8];
+#pragma GCC unroll 2
+  for (u32 half = 0; half < 2; ++half) {
+    const u8* left[2] = {registers + in.slot[4 + half], registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
+    widen_rows<A, Steps>(left, a);
+    read_sums<C>(registers, in.slot + 11, half, sums);
+    multiply_rows<depth>(a, b, sums);
+#pragma GCC unroll 8
+    for (u32 row = 0; half == 0 && row < 8; ++row) first[row] = sums[row];
+  }
+  write_sums<D>(registers, in.slot, 1, mask, sums);
+  write_sums<D>(registers, in.slot, 0, mask, first);
 }
 
 }  // namespace workbench::ptx

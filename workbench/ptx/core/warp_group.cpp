@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "access.hpp"
+#include "processor.hpp"
 #include "tensor_map.hpp"
 #include "tiles.hpp"
 
@@ -214,47 +215,87 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* eve
   odd_sums[0] = o0, odd_sums[1] = o1, odd_sums[2] = o2, odd_sums[3] = o3;
 }
 
+#ifdef __AVX2__
+typedef f32 Wide __attribute__((vector_size(64)));
+
+// The same for both halves of the rows, by vectors of sixteen. Each half has an even and an odd part in `from` and `to`.
+template <u32 Depth>
+[[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from, Row* const* to) {
+  Wide sums[8], columns[2];
+#pragma GCC unroll 8
+  for (u32 i = 0; i < 8; ++i) std::memcpy(&sums[i], from[i / 2] + 2 * (i % 2), sizeof(Wide));
+  for (u32 k = 0; k < Depth; ++k) {
+#pragma GCC unroll 2
+    for (u32 odd = 0; odd < 2; ++odd) {
+      const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + k * eights) + 4 * odd);
+      columns[odd] = reinterpret_cast<Wide>(_mm512_maskz_broadcast_f32x4(0xffff, four));  // unmasked, GCC 12 warns of it
+    }
+#pragma GCC unroll 8
+    for (u32 i = 0; i < 8; ++i) {
+      Wide rows;
+      std::memcpy(&rows, a[i / 4][k] + 2 * (i % 2), sizeof rows);
+      sums[i] += rows * columns[i / 2 % 2];
+    }
+  }
+#pragma GCC unroll 8
+  for (u32 i = 0; i < 8; ++i) std::memcpy(to[i / 2] + 2 * (i % 2), &sums[i], sizeof(Wide));
+}
+#endif
+
+template <u32 Depth>
+void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from, Row* const* to) {
+#ifdef __AVX2__
+  static const bool wide = supports_512();
+  if (wide) return multiply_wide<Depth>(a, b, eights, from, to);
+#endif
+  for (u32 half = 0; half < 2; ++half)
+    multiply<Depth>(a[half], b, eights, from[2 * half], from[2 * half + 1], to[2 * half], to[2 * half + 1]);
+}
+
 alignas(64) constexpr Row kNothing[4] = {};
 
 struct Saturating {};
 struct Wrapping {};
 
-// What the sums are kept in, by how the registers of D hold them.
+// Eight columns of D. What the sums are kept in, by how its registers hold them.
 template <class Sum, u32 Depth>
-void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d, u32 column, u32 half, bool keep,
-                const Row (*a)[4], const Row* b) {
-  const u32 eights = in.elements;
+void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d, u32 column, bool keep,
+                const Row (*a)[Depth][4], const Row* b) {
+  alignas(64) Row sums[4][4];  // even and odd columns of one half of the rows, then those of the other
+  const Row* from[4] = {kNothing, kNothing, kNothing, kNothing};
+  Row* to[4] = {sums[0], sums[1], sums[2], sums[3]};
   if constexpr (std::is_same_v<Sum, f32>) {
-    const u32 first = d[4 * column + 2 * half], second = d[4 * column + 2 * half + 1];
-    Row *to_even = at<Row>(registers, first), *to_odd = at<Row>(registers, second);
-    const Row *from_even = keep ? to_even : kNothing, *from_odd = keep ? to_odd : kNothing;
-    if (mask == kAllLanes) return multiply<Depth>(a, b + column, eights, from_even, from_odd, to_even, to_odd);
-    alignas(64) Row even[4], odd[4];
-    multiply<Depth>(a, b + column, eights, from_even, from_odd, even, odd);
-    blend(at<f32>(registers, first), reinterpret_cast<const f32*>(even), mask);
-    blend(at<f32>(registers, second), reinterpret_cast<const f32*>(odd), mask);
-  } else if constexpr (std::is_same_v<Sum, Half>) {
-    const u32 slot = d[2 * column + half];
-    alignas(64) Half packed[2 * kLanes];
-    alignas(64) Row even[4] = {}, odd[4] = {};
-    f32* evens = reinterpret_cast<f32*>(even);
-    f32* odds = reinterpret_cast<f32*>(odd);
-    if (keep) {
-      std::memcpy(packed, registers + slot, sizeof packed);
-      for (int lane = 0; lane < kLanes; ++lane) evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
+    const u32* slots = d.data() + 4 * column;
+    for (u32 part = 0; part < 4; ++part) {
+      Row* place = at<Row>(registers, slots[part]);
+      if (keep) from[part] = place;
+      if (mask == kAllLanes) to[part] = place;
     }
-    multiply<Depth>(a, b + column, eights, even, odd, even, odd);
-    for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
-    write_lanes(registers, slot, mask, reinterpret_cast<const u32*>(packed));
+    multiply_halves<Depth>(a, b + column, in.elements, from, to);
+    if (mask == kAllLanes) return;
+    for (u32 part = 0; part < 4; ++part) blend(at<f32>(registers, slots[part]), reinterpret_cast<const f32*>(sums[part]), mask);
+  } else if constexpr (std::is_same_v<Sum, Half>) {
+    alignas(64) Half packed[2 * kLanes];
+    for (u32 half = 0; keep && half < 2; ++half) {
+      std::memcpy(packed, registers + d[2 * column + half], sizeof packed);
+      f32 *evens = reinterpret_cast<f32*>(sums[2 * half]), *odds = reinterpret_cast<f32*>(sums[2 * half + 1]);
+      for (int lane = 0; lane < kLanes; ++lane) evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
+      from[2 * half] = sums[2 * half], from[2 * half + 1] = sums[2 * half + 1];
+    }
+    multiply_halves<Depth>(a, b + column, in.elements, from, to);
+    for (u32 half = 0; half < 2; ++half) {
+      const f32 *evens = reinterpret_cast<const f32*>(sums[2 * half]), *odds = reinterpret_cast<const f32*>(sums[2 * half + 1]);
+      for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
+      write_lanes(registers, d[2 * column + half], mask, reinterpret_cast<const u32*>(packed));
+    }
   } else {
-    alignas(64) Row products[2][4];
-    multiply<Depth>(a, b + column, eights, kNothing, kNothing, products[0], products[1]);
-    for (u32 part = 0; part < 2; ++part) {
-      const u32 slot = d[4 * column + 2 * half + part];
-      const f32* sums = reinterpret_cast<const f32*>(products[part]);
+    multiply_halves<Depth>(a, b + column, in.elements, from, to);
+    for (u32 part = 0; part < 4; ++part) {
+      const u32 slot = d[4 * column + part];
+      const f32* products = reinterpret_cast<const f32*>(sums[part]);
       alignas(64) s32 out[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
-        const s64 sum = static_cast<s64>(sums[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
+        const s64 sum = static_cast<s64>(products[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
         out[lane] = static_cast<s32>(std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
       }
       write_lanes(registers, slot, mask, out);
@@ -353,8 +394,7 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Row* b = widen_b<B>(in, task.b, 8u * in.elements, in.slot[11]);
   const bool keep = !(in.slot[11] & kDropD) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
-  for (u32 column = 0; column < in.elements; ++column)
-    for (u32 half = 0; half < 2; ++half) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, half, keep, a[half], b);
+  for (u32 column = 0; column < in.elements; ++column) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
 }
 
 // Products of bits: how many are set in both rows.
