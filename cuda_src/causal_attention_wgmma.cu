@@ -64,6 +64,7 @@ causal_attention_wgmma(Scalar* __restrict__ output, float* __restrict__ lse, con
       init(keys_full[stage], 1), init(values_full[stage], 1);
       init(keys_empty[stage], NUM_CONSUMERS), init(values_empty[stage], NUM_CONSUMERS);
     }
+    fence_init();
   }
   __syncthreads();
 

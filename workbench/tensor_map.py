@@ -68,6 +68,9 @@ class TensorMap:
     @classmethod
     def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero") -> TensorMap:
         """The map of a tensor whose last dimension is contiguous. ``box`` is in the order of its shape."""
+        if not hasattr(tensor, "data_ptr"):  # what an op of one's own declares its launches by
+            remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
+            raise ArgumentError("tensor", type(tensor).__name__, "a tensor in memory", remedy)
         name = str(tensor.dtype).removeprefix("torch.")
         if name not in _OF_TORCH:
             raise ArgumentError("tensor", f"a tensor of {name}", ", ".join(sorted(_OF_TORCH)), "Take a view of it.")

@@ -39,6 +39,8 @@ REFUSED = {
     "words": (f"{HEAD}1,two,3,64,1,5\n", "row 1"),
     "a short row": (f"{HEAD}1,512,3,64,1,5\n1,512,3\n", "row 2"),
     "a time of nothing": (f"{HEAD}1,512,3,64,1,0\n", "row 1"),
+    "no heads": (f"{HEAD}1,512,0,64,1,5\n", "row 1"),
+    "no number": (f"{HEAD}1,512,3,64,1,nan\n", "row 1"),
     "half causal": (f"{HEAD}1,512,3,64,2,5\n", "row 1"),
 }
 
@@ -53,17 +55,13 @@ def test_refusals(what, tmp_path):
         shapes_of(path)
 
 
-def test_other_refusals(measured, tmp_path):
+def test_other_refusals(measured):
     with pytest.raises(ArgumentError, match="clock_mhz"):
         run(measured, clock_mhz=0)
     with pytest.raises(UnknownNameError, match="h100-sxm"):
         run(measured, model="a computer")
     with pytest.raises(ArgumentError, match="a GPU of sm_90"):
         run(measured, model="a100-sxm-80gb")
-    uneven = tmp_path / "uneven.csv"
-    uneven.write_text(f"{HEAD}1,300,2,64,0,5\n")
-    with pytest.raises(ArgumentError, match="seqlen"):
-        problem_of(shapes_of(uneven)[1][0])
 
 
 def test_without_a_mask_the_work_is_the_same(measured):
@@ -72,21 +70,22 @@ def test_without_a_mask_the_work_is_the_same(measured):
     assert (full.num_heads, full.num_kv_heads, full.num_queries, full.num_tokens) == (4, 2, 128, 256)
 
 
-def test_the_table(measured):
-    found = run(measured, clock_mhz=1500)
-    assert [row.prediction.bound_by for row in found.rows] == ["schedule"] * 2
-    assert 3 < found.rows[0].predicted_us < found.rows[1].predicted_us < 30
-    assert found.ratios == (min(row.ratio for row in found.rows), max(row.ratio for row in found.rows))
-    assert found.spearman == 1.0
-    text = str(found)
-    assert "at 1,500 MHz" in text
-    assert "measured elsewhere (measured by hand)" in text
-    assert text.count("µs") == 4
-
-
 def test_the_command(measured):
-    result = CliRunner().invoke(main, ["bench", "flash-attention", str(measured), "--clock-mhz", "1500", "--json"])
+    command = ["bench", "flash-attention", str(measured), "--clock-mhz", "1500"]
+    result = CliRunner().invoke(main, [*command, "--json"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.output[result.output.index("{") :])
     assert record["clock_hz"] == 1.5e9
     assert [row["bound_by"] for row in record["rows"]] == ["schedule"] * 2
+    first, second = (row["predicted_us"] for row in record["rows"])
+    assert 3 < first < second < 30
+    assert record["ratios"] == pytest.approx(sorted([first / 30.5, second / 40]))
+    assert record["spearman"] == 1.0
+
+
+@pytest.mark.long
+def test_the_table(measured):
+    text = str(run(measured, clock_mhz=1500))
+    assert "at 1,500 MHz" in text
+    assert "measured elsewhere (measured by hand)" in text
+    assert text.count("µs") == 4

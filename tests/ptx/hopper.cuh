@@ -40,8 +40,6 @@ __device__ inline void wait_in_cluster(Barrier& barrier, unsigned parity) {
                "r"(parity)
                : "memory");
 }
-// The mbarriers that this thread has set up are so for the other blocks too, behind the next barrier of the cluster.
-__device__ inline void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // The box at (x, y) to the same place of every block in the mask; its bytes count at the mbarrier of each.
 __device__ inline void multicast_tile(void* tile, const TensorMap& map, int x, int y, Barrier& barrier, unsigned short blocks) {
   asm volatile(

@@ -7,7 +7,7 @@ import pytest
 
 from workbench import devices
 from workbench.errors import ArgumentError
-from workbench.ptx.sample import blocks_of
+from workbench.ptx.sample import blocks_of, middles_of, parts_of
 from workbench.toolchain import compile_cuda
 from workbench.tuning.predict import launch_counts
 
@@ -69,3 +69,11 @@ def test_what_a_block_reads_again_is_counted_by_its_distance(kernel):
     report, _ = run(kernel, 1)
     (x,) = (buffer for buffer in report.buffers if buffer.read_moved)
     assert sum(x.read_again) == x.read_moved - x.read_by_blocks > 0
+
+
+def test_the_middles_of_equal_parts():
+    assert parts_of((64, 16, 4), 4) == (4, 1, 1)
+    assert parts_of((2, 3), 8) == (2, 3, 1)
+    assert parts_of((1, 1, 9), 4) == (1, 1, 4)
+    assert middles_of((64, 16, 4), (4, 1, 1)) == [(8, 8, 2), (24, 8, 2), (40, 8, 2), (56, 8, 2)]
+    assert middles_of((2, 3), (2, 3, 1)) == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 2, 0), (1, 2, 0)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from recorded_pipelines import TWICE, recorded
 
@@ -70,6 +72,14 @@ def test_warps_share_the_unit_of_their_scheduler(share, ends) -> None:
     assert [found[warp] for warp in range(3)] == pytest.approx(ends, abs=1)
 
 
+def test_instructions_that_the_assembler_left_out_take_no_time() -> None:
+    class Nothing(Busy):
+        def stretch(self, before: int, line: int, instructions: int) -> tuple[float, list[float]]:
+            return 0.0, [0.0]
+
+    assert recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 20), warps=1).pipeline(0, Nothing(0)).end == 0
+
+
 def test_copies_come_one_after_the_other() -> None:
     rows = [
         (0, "arrive", 0, 0, 1, {"bytes": 640}),
@@ -90,5 +100,23 @@ def test_a_launch_is_its_blocks_as_places_become_free() -> None:
 
 
 def test_what_is_kept_of_recorded_blocks() -> None:
-    found = pipeline_counts([TWICE], (1, 1, 1), (132, 3, 1), rates((1, "FFMA")), MODEL)
-    assert found == {"clocks": [TWICE.pipeline(479, rates((1, "FFMA"))).end], "cut": [1, 1, 1], "grid": [132, 3, 1]}
+    made, parts = rates((1, "FFMA")), SimpleNamespace(cut=(1, 1, 1), recordings=[TWICE], instructions=[28])
+    alone = TWICE.pipeline(479, made).end
+    for resident, grid in ((1, (132, 3, 1)), (2, (132, 1, 1))):  # no more than there are
+        found = pipeline_counts(parts, grid, 28.0, made, MODEL, resident)
+        assert found == {"clocks": [alone], "cut": [1, 1, 1], "grid": list(grid)}
+    more = pipeline_counts(parts, (1, 1, 1), 42.0, made, MODEL, 1)  # the other blocks have half as much again to do
+    assert more["clocks"] == [round(1.5 * alone)]
+
+
+def test_a_block_that_has_nothing_to_do_has_a_time() -> None:
+    assert recorded((0, "end", 0, 0, 7), warps=1).pipeline(479, Busy(0)).end == 14
+
+
+def test_blocks_of_one_multiprocessor_share_it() -> None:
+    """Two of a warp that keeps a unit busy half of the time go on as before, three take turns."""
+    block = recorded((0, "arrive", 0, 0, 10), (0, "end", 0, 0, 10), warps=1)
+    parts, clocks = SimpleNamespace(cut=(1, 1, 1), recordings=[block], instructions=[10]), []
+    for resident in (1, 2, 3):
+        clocks += pipeline_counts(parts, (1000, 1, 1), 10.0, Busy(0.5), MODEL, resident)["clocks"]
+    assert clocks == [20, 20, 40]

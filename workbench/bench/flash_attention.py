@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import Tensors
 from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ops.causal_attention.problem import Problem
+from workbench.ops.expressions import cdiv
 from workbench.ops.variant import PARTS
 from workbench.ptx.sample import middles_of, parts_of
 from workbench.tuning.predict import Prediction, counts_of, predict_counts
@@ -42,6 +44,12 @@ class Shape:
     head_size: int
     causal: int
     measured_us: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether its numbers are those of a shape and a time."""
+        sizes = self.batch, self.seqlen, self.heads, self.head_size
+        return min(sizes) > 0 and self.causal in (0, 1) and 0 < self.measured_us < math.inf
 
     def __str__(self) -> str:
         return f"{self.batch} x {self.seqlen}, {self.heads} heads of {self.head_size}{', causal' * self.causal}"
@@ -115,8 +123,8 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     path = Path(path)
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ArgumentError("measured", str(path), "a CSV file", f"It cannot be read: {error.strerror}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError("measured", str(path), "a CSV file", f"It cannot be read: {error}.") from error
     notes = [line.lstrip("# ") for line in lines if line.startswith("#")]
     table = csv.DictReader(line for line in lines if line.strip() and not line.startswith("#"))
     if set(COLUMNS) - set(table.fieldnames or ()):
@@ -129,8 +137,8 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
             shape = Shape(*(int(row[name]) for name in COLUMNS[:-1]), float(row["measured_us"]))
         except (TypeError, ValueError):
             shape = None
-        if shape is None or min(asdict(shape).values()) < 0 or shape.causal > 1 or not shape.measured_us:
-            remedy = "causal is 0 or 1, measured_us above 0."
+        if shape is None or not shape.usable:
+            remedy = "Only causal is 0 or 1, only measured_us no whole number."
             raise ArgumentError(f"measured, row {number}", dict(row), "numbers above 0", remedy)
         shapes.append(shape)
     if not shapes:
@@ -139,21 +147,15 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
 
 
 def problem_of(shape: Shape) -> Problem:
-    """The problem of a shape; of one that is not causal that of the same work, with a head for each block of queries.
-
-    Raises ArgumentError where blocks of queries do not come out even.
-    """
+    """The problem of a shape; of one that is not causal one of the same work, with a head for each block of queries."""
     causal = Problem(
         num_seqs=shape.batch, num_heads=shape.heads, num_kv_heads=shape.heads, num_queries=shape.seqlen,
         num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch=ARCH,
     )  # fmt: skip
     if shape.causal:
         return causal
-    block = VARIANT.default_config(causal)["BLOCK_M"]
-    blocks, rest = divmod(shape.seqlen, block)
-    if rest:
-        raise ArgumentError("seqlen", shape.seqlen, f"multiples of {block}, if not causal", "Leave the shape out.")
-    return replace(causal, num_heads=shape.heads * blocks, num_queries=block)
+    block = min(VARIANT.default_config(causal)["BLOCK_M"], shape.seqlen)
+    return replace(causal, num_heads=shape.heads * cdiv(shape.seqlen, block), num_queries=block)
 
 
 def predicted(shape: Shape, model: DeviceModel) -> Prediction:

@@ -55,7 +55,7 @@ PARTS = 4
 """Blocks of a launch that are recorded, if it needs any."""
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
-"""What the PTX machine runs all code for, the default first."""
+"""What variants are compiled for to run in the PTX machine, the default first."""
 
 
 def values_of(tensors: Any) -> Iterable[object]:
@@ -288,11 +288,12 @@ class Variant:
         from workbench.ptx.sample import middles_of, parts_of
 
         cut = parts_of(report.grid, parts)
-        recordings = [
-            self.run(config, problem, tensors, device, sample=[block], record_block=block, **launch_options).recording
+        found = [
+            self.run(config, problem, tensors, device, sample=[block], record_block=block, **launch_options)
             for block in middles_of(report.grid, cut)
         ]
-        return replace(report, parts_recorded=RecordedParts(cut, tuple(recordings)))
+        recordings, instructions = tuple(one.recording for one in found), tuple(one.instructions for one in found)
+        return replace(report, parts_recorded=RecordedParts(cut, recordings, instructions))
 
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
         """What a launch finds on the device beside its arguments: variables of the module. Most have none."""

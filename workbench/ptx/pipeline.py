@@ -167,13 +167,13 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
     """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue, with ``rates`` after its
     bytes have come too. What other blocks of its cluster do is not in it, and not waited for.
 
-    Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, and for a
-    negative ``copy_cycles``.
+    Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, if there are no
+    ``rates``, and for a negative ``copy_cycles``.
     """
     if not isinstance(copy_cycles, int) or copy_cycles < 0:
         raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
     events = [event for event in recording.events if event.warp >= 0]
-    if all(event.kind in ("meet", "come", "end") for event in events):
+    if rates is None and all(event.kind in ("meet", "come", "end") for event in events):
         raise ArgumentError(
             "recording", "a block without mbarriers and products of warp groups", "one that has some",
             "ui.warp_timeline shows the others.",
@@ -277,7 +277,7 @@ class _Run:
             over = begun + instructions
             if self.rates and instructions:
                 alone, busy = self.rates.stretch(self._lines[warp], event.ptx_line, instructions)
-                shares = [cycles / alone for cycles in busy]
+                shares = [cycles / alone for cycles in busy] if alone else []
                 others = [one for one in self._running[warp % self.rates.schedulers :: self.rates.schedulers] if one]
                 over = math.ceil(_beneath(others, begun, alone, shares))
                 self._running[warp] = begun, over, [cycles / max(over - begun, 1) for cycles in busy]

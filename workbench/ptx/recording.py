@@ -149,10 +149,11 @@ class Recording:
 @dataclass(frozen=True, slots=True)
 class RecordedParts:
     """Recordings of the blocks in the middles of the equal parts of a grid, of which there are ``cut`` along x, y and
-    z (:mod:`workbench.ptx.sample`); x goes fastest."""
+    z (:mod:`workbench.ptx.sample`), and the warp instructions of each; x goes fastest."""
 
     cut: tuple[int, int, int]
     recordings: tuple[Recording, ...] = field(repr=False)
+    instructions: tuple[int, ...]
 
 
 def unpack(

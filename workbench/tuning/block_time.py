@@ -4,7 +4,7 @@ The recording of a block says what its warps did, and for whom they waited; its 
 the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps share the
 units of their scheduler, all warps of a block the tensor cores and what brings them bytes. The figures are a device
 model's.
-What is left out: other blocks on the same multiprocessor, instruction fetch, the start of a block.
+What is left out: instruction fetch, the start of a block.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,11 @@ from workbench.device_models import DeviceModel
 from workbench.toolchain.sass_flow import Block, Instruction, kind_of
 from workbench.tuning.machine_counts import Lines, block_executions, pipe_of
 
-_WARP, _SPECIAL_LATENCY = 32, 20
+_WARP = 32
+_APART = 1 << 20  # more than the offset of any mbarrier
+_SPECIAL_LATENCY = 20
+"""Clocks until a special function or a conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
+
 _UNITS = {
     "issue": "issue_slots",
     "fma": "fp32_lanes",
@@ -122,20 +127,37 @@ def _loops(ptx: str) -> list[tuple[int, int]]:
 
 
 def pipeline_counts(
-    recordings: Sequence[Any], cut: Sequence[int], grid: Sequence[int], rates: CodeRates, model: DeviceModel
+    parts: Any, grid: Sequence[int], instructions: float, rates: CodeRates, model: DeviceModel, resident: int
 ) -> dict:
     """What a prediction needs of the recorded blocks of a launch, as plain numbers.
 
     Args:
-        recordings: of a block in each of the equal parts into which ``grid`` is cut, ``cut`` of them along x, y and z;
-            x goes fastest.
-        cut, grid: parts and blocks along x, y and z.
+        parts: the `RecordedParts` of the launch.
+        grid: its blocks along x, y and z.
+        instructions: of warps, of a block in the mean: if the recorded ones have fewer, they count for more.
         rates: of the kernel's code on the model.
         model: the GPU; copies have the latency of its DRAM.
+        resident: blocks that a multiprocessor holds; each has others like it beside it.
     """
-    latency = math.ceil(model.dram_latency_clocks)
-    clocks = [recording.pipeline(latency, rates).end for recording in recordings]
-    return {"clocks": clocks, "cut": list(cut), "grid": list(grid)}
+    latency, beside = (
+        math.ceil(model.dram_latency_clocks),
+        min(resident, -(-math.prod(grid) // int(model.multiprocessors))),
+    )
+    share = instructions * len(parts.instructions) / sum(parts.instructions)
+    clocks = [round(share * _together(one, beside).pipeline(latency, rates).end) for one in parts.recordings]
+    return {"clocks": clocks, "cut": list(parts.cut), "grid": list(grid)}
+
+
+def _together(recording: Any, count: int) -> Any:
+    """As many blocks like the recorded one as if they were one block, with warps and barriers of their own."""
+    warps = -(-recording.warps // CodeRates.schedulers) * CodeRates.schedulers
+    events = [
+        replace(event, warp=event.warp + copy * warps, at=event.at + copy * _APART)
+        for copy in range(count)
+        for event in recording.events
+        if event.warp >= 0
+    ]
+    return replace(recording, warps=count * warps, events=tuple(events), mbarriers={}) if count > 1 else recording
 
 
 def launch_clocks(pipeline: Mapping[str, Any], at_once: int) -> float:

@@ -138,9 +138,12 @@ def launch_counts(
     *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
     counts = _ptx_counts(report, kernel, *extent)
     parts = getattr(report, "parts_recorded", None)
-    if parts and model and (code := _machine_code(kernel)):
+    whole = parts and not any(one.truncated for one in parts.recordings)
+    if whole and model and (code := _machine_code(kernel)):
         rates = CodeRates(code, _executed(report), kernel.ptx, model)
-        counts["pipeline"] = pipeline_counts(parts.recordings, parts.cut, report.grid, rates, model)
+        resident = occupancy(model.arch, extent[0], counts["registers"], counts["shared_bytes"]).blocks_per_sm
+        mean = report.instructions / (report.blocks_run or extent[1])
+        counts["pipeline"] = pipeline_counts(parts, report.grid, mean, rates, model, max(resident, 1))
         counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
     if machine is not None:

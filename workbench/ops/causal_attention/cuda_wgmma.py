@@ -67,7 +67,7 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """Two consumers, and two stages of 128 tokens; of the largest heads one consumer's less."""
+    """Two consumers, and two stages of as many tokens as their registers hold."""
     return {"BLOCK_M": 128, "BLOCK_N": 128 if problem.head_size <= 128 else 64, "NUM_STAGES": 2}
 
 
