@@ -19,8 +19,10 @@ matmul_wgmma(float* __restrict__ c, const __grid_constant__ TensorMap a, const _
   extern __shared__ __align__(1024) __half tiles[];  // [STAGES][a, b][TILE_ELEMENTS]
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int row = blockIdx.y * TILE, column = blockIdx.x * TILE, steps = k / TILE;
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) init(full[stage], 1), init(empty[stage], 1);
+    fence_init();
+  }
   __syncthreads();
 
   int stage = 0, parity = 0;

@@ -8,13 +8,6 @@ extern "C" __global__ void between_blocks(int* out) {
   out[threadIdx.x] = tile[threadIdx.x];
 }
 
-extern "C" __global__ void remote_sum(int* out) {
-  __shared__ int total;
-  __shared__ alignas(8) unsigned long long barrier;
-  asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(ADDRESS(&total)), "r"(1), "r"(ADDRESS(&barrier)) : "memory");  // refused: another block's
-  out[0] = total;
-}
-
 extern "C" __global__ void image_box(const void* map, int* out) {
   __shared__ alignas(128) int tile[32];
   __shared__ alignas(8) unsigned long long barrier;
