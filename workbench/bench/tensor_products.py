@@ -15,7 +15,8 @@ from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SIZE = 512
-_ROUNDS, _UNROLLED, _LOOPS, _CHAINS = 7, 4, 5000, 500  # four in a loop, for mma and for wgmma
+_ROUNDS = 25
+_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # so many in a loop, of mma and of wgmma
 _COLUMNS, _DEPTH = 128, 16
 # (what, shape, types) of mma, whose fragments are as large for all of them.
 _MMAS = (
@@ -62,7 +63,7 @@ def _wgmma() -> str:
     shape = f"m64n{_COLUMNS}k{_DEPTH}"
     one = f"wgmma.mma_async.sync.aligned.{shape}.f32.f16.f16 {{{d}}}, %a, %b, %t, 1, 1, 0, 0;\n"
     fences = "wgmma.fence.sync.aligned;\n{}wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
-    return _loop(declarations, fences.format(one * _UNROLLED), _CHAINS)
+    return _loop(declarations, fences.format(one * _CHAINED), _CHAINS)
 
 
 def measure() -> dict[str, tuple[float, int]]:
@@ -77,13 +78,13 @@ def measure() -> dict[str, tuple[float, int]]:
     out = np.zeros(1, np.uint32)
     runs: dict[str, tuple[Callable[[], object], int, int]] = {}
 
-    def add(what: str, text: str, threads: int, times: int, work: int) -> None:
+    def add(what: str, text: str, threads: int, count: int, work: int) -> None:
         kernel = ptx.Program.from_text(text)["products"]
-        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), times * _UNROLLED, work
+        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), count, work
 
     for what, shape, types in _MMAS:
-        add(what, _mma(shape, types), 32, _LOOPS, 16 * 8 * int(shape.split("k")[1]))
-    add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, _CHAINS, 64 * _COLUMNS * _DEPTH)
+        add(what, _mma(shape, types), 32, _LOOPS * _UNROLLED, 16 * 8 * int(shape.split("k")[1]))
+    add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, _CHAINS * _CHAINED, 64 * _COLUMNS * _DEPTH)
     torch.manual_seed(0)
     a, b = (torch.randn(SIZE, SIZE).half() for _ in range(2))
     c, wide = torch.zeros(SIZE, SIZE), (a.float(), b.float().T.contiguous())
