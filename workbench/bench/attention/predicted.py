@@ -7,10 +7,11 @@ at the full context, times sequences and KV heads; :mod:`workbench.tuning.predic
 device model. All runs are checked against float64, like a measurement.
 
 What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
-code for the GPU's own architecture (the machine runs that for sm_80, or sm_89 for fp8); the order in which blocks
-finish, and how long everybody waits for the last one, which combines the partitions of a sequence: a block's share of
-that is what counts; and nothing at all of the peers, whose kernels are not PTX that it runs. It ranks, and it says what
-binds; a share of the published bandwidth near 100 % only says that nothing else was found to bind.
+code for the GPU's own architecture (the machine runs that for sm_80, for sm_89 with fp8, for sm_90 where the variant
+needs it); the order in which blocks finish, and how long everybody waits for the last one, which combines the
+partitions of a sequence: a block's share of that is what counts; and nothing at all of the peers, whose kernels are not
+PTX that it runs. It ranks, and it says what binds; a share of the published bandwidth near 100 % only says that nothing
+else was found to bind.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Predictor:
 
     def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[dict]:
         """Run a small cell in the machine, check it, and count each of its kernels."""
-        arch = "sm_89" if cell.cache == "fp8" else self.device.arch
+        arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
+        if cell.cache == "fp8":
+            arch = max(arch, "sm_89")  # the first that converts them by itself, as newer ones do
         problem, inputs = cell.problem(one.form, arch), Inputs.draw(cell, "cpu")
         tensors = inputs.tensors(one.form)
         kernels = one.variant.kernels(config, problem, arch)
