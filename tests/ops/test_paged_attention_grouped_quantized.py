@@ -92,7 +92,8 @@ def conversions():
     """What every run takes: each way in which the kernels that pack a group convert codes."""
     for variant, kv_cache_dtype, arch in itertools.product(VARIANTS, CACHE_DTYPES, ("sm_80", "sm_90")):
         refused = FP8_SUPPORT in variant.restrictions and (kv_cache_dtype, arch) == ("fp8_e4m3", "sm_80")
-        if variant.language != "torch" and not refused:
+        reads_codes = kv_cache_dtype in variant.features
+        if variant.language != "torch" and reads_codes and not refused:
             often = variant in SMALL and (arch == "sm_80" or kv_cache_dtype == "fp8_e4m3")
             yield long_if(not often, variant, kv_cache_dtype, arch, id=f"{variant.name}-{kv_cache_dtype}-{arch}")
 
