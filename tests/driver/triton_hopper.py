@@ -31,11 +31,7 @@ def device_described_product(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: t
     left = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BLOCK_M, BLOCK_K])
     right = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BLOCK_N, BLOCK_K])
     result = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BLOCK_M, BLOCK_N])
-    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for begin in range(0, k, BLOCK_K):
-        total = tl.dot(left.load([row, begin]), right.load([column, begin]).T, total)
-    result.store([row, column], total)
+    described_product(left, right, result, k, BLOCK_M, BLOCK_N, BLOCK_K)
 
 
 @triton.jit
@@ -56,11 +52,4 @@ def persistent_product(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.cons
     left = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BLOCK_M, BLOCK_K])
     right = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BLOCK_N, BLOCK_K])
     result = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BLOCK_M, BLOCK_N])
-    across = tl.cdiv(n, BLOCK_N)
-    tiles = tl.cdiv(m, BLOCK_M) * across
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), warp_specialize=True):
-        row, column = tile // across * BLOCK_M, tile % across * BLOCK_N
-        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for begin in range(0, k, BLOCK_K):
-            total = tl.dot(left.load([row, begin]), right.load([column, begin]).T, total)
-        result.store([row, column], total)
+    specialised_product(left, right, result, m, n, k, BLOCK_M, BLOCK_N, BLOCK_K)

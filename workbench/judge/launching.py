@@ -15,7 +15,7 @@ from workbench.judge.outcomes import of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.ptx.parse import PtxSyntaxError
-from workbench.toolchain.kernel import CompiledKernel, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
 from workbench.toolchain.occupancy import LIMITS
 from workbench.toolchain.shared_memory import static_shared_bytes
 
@@ -67,8 +67,8 @@ def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
 
 def _arch_of(text: str) -> str:
     """The architecture that a PTX is for, if it has limits that are known."""
-    target = re.search(r"^\s*\.target\s+(sm_\d+)", text, re.MULTILINE)
-    return target[1] if target and target[1] in LIMITS else "sm_80"
+    arch = (target_of(text) or "").rstrip("af")
+    return arch if arch in LIMITS else "sm_80"
 
 
 def launch(

@@ -15,10 +15,15 @@ THREADS = Restriction.of("threads per block", "NUM_THREADS % 32 == 0 and 32 <= N
 TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")
 
 
+def is_from(arch: str, number: int) -> bool:
+    """Whether an architecture, such as "sm_90a", is the one of that number or a newer one."""
+    return int(arch.removeprefix("sm_").rstrip("af")) >= number
+
+
 TMA = Restriction(
     "TMA",
     "arch is sm_90 or newer: for others Triton makes pointers of descriptors, which kernels with pointers do better",
-    lambda config, problem: int(problem.arch.removeprefix("sm_").rstrip("af")) >= 90,
+    lambda config, problem: is_from(problem.arch, 90),
     of_arch=True,
 )
 

@@ -51,6 +51,12 @@ class Parameter:
         return f"struct of {self.size} bytes" if self.type == "b8" else self.type
 
 
+def target_of(ptx: str) -> str | None:
+    """The architecture that a PTX text is for, such as "sm_90a"; None where it does not say."""
+    target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
+    return target and target[1]
+
+
 def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
     """Every ``.entry`` of a PTX text with its parameters, in the order of the text."""
     return {

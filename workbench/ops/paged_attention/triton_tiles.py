@@ -10,7 +10,7 @@ from workbench.ops.expressions import next_power_of_2
 from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
-from workbench.ops.rules import shared_memory, tile_in_registers
+from workbench.ops.rules import is_from, shared_memory, tile_in_registers
 from workbench.ops.scales import SCALE_TYPES, no_scales
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config, Footprint, Restriction
@@ -126,7 +126,7 @@ TILE_IN_SHARED_MEMORY = shared_memory(
 
 def has_e4m3(problem: Problem) -> bool:
     """Whether the problem's architecture converts e4m3: sm_89 and newer."""
-    return int(problem.arch.removeprefix("sm_").rstrip("af")) >= 89
+    return is_from(problem.arch, 89)
 
 
 FP8_SUPPORT = Restriction(
