@@ -63,6 +63,36 @@ def test_a_loop_that_was_turned_round_is_taken_apart():
     assert block_executions(blocks_of(text), lines) == pytest.approx([32, 96], rel=1e-3)
 
 
+RARE_CALL = "\n".join(
+    [
+        ".text.f:",
+        instruction("LDS R2, [R4]", 1, sets=0),
+        instruction("FCHK P0, R2, R3", 2),
+        instruction("@!P0 BRA `(.L_x_1)", 2),
+        instruction("CALL.REL.NOINC `($__internal_0_$__cuda_sm3x_div_rn_noftz_f32_slowpath)", 2),
+        instruction("MOV R5, R6", 2),
+        ".L_x_1:",
+        instruction("@P1 FFMA R3, R2, R3, R3", 3),
+        instruction("@P1 FADD R3, R2, R3", 4),
+    ]
+)
+
+
+def test_what_a_rare_call_parts_runs_as_often():
+    """The code behind the call is of lines that only some warps ran, each under its guard."""
+    lines = {1: ("ld", 80), 2: ("div", 80), 3: ("fma", 5), 4: ("add", 5)}
+    assert block_executions(blocks_of(RARE_CALL), lines) == pytest.approx([80, 0, 0, 80])
+
+
+def test_lines_that_never_ran_have_machine_code_that_never_ran():
+    """A loop for what is left over, with guarded loads: its lines are not among those that were executed."""
+    rest = [".L_x_1:", instruction("@P1 LDG.E R2, [R4.64]", 2), instruction("IADD3 R4, R4, 4, RZ", 3)]
+    text = "\n".join([".text.f:", instruction("STS [R4], R2", 1), *rest, instruction("@P0 BRA `(.L_x_1)", 4)])
+    assert block_executions(blocks_of(text), {1: ("st", 8)}) == pytest.approx([8, 0])
+    without_branch = "\n".join([".text.f:", instruction("STS [R4], R2", 1), *rest])
+    assert block_executions(blocks_of(without_branch), {1: ("st", 8)}) == pytest.approx([8, 0])
+
+
 @pytest.mark.parametrize(
     ("base", "pipe"), [("FFMA", "fma"), ("IMAD", "fma"), ("LOP3", "alu"), ("F2I", "special"), ("LDS", "memory")]
 )

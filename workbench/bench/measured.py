@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -102,14 +101,24 @@ class Judgement:
 
 
 def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
-    """The best ten and one at random from each of ``limit`` - 10 equal parts of the others by time; all if fewer."""
+    """The best ten, then others that are spread evenly over the order of the times; all if there are no more.
+
+    A sample is the beginning of every larger one of its seed, so that rows that were counted serve again.
+    """
     ordered = sorted((t for t in trials if t.measured_seconds is not None), key=lambda t: t.measured_seconds)
-    if len(ordered) <= limit:
-        return ordered
-    rng = np.random.default_rng(seed)
-    edges = np.linspace(BEST, len(ordered), max(limit - BEST, 0) + 1).astype(int)
-    drawn = [ordered[rng.integers(low, high)] for low, high in pairwise(edges)]
-    return [*ordered[:BEST], *drawn]
+    best, others = ordered[:BEST], ordered[BEST:]
+    begin = np.random.default_rng(seed).random()
+    drawn: dict[int, None] = {}
+    at = 0
+    while len(drawn) < min(limit - BEST, len(others)):
+        drawn[int((begin + _reversed_bits(at)) % 1 * len(others))] = None
+        at += 1
+    return [*best, *(others[place] for place in drawn)]
+
+
+def _reversed_bits(number: int) -> float:
+    """The van der Corput sequence: 0, 1/2, 1/4, 3/4, 1/8, ..."""
+    return int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length()
 
 
 def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:

@@ -54,12 +54,13 @@ class Instruction:
 
 @dataclass
 class Block:
-    """Instructions that run one after the other. ``back_to`` is the earlier block to which its last branch may lead
-    (None: none); ``calls_rarely`` says that it calls a subroutine of the compiler for rare operands; ``clocks`` are the
-    issue clocks of one warp, ``waited`` the latencies that it waits for, by kind."""
+    """Instructions that run one after the other. ``back_to`` is the earlier block to which its last branch may lead,
+    ``over_to`` the later one (None: none); ``calls_rarely`` says that it calls a subroutine of the compiler for rare
+    operands; ``clocks`` are the issue clocks of one warp, ``waited`` the latencies that it waits for, by kind."""
 
     instructions: list[Instruction] = field(default_factory=list)
     back_to: int | None = None
+    over_to: int | None = None
     calls_rarely: bool = False
     clocks: float = 0.0
     waited: dict[str, float] = field(default_factory=dict)
@@ -111,8 +112,9 @@ def blocks_of(text: str) -> list[Block]:
             label = match[1]
             labels[label] = len(blocks) - 1
     for at, name in targets.items():
-        if name in labels and labels[name] <= at:
-            blocks[at].back_to = labels[name]
+        to = labels.get(name)
+        if to is not None:
+            setattr(blocks[at], "back_to" if to <= at else "over_to", to)
     while blocks and not blocks[-1].instructions:
         blocks.pop()
     _schedule(blocks)

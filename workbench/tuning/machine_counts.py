@@ -26,6 +26,7 @@ _MEMORY = ("LD", "ST", "ATOM", "RED", "SHFL")
 _FIXED = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "BAR", "HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
 _BRANCHES = {"BRA": "bra", "EXIT": "ret"}
 _ROUNDS = 200
+_NEVER = ("", 0.0)
 
 
 def pipe_of(base: str) -> str:
@@ -89,34 +90,51 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> dict:
 
 def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     """How often each block ran, in warp instructions."""
+    like, runs = _alike(blocks)
     equations: dict[tuple[int, str], np.ndarray] = {}
     for at, block in enumerate(blocks):
         for one in block.instructions:
             if _is_fixed(one, lines):
-                equations.setdefault((one.line, one.base), np.zeros(len(blocks)))[at] += 1
+                equations.setdefault((one.line, one.base), np.zeros(len(blocks)))[like[at]] += 1
     found = np.zeros(len(blocks))
     if equations:
         copies = np.array(list(equations.values()))
-        times = np.array([lines.get(line, ("", 0))[1] for line, _ in equations], float)
+        times = np.array([lines.get(line, _NEVER)[1] for line, _ in equations], float)
         found = _least_squares(copies, times)
         known = copies.any(axis=0)
     else:
         known = np.zeros(len(blocks), bool)
+    found, known = found[like], known[like]
     before = 0.0
     for at, block in enumerate(blocks):
-        if block.calls_rarely:
+        if block.calls_rarely or not runs[at]:
             found[at] = 0.0
         elif known[at]:
             before = found[at]
+        elif like[at] != at:
+            found[at] = before = found[like[at]]
         else:
-            executed = [lines[one.line][1] for one in block.instructions if one.line in lines]
+            executed = [lines.get(one.line, _NEVER)[1] for one in block.instructions if one.line]
             found[at] = before = float(np.median(executed)) if executed else before
     return found.tolist()
 
 
+def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray]:
+    """For each block the first that runs as often, and whether it runs at all.
+
+    A branch over a rare call is taken but for rare operands: what it comes from and what it leads to run as often.
+    """
+    like, runs = np.arange(len(blocks)), np.ones(len(blocks), bool)
+    for at, block in enumerate(blocks):
+        if block.over_to is not None and blocks[at + 1].calls_rarely:
+            runs[at + 1 : block.over_to] = False
+            like[block.over_to] = like[at]
+    return like, runs
+
+
 def _is_fixed(one: Instruction, lines: Lines) -> bool:
     if one.base in _BRANCHES:
-        return lines.get(one.line, ("", 0))[0] == _BRANCHES[one.base]
+        return one.line > 0 and lines.get(one.line, _NEVER)[0] in ("", _BRANCHES[one.base])
     return one.base.startswith(_FIXED) and not one.predicated and one.line > 0
 
 
