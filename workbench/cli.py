@@ -392,8 +392,10 @@ def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed
 @click.option("--model", help="The device model, where a file names no GPU that has one.")
 @click.option("--limit", default=60, show_default=True, type=click.IntRange(min=20), help="Configurations of a space.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample of configurations.")
+@click.option("--compile-seconds", default=120.0, show_default=True, help="Refuse what takes longer to compile.")
+@click.option("--record", metavar="FILE", help="Put the figures of --measured into this record.")
 @_json_option
-def bench_predict(sweeps, measured, sources, model, limit, seed, as_json) -> None:
+def bench_predict(sweeps, measured, sources, model, limit, seed, compile_seconds, record, as_json) -> None:
     """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures.
 
     With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
@@ -406,7 +408,12 @@ def bench_predict(sweeps, measured, sources, model, limit, seed, as_json) -> Non
         from workbench.bench.measured import judge_all
 
         said = None if as_json else lambda line: click.echo(line, err=True)
-        result = judge_all(measured, sources, model=model, limit=limit, seed=seed, said=said)
+        options = {"limit": limit, "seed": seed, "compile_seconds": compile_seconds}
+        result = judge_all(measured, sources, model=model, said=said, **options)
+        if record is not None:
+            from workbench.bench.prediction_record import write
+
+            write(result, record)
     say(result.to_json() if as_json else str(result))
 
 

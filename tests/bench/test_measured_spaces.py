@@ -54,7 +54,7 @@ def test_a_space_is_predicted_and_compared(folder):
     done = CliRunner().invoke(main, ["bench", "predict", "--measured", str(folder), "--sources", str(folder), "--json"])
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.output)["spaces"]
-    assert (found["space"], found["model"], found["rows"], found["failed"]) == ("steps", "rtx-3090", 3, 0)
+    assert (found["space"], found["model"], found["rows"], found["refused"]) == ("steps", "rtx-3090", 3, {})
     assert found["rankings"]["prediction"]["spearman"] == pytest.approx(1)
     assert found["rankings"]["prediction"]["first"] == pytest.approx(1)
     assert set(found["rankings"]) >= {"fewest instructions", "highest occupancy", "random", "its own single runs"}
@@ -85,11 +85,13 @@ def test_the_sample_holds_the_best_and_every_part_of_the_others():
     trials = [
         Trial("o", "v", "cuda", "c", {"A": at}, "d", "sm_86", "ok", measured_seconds=1.0 + at) for at in range(1000)
     ]
-    rows = [trial.config["A"] for trial in sampled(trials, 30, seed=1)]
+    rows = [trial.config["A"] for trial in sampled(trials, 42, seed=1)]
     assert rows[:10] == list(range(10))
-    assert len(rows) == 30 == len(set(rows))
-    assert np.histogram(rows[10:], np.linspace(10, 1000, 21))[0].tolist() == [1] * 20
-    assert rows != [trial.config["A"] for trial in sampled(trials, 30, seed=2)]
+    assert len(rows) == 42 == len(set(rows))
+    assert np.histogram(rows[10:], np.linspace(10, 1000, 33))[0].tolist() == [1] * 32
+    assert rows[:30] == [trial.config["A"] for trial in sampled(trials, 30, seed=1)]
+    assert rows != [trial.config["A"] for trial in sampled(trials, 42, seed=2)]
+    assert len({trial.config["A"] for trial in sampled(trials, 2000)}) == 1000
 
 
 def test_a_ranking_knows_the_regret_and_means_over_ties():

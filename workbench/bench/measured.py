@@ -1,14 +1,15 @@
 """Predicted times beside measured ones, for complete search spaces that others have published.
 
 A folder of measurements holds Kernel Tuner caches or T4 results (``NAME/GPU.json.gz``), a folder of sources the kernel
-and its launch (:mod:`workbench.bench.spaces`). Of each space the best ten configurations are taken and, stratified by
-their time, others; every one is compiled for the GPU's architecture, a sample of its blocks is run, and its time is
-predicted for the GPU's device model.
+and its launch (:mod:`workbench.bench.spaces`). Of each space the best ten configurations are taken and others, spread
+over the order of the times; every one is compiled for the GPU's architecture, a sample of its blocks is run, and its
+time is predicted for the GPU's device model. What was counted is kept on disk: the same command goes on.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,8 @@ import numpy as np
 
 from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.device_models import DeviceModel, device_model, model_of_gpu
-from workbench.errors import CompileError, StoreError, UnknownKeyError
+from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKeyError
+from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.predict import predict_counts
 from workbench.tuning.ranking import kendall, spearman
@@ -31,10 +33,17 @@ BEST = 10
 """So many of the best configurations are always among the rows."""
 
 
+APART = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, math.inf)
+"""Differences of predicted times by which pairs of configurations are told apart."""
+
+
 @dataclass(frozen=True)
 class Ranking:
-    """How well one way to order configurations orders them: rank correlations with the measured times, and how many
-    times the best of the space the first choice takes, and the best of the first ten choices (means over ties)."""
+    """How well one way to order configurations orders them: rank correlations with the measured times, and regrets.
+
+    A regret is a measured time as a multiple of the best of the whole space: ``first`` of the first choice among the
+    rows, ``best_of_ten`` of the best measured of the first ten choices (means over ties).
+    """
 
     spearman: float
     kendall: float
@@ -46,8 +55,11 @@ class Ranking:
 class Judged:
     """One space on one GPU: ``rows`` configurations of ``valid``, ``rankings`` by prediction and by the baselines.
 
-    ``ratio`` is predicted / measured: median, 10th and 90th percentile. ``bounds`` counts what the predictions say is
-    the bound. ``failed`` configurations were measured, but are refused here by the compiler or do not fit. Some caches
+    The rows are the best ten and others, spread evenly over the order of the times by ``seed``; ``measured`` says where
+    the times are from. ``refused`` configurations were measured, but here the compiler takes too long for them, or they
+    are refused or do not fit. ``ratio`` is predicted / measured: median, 10th and 90th percentile; ``bounds`` has by
+    what the prediction calls the bound its rows and that ratio. ``order`` has for pairs of rows by how far their
+    predicted times differ (at most this share) their number and the share that is in the measured order. Some caches
     keep single runs whose mean is not the time beside them: ordering by that mean ("its own single runs") shows how far
     measurements agree among themselves, and is more than a prediction can reach.
     """
@@ -56,26 +68,36 @@ class Judged:
     gpu: str
     model: str
     source: str
+    measured: str
+    seed: int
     rows: int
     valid: int
-    failed: int
+    refused: Mapping[str, int]
     rankings: Mapping[str, Ranking]
     ratio: tuple[float, float, float]
-    bounds: Mapping[str, int]
+    bounds: Mapping[str, tuple[int, float, float, float]]
+    order: Mapping[str, tuple[int, float]]
 
     def __str__(self) -> str:
+        refused = "".join(f", {count} more {why}" for why, count in self.refused.items())
         lines = [
-            f"{self.space} on {self.gpu} ({self.source}): {self.rows} of {self.valid} configurations"
-            + (f", {self.failed} more refused here" if self.failed else ""),
+            f"{self.space} on {self.gpu} ({self.source}): {self.rows} of {self.valid} configurations{refused}",
             f"  {'':22}{'Spearman':>10}{'Kendall':>10}{'first':>10}{'best of 10':>12}",
         ]
         for name, found in self.rankings.items():
             ranks = "".join(f"{value:>10.3f}" for value in (found.spearman, found.kendall))
             lines.append(f"  {name:22}{ranks}{found.first:>9.2f}x{found.best_of_ten:>11.2f}x")
-        middle, low, high = self.ratio
-        bounds = ", ".join(f"{name} {count}" for name, count in self.bounds.items())
-        lines.append(f"  predicted / measured: median {middle:.2f}, p10 {low:.2f}, p90 {high:.2f}; bound by {bounds}")
+        lines.append(f"  predicted / measured: {_spread(self.ratio)}")
+        for name, (rows, *ratio) in self.bounds.items():
+            lines.append(f"    {f'bound by {name}, {rows}':26}{_spread(ratio)}")
+        pairs = ", ".join(f"{within} {right:.0%}" for within, (_, right) in self.order.items())
+        lines.append(f"  pairs in the measured order, by how far their predicted times differ: {pairs}")
         return "\n".join(lines)
+
+
+def _spread(ratio: Sequence[float]) -> str:
+    middle, low, high = ratio
+    return f"median {middle:.2f}, p10 {low:.2f}, p90 {high:.2f}"
 
 
 @dataclass(frozen=True)
@@ -93,9 +115,10 @@ class Judgement:
 
     def __str__(self) -> str:
         head = (
-            f"Predicted against measured times: the best {BEST} configurations and others, stratified by time (at most "
-            f"{self.limit}, seed {self.seed}).\nfirst, best of 10: times of the first choice and of the best of ten, "
-            "as multiples of the best of the whole space."
+            f"Predicted against measured times: the best {BEST} configurations and others, spread evenly over the\n"
+            f"order of the times (at most {self.limit}, seed {self.seed}).\n"
+            "first: the measured time of the first choice among these; best of 10: the best measured of the first\n"
+            "ten choices; both as multiples of the best of the whole space."
         )
         return "\n\n".join([head, *map(str, self.spaces), *self.notes])
 
@@ -142,48 +165,86 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
 
 
 def judge(
-    sweep: Sweep, space: Space, model: DeviceModel, limit: int, seed: int = 0, said: Callable[[str], None] | None = None
+    sweep: Sweep,
+    space: Space,
+    model: DeviceModel,
+    limit: int,
+    seed: int = 0,
+    said: Callable[[str], None] | None = None,
+    compile_seconds: float = DEFAULT_SECONDS,
 ) -> Judged:
     """Predict a sample of a measured sweep's configurations and compare. ``said`` is told how far it has come."""
     trials = sampled(sweep.trials, limit, seed)
 
-    def counted(trial: Trial) -> dict | None:
+    def counted(trial: Trial) -> dict | str:
         try:
-            return space.counts(trial.config, model.arch)
+            return space.counts(trial.config, model.arch, compile_seconds)
+        except CompileTimeout:
+            return f"not compiled within {compile_seconds:g} s"
         except CompileError:
-            return None
+            return "refused by the compiler"
 
+    counts, refused = [], Counter[str]()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        counts = []
         for at, one in enumerate(pool.map(counted, trials)):
             counts.append(one)
             if said and (at + 1) % 20 == 0:
                 said(f"{space.name} on {sweep.machine}: {at + 1} of {len(trials)}")
-    predictions = [None if one is None else predict_counts(one, model) for one in counts]
-    kept = [at for at, one in enumerate(predictions) if one is not None and np.isfinite(one.seconds)]
-    predicted = np.array([predictions[at].seconds for at in kept])
-    measured = np.array([trials[at].measured_seconds for at in kept])
+    kept = []
+    for trial, one in zip(trials, counts, strict=True):
+        prediction = None if isinstance(one, str) else predict_counts(one, model)
+        if prediction is None:
+            refused[one] += 1
+        elif not math.isfinite(prediction.seconds):
+            refused["too large for a multiprocessor"] += 1
+        else:
+            kept.append((trial, one, prediction))
+    predicted = np.array([prediction.seconds for *_, prediction in kept])
+    measured = np.array([trial.measured_seconds for trial, *_ in kept])
     best = min(t.measured_seconds for t in sweep.trials if t.measured_seconds is not None)
-    orders = {"prediction": predicted} | baselines([counts[at] for at in kept], model)
-    repeated = [trials[at].samples for at in kept]
+    orders = {"prediction": predicted} | baselines([one for _, one, _ in kept], model)
+    repeated = [trial.samples for trial, *_ in kept]
     if all(repeated):
         orders["its own single runs"] = np.array([np.mean(samples) for samples in repeated])
     rankings = {name: ranking(order, measured, best) for name, order in orders.items()}
     rankings["random"] = _random(measured, best)
-    ratio = predicted / measured
-    bounds = Counter(predictions[at].bound_by for at in kept)
+    bound_by = np.array([prediction.bound_by for *_, prediction in kept])
+    bounds = {name: bound_by == name for name, _ in Counter(bound_by.tolist()).most_common()}
     return Judged(
         space=space.name,
         gpu=sweep.machine,
         model=model.key,
         source="our kernel" if space.path.parent == SHIPPED else "its published source",
+        measured=sweep.label,
+        seed=seed,
         rows=len(kept),
         valid=sum(t.measured_seconds is not None for t in sweep.trials),
-        failed=len(trials) - len(kept),
+        refused=dict(refused),
         rankings=rankings,
-        ratio=tuple(float(np.quantile(ratio, q)) for q in (0.5, 0.1, 0.9)),
-        bounds=dict(bounds.most_common()),
+        ratio=_ratio(predicted, measured),
+        bounds={name: (int(those.sum()), *_ratio(predicted[those], measured[those])) for name, those in bounds.items()},
+        order=in_order(predicted, measured),
     )
+
+
+def _ratio(predicted: np.ndarray, measured: np.ndarray) -> tuple[float, float, float]:
+    middle, low, high = (float(np.quantile(predicted / measured, q)) for q in (0.5, 0.1, 0.9))
+    return middle, low, high
+
+
+def in_order(predicted: np.ndarray, measured: np.ndarray) -> dict[str, tuple[int, float]]:
+    """Of pairs by how far their predicted times differ: how many, and the share that is in the measured order."""
+    one, other = np.triu_indices(len(predicted), 1)
+    apart = np.maximum(predicted[one], predicted[other]) / np.minimum(predicted[one], predicted[other]) - 1
+    right = np.sign(predicted[one] - predicted[other]) == np.sign(measured[one] - measured[other])
+    found, least = {}, -1.0
+    for most in APART:
+        those = (apart > least) & (apart <= most)
+        if those.any():
+            name = f"to {most:.0%}" if math.isfinite(most) else f"above {least:.0%}"
+            found[name] = int(those.sum()), float(right[those].mean())
+        least = most
+    return found
 
 
 def baselines(counts: Sequence[Mapping], model: DeviceModel) -> dict[str, np.ndarray]:
@@ -221,6 +282,7 @@ def judge_all(
     model: str | None = None,
     limit: int = 60,
     seed: int = 0,
+    compile_seconds: float = DEFAULT_SECONDS,
     said: Callable[[str], None] | None = None,
 ) -> Judgement:
     """Compare predictions for every space in ``measured`` of which there is the kernel, in ``sources`` or among ours.
@@ -231,6 +293,7 @@ def judge_all(
         model: the device model, where the files do not name a GPU that has one.
         limit: configurations of each space and GPU.
         seed: of the sample.
+        compile_seconds: a configuration that takes longer to compile is refused.
         said: is told how far it has come.
     """
     folders = [*([Path(sources)] if sources is not None else []), SHIPPED]
@@ -245,5 +308,5 @@ def judge_all(
         except UnknownKeyError:
             notes.append(f"{name} on {sweep.machine}: no {name}.toml in {', '.join(map(str, folders))}.")
             continue
-        judged.append(judge(sweep, space, found, limit, seed, said))
+        judged.append(judge(sweep, space, found, limit, seed, said, compile_seconds))
     return Judgement(tuple(judged), tuple(notes), limit, seed)

@@ -21,21 +21,25 @@ ones.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import workbench
 from workbench import devices
-from workbench.errors import ArgumentError, StoreError, UnknownKeyError
+from workbench.errors import ArgumentError, CompileTimeout, StoreError, UnknownKeyError
 from workbench.home import cuda_sources
 from workbench.ops.expressions import Expression
 from workbench.ptx.sample import blocks_of
-from workbench.toolchain import CompiledKernel, compile_cuda
+from workbench.toolchain import CompiledKernel, compile_cuda, disk_cache, nvrtc
+from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS, compile_limit
 from workbench.tuning.predict import launch_counts
 
 SHIPPED = cuda_sources() / "spaces"
@@ -72,8 +76,36 @@ class Space:
             machine_code=True,
         )  # fmt: skip
 
-    def counts(self, config: Mapping[str, Any], arch: str) -> dict:
-        """What a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks."""
+    def counts(self, config: Mapping[str, Any], arch: str, seconds: float = DEFAULT_SECONDS) -> dict:
+        """What a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks.
+
+        It is kept on disk beside the compilations, as is that ``seconds`` were too few to compile it. Raises
+        CompileTimeout at that limit, CompileError for what the compiler refuses.
+        """
+        key = self._key(config, arch)
+        kept = disk_cache.load(key) or {}
+        if "counts" not in kept and float(kept.get("tried", 0)) < seconds:
+            try:
+                with compile_limit(seconds):
+                    kept = {"counts": json.dumps(self._count(config, arch)).encode()}
+            except CompileTimeout:
+                kept = {"tried": str(seconds).encode()}
+            disk_cache.store(key, kept)
+        if "counts" not in kept:
+            raise CompileTimeout(f"NVRTC took longer than {seconds:g} s to compile {self.record['source']}.")
+        return json.loads(kept["counts"])
+
+    def _key(self, config: Mapping[str, Any], arch: str) -> str:
+        """The hash of all that the counts depend on."""
+        files = [self.path, *(self.path.parent / name for name in self._files())]
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        return disk_cache.content_key(["counts", digests, dict(config), arch, nvrtc.version(), SAMPLE, _code()])
+
+    def _files(self) -> list[str]:
+        values = [*self.record["arguments"], *self.record.get("constants", {}).values()]
+        return [self.record["source"], *(one["file"] for one in values if isinstance(one, Mapping) and "file" in one)]
+
+    def _count(self, config: Mapping[str, Any], arch: str) -> dict:
         kernel, sim = self.compile(config, arch), devices.get("sim")
         grid, block = self._shape("grid", config), self._shape("block", config)
         for symbol, value in self.record.get("constants", {}).items():
@@ -112,6 +144,17 @@ class Space:
         if key not in self._arrays:
             self._arrays[key] = _filled(np.dtype(given["dtype"]), size, fill)
         return self._arrays[key]
+
+
+@cache
+def _code() -> str:
+    """The hash of the package's own code that counts."""
+    package = Path(workbench.__file__).parent
+    files = [
+        file for room in ("ptx", "toolchain") for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")
+    ]
+    files += [package / "tuning" / f"{name}.py" for name in ("block_time", "chain", "machine_counts", "predict")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 
 
 def _filled(dtype: np.dtype, size: int, fill: str) -> np.ndarray:

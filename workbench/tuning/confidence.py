@@ -1,0 +1,58 @@
+"""How far a predicted time can be trusted: what comparisons with measured times showed, by what bounds the kernel.
+
+The comparisons are those of the record that comes with the package (``recorded/predictions.json``, written by
+``workbench bench predict --measured FOLDER --record FILE``): kernels of published search spaces, measured elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+RECORD = Path(__file__).resolve().parent.parent / "recorded" / "predictions.json"
+
+LEAST_ROWS = 10
+"""Fewer compared configurations than this of one space say nothing of a kind of bound."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What measured times were of predicted ones with the same bound: of ``rows`` configurations nearly all lay between
+    ``low`` and ``high`` times the predicted (the 10th and the 90th percentile; of several spaces the widest)."""
+
+    bound_by: str
+    rows: int
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.low:.2f} to {self.high:.2f} times the predicted were measured where {self.bound_by} bound "
+            f"({self.rows} configurations of published kernels)"
+        )
+
+
+@functools.cache
+def spreads() -> Mapping[str, Spread]:
+    """The spreads by bound, of the published kernels in the record."""
+    found: dict[str, Spread] = {}
+    for entry in json.loads(RECORD.read_text())["spaces"]:
+        if entry["source"] == "our kernel":
+            continue
+        for bound_by, (rows, _, least, most) in entry["bounds"].items():
+            if rows < LEAST_ROWS:
+                continue
+            low, high, before = 1 / most, 1 / least, found.get(bound_by)
+            if before is not None:
+                rows, low, high = rows + before.rows, min(low, before.low), max(high, before.high)
+            found[bound_by] = Spread(bound_by, rows, low, high)
+    return found
+
+
+def confidence(bound_by: str) -> str:
+    """What is known of predictions with this bound, in a phrase."""
+    spread = spreads().get(bound_by.removeprefix("launch, then "))
+    return str(spread) if spread else f"no measured time has been compared where {bound_by} bound"
