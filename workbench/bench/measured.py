@@ -27,6 +27,7 @@ from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.predict import predict_counts
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import SUFFIXES, Sweep, load
+from workbench.tuning.sweep_checks import Refused
 from workbench.tuning.trial import Trial
 
 BEST = 10
@@ -147,13 +148,16 @@ def _reversed_bits(number: int) -> float:
 def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
     """(name of the space, sweep) of every file of measured times in a folder and its folders, in the order of names.
 
-    The space is called as the folder that the file lies in. Raises StoreError where there is none.
+    The space is called as the folder that the file lies in. Raises StoreError where there is none, and for one whose
+    content is refused.
     """
     found = False
     for path in sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES)):
         try:
             sweep = load(path)
-        except StoreError:
+        except StoreError as error:
+            if isinstance(error.__cause__, Refused):
+                raise
             continue  # what describes a space, and other JSON
         if sweep.basis == "measured":
             found = True

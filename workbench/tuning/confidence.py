@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ class Spread:
 
     def __str__(self) -> str:
         return (
-            f"{self.low:.2f} to {self.high:.2f} times the predicted were measured where {self.bound_by} bound "
-            f"({self.rows} configurations of published kernels)"
+            f"of {self.rows} published configurations bound by {self.bound_by}, most were measured at "
+            f"{self.low:.2f} to {self.high:.2f} times the predicted"
         )
 
 
@@ -39,9 +40,7 @@ class Spread:
 def spreads() -> Mapping[str, Spread]:
     """The spreads by bound, of the published kernels in the record."""
     found: dict[str, Spread] = {}
-    for entry in json.loads(RECORD.read_text())["spaces"]:
-        if entry["source"] == "our kernel":
-            continue
+    for entry in _entries():
         for bound_by, (rows, _, least, most) in entry["bounds"].items():
             if rows < LEAST_ROWS:
                 continue
@@ -52,7 +51,22 @@ def spreads() -> Mapping[str, Spread]:
     return found
 
 
-def confidence(bound_by: str) -> str:
-    """What is known of predictions with this bound, in a phrase."""
-    spread = spreads().get(bound_by.removeprefix("launch, then "))
-    return str(spread) if spread else f"no measured time has been compared where {bound_by} bound"
+def spread_of(bound_by: str) -> Spread | None:
+    """The spread of predictions with this bound; None where too few have been compared."""
+    return spreads().get(bound_by)
+
+
+@functools.cache
+def in_order() -> Mapping[str, float]:
+    """Of pairs of configurations, by how far their predicted times differ ("to 1%", ...), the share of which the
+    measured times have the same order."""
+    pairs, right = Counter[str](), Counter[str]()
+    for entry in _entries():
+        for apart, (count, share) in entry["order"].items():
+            pairs[apart] += count
+            right[apart] += count * share
+    return {apart: right[apart] / pairs[apart] for apart in pairs}
+
+
+def _entries() -> list[dict]:
+    return [entry for entry in json.loads(RECORD.read_text())["spaces"] if entry["source"] != "our kernel"]

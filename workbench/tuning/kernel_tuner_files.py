@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.files import replace_file
 from workbench.tuning.sweep import Sweep
+from workbench.tuning.sweep_checks import check_config, check_sweep, check_time, check_value, within
 from workbench.tuning.trial import Trial
 
 T4_VERSION = "1.0.0"
@@ -85,7 +87,7 @@ def from_cache(text: str) -> Sweep:
         record = json.loads(text.rstrip().removesuffix(",") + "}}")
     names, kernel = record["tune_params_keys"], record["kernel_name"]
     size = "problem size " + " x ".join(map(str, _listed(record["problem_size"])))
-    stamps = sorted(row["timestamp"] for row in record["cache"].values() if row.get("timestamp"))
+    stamps = _stamps(record["cache"].values())
     foreign = {"op": kernel, "language": "", "case": {"problem_size": record["problem_size"]}, "case_name": size}
     foreign |= {"case_label": size, "machine": record["device_name"], "arch": "", "basis": "measured"}
     foreign |= {"predicted_for": None, "source_hash": "", "versions": {}, "default_config": None}
@@ -97,15 +99,19 @@ def from_cache(text: str) -> Sweep:
     common |= {"case": header["case_name"], "reused": True}
     objective = _listed(record.get("objective", "time"))[0]
     seconds = "predicted_seconds" if header["basis"] == "predicted" else "measured_seconds"
-    return Sweep(
-        **header,
-        parameters={name: tuple(record["tune_params"][name]) for name in names},
-        trials=tuple(_trial(row, names, objective, seconds, common) for row in record["cache"].values()),
-    )
+    parameters = {name: tuple(record["tune_params"][name]) for name in names}
+    sweep = Sweep(**header, parameters=parameters, trials=())
+    check_sweep(sweep, "tune_params")
+    trials = []
+    for key, row in record["cache"].items():
+        with within(f"cache[{key!r:.80}]"):
+            trials.append(_trial(row, parameters, objective, seconds, common))
+    return replace(sweep, trials=tuple(trials))
 
 
-def _trial(row: Mapping, names: list[str], objective: str, seconds: str, common: Mapping) -> Trial:
-    config = {name: row[name] for name in names}
+def _trial(row: Mapping, parameters: Mapping, objective: str, seconds: str, common: Mapping) -> Trial:
+    config = {name: row[name] for name in parameters}
+    check_config(config, parameters)
     value = row.get(objective)
     # Files of older versions have the error in the place of the time.
     error = row.get("__error__") or (value if isinstance(value, str) else None)
@@ -113,6 +119,8 @@ def _trial(row: Mapping, names: list[str], objective: str, seconds: str, common:
         return Trial(config=config, outcome=_OUTCOMES.get(error, "crash"), message=error, **common)
     if objective != "time":
         raise ValueError(f"its objective is {objective!r}; only times can be replayed")
+    for what, one in [("time", value), *(("times", sample) for sample in row.get("times", ()))]:
+        check_time(what, one)
     samples = tuple(sample / 1e3 for sample in row.get("times", ())) if seconds == "measured_seconds" else ()
     return Trial(config=config, outcome="ok", samples=samples, **{seconds: value / 1e3}, **common)
 
@@ -130,12 +138,14 @@ def from_t4(text: str, name: str) -> Sweep:
     record = json.loads(text)
     rows, gpu = record["results"], name.removesuffix("_T4").replace("_", " ")
     parameters: dict[str, dict] = {}
-    for row in rows:
-        for parameter, value in row["configuration"].items():
-            parameters.setdefault(parameter, {})[value] = None
-    stamps = sorted(row["timestamp"] for row in rows if row.get("timestamp"))
+    for at, row in enumerate(rows):
+        with within(f"results[{at}]"):
+            for parameter, value in row["configuration"].items():
+                check_value(parameter, value)
+                parameters.setdefault(parameter, {})[value] = None
+    stamps = _stamps(rows)
     common = {"op": name, "variant": name, "language": "", "device": gpu, "arch": "", "predicted_for": None}
-    return Sweep(
+    sweep = Sweep(
         **common,
         case={},
         case_name=name,
@@ -148,8 +158,14 @@ def from_t4(text: str, name: str) -> Sweep:
         recorded=stamps[-1][:10] if stamps else "",
         origin="T4",
         parameters={parameter: tuple(values) for parameter, values in parameters.items()},
-        trials=tuple(_trial_of_t4(row, {**common, "case": name, "reused": True}) for row in rows),
+        trials=(),
     )
+    check_sweep(sweep, "configuration")
+    trials = []
+    for at, row in enumerate(rows):
+        with within(f"results[{at}]"):
+            trials.append(_trial_of_t4(row, {**common, "case": name, "reused": True}))
+    return replace(sweep, trials=tuple(trials))
 
 
 _SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
@@ -163,6 +179,7 @@ def _trial_of_t4(row: Mapping, common: Mapping) -> Trial:
         return Trial(config=config, outcome=outcomes[row["invalidity"]], message=row["invalidity"], **common)
     if "time" not in times:
         raise ValueError("its results hold no measured time")
+    check_time("time", times["time"]["value"])
     seconds = times["time"]["value"] * _SECONDS[times["time"].get("unit") or "ms"]
     return Trial(config=config, outcome="ok", measured_seconds=seconds, **common)
 
@@ -230,6 +247,12 @@ def export(sweep: Sweep, path: str | Path, kind: str) -> Path:
 
 def _ms(seconds: float) -> float:
     return seconds * 1e3
+
+
+def _stamps(rows: Iterable) -> list[str]:
+    """When the rows were written, in order, of those that say so."""
+    said = (row.get("timestamp") for row in rows if isinstance(row, Mapping))
+    return sorted(stamp for stamp in said if isinstance(stamp, str))
 
 
 def _stamp(seconds: float | None) -> str:

@@ -124,7 +124,7 @@ def space_of(sweep: Sweep) -> Space:
         "the sweep holds this configuration",
         lambda config, problem: tuple(config[name] for name in names) in held,
     )
-    return Space(sweep.parameters, [recorded])
+    return Space.holding(sweep.parameters, recorded, (trial.config for trial in sweep.trials))
 
 
 MEANINGLESS = {

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from workbench.ui.tuning_view import TuningView
 
 PREDICTED_TIE = 0.01
-"""Predicted times within this share of each other count as tied: the model does not tell them apart."""
+"""Predicted times within this share of each other count as tied: of pairs as near, no more are in the measured order
+than by chance (`workbench.tuning.confidence.in_order`)."""
 
 
 @dataclass(frozen=True, repr=False)

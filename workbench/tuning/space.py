@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -162,6 +162,19 @@ class Space:
             lambda config, problem: not variant.unsupported(problem),
         )
         return cls(variant.space, [for_all(rule) for rule in (supported, *variant.restrictions)], problems, broken)
+
+    @classmethod
+    def holding(cls, parameters: Mapping[str, Sequence], rule: Restriction, configs: Iterable[Mapping]) -> Space:
+        """A space of which the configurations that obey its one ``rule`` are known: no other point is looked at."""
+        space = cls(parameters, [rule])
+        places = [{value: at for at, value in enumerate(values)} for values in space.parameters.values()]
+        rows = {
+            tuple(place[config[name]] for name, place in zip(space.parameters, places, strict=True))
+            for config in configs
+        }
+        space._indices = np.array(sorted(rows), dtype=np.int32).reshape(len(rows), len(places))
+        space._rejected = {rule.name: space.raw_size - len(rows)}
+        return space
 
     @property
     def raw_size(self) -> int:

@@ -10,6 +10,7 @@ from workbench import tables
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
 from workbench.terminal import plain
+from workbench.tuning.confidence import spread_of
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def text_of(run: TuningRun) -> str:
         lines.append(f"no winner: {_nothing(run)}")
     else:
         lines.append(f"winner: {run.best}")
+        lines += _trust(run)
         if run.ties:
             lines.append(f"  tied with {len(run.ties)} more, which these times do not tell apart from it:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
@@ -214,6 +216,14 @@ def text_of(run: TuningRun) -> str:
     if run.interrupted:
         lines.append(run.how_to_go_on)
     return "\n".join(lines)
+
+
+def _trust(run: TuningRun) -> list[str]:
+    """How near such predictions came to measured times, a line for each bound of the winner."""
+    if run.best.basis != "predicted":
+        return []
+    bounds = dict.fromkeys(trial.prediction.get("bound_by") for trial in run.best.trials)
+    return [f"  {spread}" for bound in bounds if (spread := spread_of(bound))]
 
 
 def html_of(run: TuningRun) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from pathlib import Path
 from workbench.device_models import device_models, placed
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.files import replace_file
+from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
 from workbench.tuning.trial import OUTCOMES, Trial, canonical
 
 FORMAT = 1
@@ -175,7 +177,11 @@ def load(name: str | Path) -> Sweep:
             name = path.name.removesuffix(".gz").removesuffix(".json")
             return replace(kernel_tuner_files.from_t4(text, name), path=path)
         return _read(json.loads(text), path)
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
+    except Refused as error:
+        raise StoreError(f"sweep {path}: {error}. Nothing of it is used; correct the file.") from error
+    except RecursionError:
+        raise StoreError(f"sweep {path}: {too_deep(text)}. Nothing of it is used; correct the file.") from None
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, zlib.error) as error:
         raise StoreError(
             f"sweep {path}: no recorded sweep, Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
             "Record one with `workbench tune --save FILE`."
@@ -193,15 +199,24 @@ def _read(record: Mapping, path: Path) -> Sweep:
     common |= {"case": record["case_name"], "predicted_for": record["predicted_for"], "reused": True}
     trials = []
     rows = _rows(record["columns"], len(record["configs"]))
-    for values, figures in zip(record["configs"], rows, strict=True):
-        config = dict(zip(parameters, values, strict=True))
-        if figures["outcome"] not in OUTCOMES:
-            raise ValueError(f"an outcome {figures['outcome']!r}")
-        bound_by = figures.pop("bound_by", None)
-        prediction = {"bound_by": bound_by} if bound_by else {}
-        figures["samples"] = tuple(figures.get("samples", ()))
-        trials.append(Trial(config=config, prediction=prediction, **common, **figures))
-    return Sweep(**header, parameters=parameters, trials=tuple(trials), path=path)
+    sweep = Sweep(**header, parameters=parameters, trials=(), path=path)
+    check_sweep(sweep, "parameters")
+    for at, (values, figures) in enumerate(zip(record["configs"], rows, strict=True)):
+        with within(f"configs[{at}]"):
+            config = dict(zip(parameters, values, strict=True))
+            check_config(config, parameters)
+            if figures["outcome"] not in OUTCOMES:
+                raise ValueError(f"an outcome {figures['outcome']!r}")
+            bound_by = figures.pop("bound_by", None)
+            prediction = {"bound_by": bound_by} if bound_by else {}
+            figures["samples"] = tuple(figures.get("samples", ()))
+            for name in ("measured_seconds", "predicted_seconds"):
+                if name in figures:
+                    check_time(name, figures[name])
+            for sample in figures["samples"]:
+                check_time("samples", sample)
+            trials.append(Trial(config=config, prediction=prediction, **common, **figures))
+    return replace(sweep, trials=tuple(trials))
 
 
 def _one(what: str, name: str | None, known: Mapping):
