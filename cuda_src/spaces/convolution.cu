@@ -35,7 +35,8 @@ extern "C" __global__ void convolution(float *__restrict__ out, const float *ima
         }
     __syncthreads();
 
-    // 2. accumulate
+    // 2. accumulate, from where the thread's first output has its corner
+    const float *mine = part + threadIdx.y * STRIDE + threadIdx.x;
     float sums[tile_size_y][tile_size_x] = {};
 #pragma unroll
     for (int i = 0; i < filter_height; ++i)
@@ -45,8 +46,8 @@ extern "C" __global__ void convolution(float *__restrict__ out, const float *ima
             for (int ty = 0; ty < tile_size_y; ++ty)
 #pragma unroll
                 for (int tx = 0; tx < tile_size_x; ++tx)
-                    sums[ty][tx] += part[(threadIdx.y + ty * block_size_y + i) * STRIDE + threadIdx.x
-                                         + tx * block_size_x + j] * weights[i * filter_width + j];
+                    sums[ty][tx] += mine[(ty * block_size_y + i) * STRIDE + tx * block_size_x + j]
+                                    * weights[i * filter_width + j];
 
     // 3. store
 #pragma unroll
