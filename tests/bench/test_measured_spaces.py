@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench.bench.measured import judge_all, ranking, sampled
-from workbench.bench.spaces import SHIPPED, load_space
+from workbench.bench.measured import in_order, judge_all, ranking, sampled
+from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.cli import main
-from workbench.errors import StoreError, UnknownKeyError
+from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
+from workbench.toolchain import nvrtc_client
 from workbench.tuning.trial import Trial
 
 SOURCE = """
@@ -57,7 +58,38 @@ def test_a_space_is_predicted_and_compared(folder):
     assert (found["space"], found["model"], found["rows"], found["refused"]) == ("steps", "rtx-3090", 3, {})
     assert found["rankings"]["prediction"]["spearman"] == pytest.approx(1)
     assert found["rankings"]["prediction"]["first"] == pytest.approx(1)
+    assert found["bounds"]
+    assert sum(rows for rows, *_ in found["bounds"].values()) == 3
     assert set(found["rankings"]) >= {"fewest instructions", "highest occupancy", "random", "its own single runs"}
+
+
+def test_what_was_counted_is_kept_and_what_takes_too_long_to_compile_is_told(folder, fresh_cache, monkeypatch):
+    """``compiles`` stands for the compiler: it takes a minute for 256 steps."""
+    asked = []
+
+    def compiles(space, config, arch):
+        asked.append((config["STEPS"], nvrtc_client._limit.get()))
+        if config["STEPS"] == 256 and nvrtc_client._limit.get() < 60:
+            raise CompileTimeout("stopped")
+        return counted[config["STEPS"]]
+
+    space = load_space("steps", [folder])
+    counted = {steps: space.counts({"STEPS": steps, "BLOCK": block}, "sm_86") for steps, block in TIMES}
+    (folder / "steps" / "steps.toml").write_text(LAUNCH + "# another description, of which nothing is kept\n")
+    monkeypatch.setattr(Space, "_count", compiles)
+    for _ in range(2):
+        (found,) = judge_all(folder, folder, compile_seconds=30).spaces
+        assert (found.rows, found.refused) == (2, {"not compiled within 30 s": 1})
+        assert "1 more not compiled within 30 s" in str(found)
+    assert sorted(asked) == [(4, 30), (64, 30), (256, 30)], "each once, the one that took too long too"
+    (found,) = judge_all(folder, folder, compile_seconds=60).spaces
+    assert (found.rows, found.refused) == (3, {})
+    assert asked[3:] == [(256, 60)]
+
+
+def test_pairs_by_how_far_their_predictions_differ():
+    predicted, measured = np.array([1.0, 1.005, 1.3]), np.array([2.0, 1.0, 3.0])
+    assert in_order(predicted, measured) == {"to 1%": (1, 0.0), "to 50%": (2, 1.0)}
 
 
 def test_t4_results_are_read_and_a_model_may_be_named(folder):

@@ -15,6 +15,9 @@ from pathlib import Path
 
 RECORD = Path(__file__).resolve().parent.parent / "recorded" / "predictions.json"
 
+TIE = "to 1%"
+"""The pairs whose predicted times count as tied, as `in_order` calls them."""
+
 LEAST_ROWS = 10
 """Fewer compared configurations than this of one space say nothing of a kind of bound."""
 
@@ -54,6 +57,12 @@ def spreads() -> Mapping[str, Spread]:
 def spread_of(bound_by: str) -> Spread | None:
     """The spread of predictions with this bound; None where too few have been compared."""
     return spreads().get(bound_by)
+
+
+def trust(bound_by: str) -> str:
+    """What the record says of predictions with this bound, in a phrase."""
+    few = f"fewer than {LEAST_ROWS} published configurations bound by {bound_by} have been compared with measured ones"
+    return str(spread_of(bound_by) or few)
 
 
 @functools.cache

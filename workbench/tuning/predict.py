@@ -50,7 +50,6 @@ from workbench.toolchain import sass, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
 from workbench.tuning.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.tuning.chain import dependent_chain
-from workbench.tuning.confidence import Spread, spread_of
 from workbench.tuning.machine_counts import Lines, machine_counts
 
 VERSION = 2
@@ -102,11 +101,6 @@ class Prediction:
     waves: float
     occupancy: float
     version: int = field(default=VERSION)
-
-    @property
-    def spread(self) -> Spread | None:
-        """What measured times were of predicted ones with this bound; None where too few have been compared."""
-        return spread_of(self.bound_by)
 
     def __str__(self) -> str:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"

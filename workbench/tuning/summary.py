@@ -10,7 +10,7 @@ from workbench import tables
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
 from workbench.terminal import plain
-from workbench.tuning.confidence import spread_of
+from workbench.tuning.confidence import TIE, in_order, spread_of, trust
 from workbench.tuning.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
@@ -32,10 +32,16 @@ _HTML_ROWS, _HTML_LEAST = 30, 8
 
 
 def row_of(trial: Trial) -> dict:
-    """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None."""
+    """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None.
+
+    ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
+    (:mod:`workbench.tuning.confidence`).
+    """
     counts, resources = trial.counts, trial.resources
     requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
     sectors = counts.get("global_load_sectors", 0) + counts.get("global_store_sectors", 0)
+    predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
+    spread = spread_of(bound_by) if predicted is not None else None
     return {
         "op": trial.op,
         "variant": trial.variant,
@@ -43,11 +49,13 @@ def row_of(trial: Trial) -> dict:
         "case": trial.case,
         "config": dict(trial.config),
         "outcome": trial.outcome,
-        "predicted_us": _micro(trial.predicted_seconds),
+        "predicted_us": _micro(predicted),
+        "expected_low_us": _micro(predicted * spread.low if spread else None),
+        "expected_high_us": _micro(predicted * spread.high if spread else None),
         "measured_us": _micro(trial.measured_seconds),
         "spread_us": _micro(trial.spread_seconds),
         "predicted_for": trial.predicted_for,
-        "bound_by": trial.prediction.get("bound_by"),
+        "bound_by": bound_by,
         "registers": resources.get("registers"),
         "spill_bytes": resources.get("spill_bytes"),
         "shared_bytes": resources.get("shared_bytes"),
@@ -205,9 +213,13 @@ def text_of(run: TuningRun) -> str:
         lines.append(f"no winner: {_nothing(run)}")
     else:
         lines.append(f"winner: {run.best}")
-        lines += _trust(run)
+        if run.best.basis == "predicted":
+            bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
+            lines += [f"  {trust(bound)}" for bound in bounds]
         if run.ties:
-            lines.append(f"  tied with {len(run.ties)} more, which these times do not tell apart from it:")
+            near = f" (of pairs as near {in_order()[TIE]:.0%} were measured in the predicted order)"
+            near = near if run.best.basis == "predicted" else ""
+            lines.append(f"  tied with {len(run.ties)} more, which these times do not tell apart from it{near}:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
     if run.table_path:
         changed = f"{run.recorded} changed" if run.recorded else "nothing to change"
@@ -216,14 +228,6 @@ def text_of(run: TuningRun) -> str:
     if run.interrupted:
         lines.append(run.how_to_go_on)
     return "\n".join(lines)
-
-
-def _trust(run: TuningRun) -> list[str]:
-    """How near such predictions came to measured times, a line for each bound of the winner."""
-    if run.best.basis != "predicted":
-        return []
-    bounds = dict.fromkeys(trial.prediction.get("bound_by") for trial in run.best.trials)
-    return [f"  {spread}" for bound in bounds if (spread := spread_of(bound))]
 
 
 def html_of(run: TuningRun) -> str:
