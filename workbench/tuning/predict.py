@@ -28,9 +28,9 @@ place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` and `
     seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
 
 What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
-the published ones, DRAM efficiency below 100 %, what else runs on the GPU. It ranks configurations and names their
-bottleneck; it is no measurement, and is labelled ``predicted`` with the device model wherever it is printed. How near
-it comes to measured times: ``workbench bench predict``.
+the published ones, DRAM efficiency below 100 %, subroutines for rare operands (a division by zero), what else runs on
+the GPU. It ranks configurations and names their bottleneck; it is no measurement, and is labelled ``predicted`` with
+the device model wherever it is printed. How near it comes to measured times: :mod:`workbench.tuning.confidence`.
 """
 
 from __future__ import annotations
