@@ -39,10 +39,11 @@ def test_the_widest_spread_of_the_published_kernels_counts(record):
     )
     assert confidence.spread_of("shared") == confidence.Spread("shared", 150, 0.8, 2.0)
     assert confidence.trust("shared") == (
-        "of 150 published configurations bound by shared, most were measured at 0.80 to 2.00 times the predicted"
+        "of 150 comparisons with published times, bound by shared, most were measured at "
+        "0.80 to 2.00 times the predicted"
     )
     assert confidence.spread_of("issue") is None, "nine rows are too few"
-    assert confidence.trust("l2").startswith("fewer than 10 published configurations bound by l2")
+    assert confidence.trust("l2").startswith("fewer than 10 times, bound by l2,")
 
 
 def test_pairs_are_pooled(record):

@@ -24,8 +24,8 @@ LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class Spread:
-    """What measured times were of predicted ones with the same bound: of ``rows`` configurations nearly all lay between
-    ``low`` and ``high`` times the predicted (the 10th and the 90th percentile; of several spaces the widest)."""
+    """What measured times were of predicted ones with the same bound: of ``rows`` comparisons most lay between ``low``
+    and ``high`` times the predicted (the 10th and the 90th percentile; of several samples the widest)."""
 
     bound_by: str
     rows: int
@@ -34,7 +34,7 @@ class Spread:
 
     def __str__(self) -> str:
         return (
-            f"of {self.rows} published configurations bound by {self.bound_by}, most were measured at "
+            f"of {self.rows} comparisons with published times, bound by {self.bound_by}, most were measured at "
             f"{self.low:.2f} to {self.high:.2f} times the predicted"
         )
 
@@ -61,7 +61,7 @@ def spread_of(bound_by: str) -> Spread | None:
 
 def trust(bound_by: str) -> str:
     """What the record says of predictions with this bound, in a phrase."""
-    few = f"fewer than {LEAST_ROWS} published configurations bound by {bound_by} have been compared with measured ones"
+    few = f"fewer than {LEAST_ROWS} times, bound by {bound_by}, have been compared with published measurements"
     return str(spread_of(bound_by) or few)
 
 
