@@ -23,7 +23,8 @@ ONE = Judged(
     rows=60,
     valid=5220,
     refused={"not compiled within 120 s": 2},
-    rankings={"prediction": Ranking(0.91234567, 0.8, 1.024, 1.0), "fewest instructions": Ranking(0.5, 0.4, 2.5, 1.5)},
+    rankings={"prediction": Ranking(0.91234567, 0.8, 1.024, 1.0), "fewest instructions": Ranking(0.5, 0.4, 2.5, 1.5)}
+    | {"its own single runs": Ranking(0.9766, 0.9, 1.0, 1.0)},
     ratio=(1.0, 0.5, 2.0),
     bounds={"shared": (60, 1.0, 0.5, 2.0)},
     order={"to 1%": (10, 0.5)},
@@ -43,7 +44,8 @@ def test_a_record_replaces_what_it_judges_again_and_keeps_the_rest(tmp_path):
     assert first["refused"] == {"not compiled within 120 s": 2}
     assert {"workbench", "model", "NVRTC"} == set(first["versions"])
     assert table([first]).splitlines()[2] == (
-        "| steps | RTX 3090 | 80 of 5,220, seed 0 | 0.912 | 1.02x | 1.00x | 1.00 (0.50 to 2.00) | 0.500, 2.50x |"
+        "| steps | RTX 3090 | 80 of 5,220, seed 0 | 0.912 | 1.02x | 1.00x "
+        "| 1.00 (0.50 to 2.00) | 0.500, 2.50x | 0.977 |"
     )
     assert "steps, our kernel" in table([first | {"source": "our kernel"}])
 

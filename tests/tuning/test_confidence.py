@@ -43,7 +43,7 @@ def test_the_widest_spread_of_the_published_kernels_counts(record):
         "0.80 to 2.00 times the predicted"
     )
     assert confidence.spread_of("issue") is None, "nine rows are too few"
-    assert confidence.trust("l2").startswith("fewer than 10 times, bound by l2,")
+    assert confidence.trust("l2").startswith("fewer than 10 predictions with the bound 'l2' ")
 
 
 def test_pairs_are_pooled(record):

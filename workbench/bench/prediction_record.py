@@ -22,7 +22,8 @@ from workbench.tuning.versions import versions
 
 FORMAT = 1
 _KEY = ("space", "gpu", "source", "seed")
-_HEADS = ("kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured", "fewest instructions")
+_HEADS = ("kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured")
+_HEADS += ("fewest instructions", "own single runs")
 
 
 def write(judgement: Judgement, path: str | Path) -> Path:
@@ -61,6 +62,7 @@ def table(entries: list[dict]) -> str:
 
 def _row(entry: Mapping) -> tuple[str, ...]:
     found, instructions = entry["rankings"]["prediction"], entry["rankings"]["fewest instructions"]
+    runs = entry["rankings"].get("its own single runs")
     middle, low, high = entry["ratio"]
     ours = ", our kernel" if entry["source"] == "our kernel" else ""
     return (
@@ -72,6 +74,7 @@ def _row(entry: Mapping) -> tuple[str, ...]:
         f"{found['best_of_ten']:.2f}x",
         f"{middle:.2f} ({low:.2f} to {high:.2f})",
         f"{instructions['spearman']:.3f}, {instructions['first']:.2f}x",
+        f"{runs['spearman']:.3f}" if runs else "",
     )
 
 

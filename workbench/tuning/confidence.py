@@ -61,7 +61,7 @@ def spread_of(bound_by: str) -> Spread | None:
 
 def trust(bound_by: str) -> str:
     """What the record says of predictions with this bound, in a phrase."""
-    few = f"fewer than {LEAST_ROWS} times, bound by {bound_by}, have been compared with published measurements"
+    few = f"fewer than {LEAST_ROWS} predictions with the bound {bound_by!r} have been compared with published times"
     return str(spread_of(bound_by) or few)
 
 
