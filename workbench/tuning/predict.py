@@ -58,10 +58,10 @@ VERSION = 2
 OVERLAP = 4.0
 """The exponent with which parts add up: 1 would be one after the other, infinity the largest alone.
 
-It and the sum of squares for the latency are the constants that are not published ones: chosen by looking at some rows
-of three published spaces (a convolution on an RTX 3090 and an RTX 2080 Ti, points in a polygon on an RTX 3090). What
-they are worth on other rows is in the record that ``workbench bench predict`` writes: those of seed 1 were not looked
-at."""
+It, the sum of squares for the latency and the rate of FP32 operands in constant memory are the three constants that are
+not published ones: chosen by looking at some rows of published spaces (a convolution on an RTX 3090 and an RTX 2080 Ti,
+points in a polygon on an RTX 3090). What they are worth on other rows is in the record that ``workbench bench predict``
+writes: those of seed 1, but for the best ten, were not looked at."""
 
 
 _SCHEDULED, _SPECIAL = 4, 20
