@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench.bench.measured import in_order, judge_all, ranking, sampled
+from workbench.bench.prediction_record import read
 from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.cli import main
 from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
@@ -52,8 +53,11 @@ def folder(tmp_path):
 
 
 def test_a_space_is_predicted_and_compared(folder):
-    done = CliRunner().invoke(main, ["bench", "predict", "--measured", str(folder), "--sources", str(folder), "--json"])
+    asked = ["--measured", str(folder), "--sources", str(folder), "--record", str(folder / "record.out"), "--json"]
+    done = CliRunner().invoke(main, ["bench", "predict", *asked])
     assert done.exit_code == 0, done.output
+    (recorded,) = read(folder / "record.out")
+    assert (recorded["space"], recorded["seed"], recorded["rows"]) == ("steps", 0, 3)
     (found,) = json.loads(done.output)["spaces"]
     assert (found["space"], found["model"], found["rows"], found["refused"]) == ("steps", "rtx-3090", 3, {})
     assert found["rankings"]["prediction"]["spearman"] == pytest.approx(1)
