@@ -228,7 +228,7 @@ template <u32 Depth>
 #pragma GCC unroll 2
     for (u32 odd = 0; odd < 2; ++odd) {
       const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + k * eights) + 4 * odd);
-      columns[odd] = reinterpret_cast<Wide>(_mm512_maskz_broadcast_f32x4(0xffff, four));  // unmasked, GCC 12 warns of it
+      columns[odd] = reinterpret_cast<Wide>(_mm512_broadcast_f32x4(four));
     }
 #pragma GCC unroll 8
     for (u32 i = 0; i < 8; ++i) {
