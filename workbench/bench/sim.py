@@ -24,7 +24,7 @@ from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
 CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
-_REPEATS = 7
+_REPEATS = 40
 _MODES = {
     "bare, 1 core": {"threads": 1},
     "bare, 2 cores": {"threads": 2},

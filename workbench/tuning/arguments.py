@@ -43,6 +43,15 @@ def cases_of(op: Op, cases: object) -> tuple:
     return found
 
 
+def variants_of(op: Op, variants: object) -> list[Variant]:
+    """The variants, each of which may be named. Raises ArgumentError for none."""
+    given = listed(variants)
+    if not given:
+        names = ", ".join(variant.name for variant in op.variants)
+        raise ArgumentError("variants", "none", names, "Name one or more.")
+    return [_variant_of(op, variant) for variant in given]
+
+
 def device_of(device: object, model: str | DeviceModel | None) -> tuple:
     """The device to run on, which may be named, and the device model to predict for."""
     from workbench import devices
@@ -67,7 +76,7 @@ def spaces_of(op: Op, variants: object, cases: Sequence, arch: str) -> tuple[dic
     Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
     """
     named = variants is not None
-    chosen = [_variant_of(op, variant) for variant in listed(variants)] if named else op.variants
+    chosen = variants_of(op, variants) if named else op.variants
     spaces, notes = {}, []
     for variant in chosen:
         if not named and not variant.space:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
 from workbench.devices import Device
 from workbench.ops.op import Op
@@ -29,7 +29,7 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
-@names_wrong_kinds
+@checked_kinds
 def tune(
     op: str | Op,
     cases: str | Case | Iterable[str | Case] | None = None,
