@@ -47,10 +47,10 @@ def once(num_seqs: str, context: str, *names: str) -> int:
 
 
 def tune(size: str) -> int:
-    """Random configurations of the two kernels for grouped queries, within a budget."""
+    """Random configurations of the two kernels for grouped queries, within a budget; small: one of one of them."""
     sizes = {"num_seqs": 8, "context": 8192} if size == "full" else {"num_seqs": 1, "context": 20}
     cases = [case("llama-3-8b", dtype="bfloat16", layout="nhd", **sizes)]
-    names, budget = ["cuda_grouped_mma", "triton_grouped"], "35s" if size == "full" else 1
+    names, budget = (["cuda_grouped_mma", "triton_grouped"], "35s") if size == "full" else (["cuda_grouped_mma"], 1)
     found = wb.tune(
         "paged_attention", cases, names, device="cuda", strategy="random", budget=budget, store="tune.sqlite"
     )

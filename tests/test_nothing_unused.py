@@ -21,7 +21,7 @@ CALLED_BY_OTHERS = {
     "IPython": ("_repr_", "_ipython_", "_render_", "load_ipython_extension"),
     "anywidget": ("_esm", "_css"),
     "click": ("format_epilog",),
-    "torch": ("forward",),
+    "torch": ("forward", "_should_skip_dynamo"),
     "Triton": (
         "assemble_tensormap_to_arg", "clear_cache", "get_active_torch_device", "get_current_device",
         "get_current_stream", "get_device_interface", "get_empty_cache_for_benchmark", "is_active",
@@ -48,8 +48,8 @@ REGISTERED = re.compile(r"command|register|validate|observe")
 """Of decorators that give a function to somebody."""
 
 
-def _defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def _defined(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             if not any(REGISTERED.search(ast.unparse(decorator)) for decorator in node.decorator_list):
                 yield node.name, node.lineno
@@ -59,10 +59,10 @@ def _defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
                     yield target.id, node.lineno
 
 
-def _read(tree: ast.Module) -> Iterator[str]:
+def _read(nodes: list[ast.AST]) -> Iterator[str]:
     """Names that are read, attributes, keywords of calls and the words of strings, but of docstrings and __all__."""
     skipped = set[int]()
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else []:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -70,7 +70,7 @@ def _read(tree: ast.Module) -> Iterator[str]:
             targets = statement.targets if isinstance(statement, ast.Assign) else []
             if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
                 skipped.update(map(id, ast.walk(statement)))
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -84,8 +84,8 @@ def _read(tree: ast.Module) -> Iterator[str]:
 
 
 def test_every_name_of_the_package_is_used_outside_the_tests():
-    trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-    used = {name for tree in trees.values() for name in _read(tree)}
+    trees = {path: [*ast.walk(ast.parse(path.read_text()))] for path in sorted(PACKAGE.rglob("*.py"))}
+    used = {name for nodes in trees.values() for name in _read(nodes)}
     called = sum(CALLED_BY_OTHERS.values(), ())
     for path in [
         *PACKAGE.rglob("*.js"),
@@ -99,8 +99,8 @@ def test_every_name_of_the_package_is_used_outside_the_tests():
             used.update(WORD.findall("".join(cell["source"])))
     unused = [
         f"{path.relative_to(CHECKOUT)}:{line} {name}"
-        for path, tree in trees.items()
-        for name, line in _defined(tree)
+        for path, nodes in trees.items()
+        for name, line in _defined(nodes)
         if name not in used and name not in OFFERED and not name.startswith(called)
     ]
     assert not unused, "\n".join(["used by nothing but tests:", *unused])

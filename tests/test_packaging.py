@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -34,6 +35,19 @@ def test_import_workbench_loads_no_heavy_package(tmp_path):
     assert run(sys.executable, "-c", code, cwd=tmp_path).strip() == "[]"
 
 
+def test_containers_install_what_the_readme_does():
+    if not (CHECKOUT / "README.md").is_file():
+        pytest.skip("not running from a checkout")
+    command = re.search(
+        r"^(python -m pip install .*\[lab,test\].*?) && pytest$", (CHECKOUT / "README.md").read_text(), re.M
+    )[1]
+    assert f"RUN {command}\n" in (CHECKOUT / "Dockerfile").read_text()
+    container = json.loads((CHECKOUT / ".devcontainer/devcontainer.json").read_text())
+    assert container["postCreateCommand"].replace("'", '"') == command
+    folder = (CHECKOUT / ".devcontainer" / container["build"]["dockerfile"]).resolve()
+    assert folder == CHECKOUT / "Dockerfile"
+
+
 def test_every_public_name_loads():
     import workbench
 
@@ -48,29 +62,6 @@ def test_versions_agree():
 
     project = (CHECKOUT / "pyproject.toml").read_text()
     assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == workbench.__version__
-
-
-WHEEL_PROGRAM = """
-import hashlib, pathlib, sys, torch, workbench
-from workbench.driver.simulated import library_path
-from workbench.ops import paged_attention
-from workbench.ops.paged_attention.cases import CASES
-from workbench.ptx import machine
-
-package = pathlib.Path(workbench.__file__).parent
-assert package.is_relative_to(sys.argv[1]), package
-assert list((package / "cuda_src").glob("*.cu")), "no CUDA sources in the wheel"
-assert (package / "ui/static/block_view.js").exists(), "no browser code in the wheel"
-assert library_path().is_relative_to(package) and not list((package / "driver").glob("library/*.cpp"))
-case = next(iter(CASES.values()))
-problem = case.problem()
-tensors = case.inputs(problem)
-out = paged_attention(
-    tensors.query, tensors.key_cache, tensors.value_cache, tensors.block_tables, tensors.seq_lens,
-    variant="cuda_thread_group",
-)
-print(case.check(out).ok, hashlib.sha256(out.numpy().tobytes()).hexdigest(), machine.TARGET)
-"""
 
 
 @pytest.mark.long
@@ -94,7 +85,7 @@ def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(tmp_path
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     told = [
         run(
-            python, "-c", WHEEL_PROGRAM, tmp_path / "env",
+            python, "-P", CHECKOUT / "tests" / "wheel_program.py",
             cwd=tmp_path, WORKBENCH_HOME=str(tmp_path / "home"), WORKBENCH_PTX_CORE=core,
         ).split()
         for core in ("", "baseline")

@@ -33,7 +33,7 @@ SIZE, HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, BLOCKS = 2, 4, 2, 64, 16, 8
 NAMES = (
     "paged_attention", "causal_attention", "causal_attention_backward", "contiguous_attention", "reshape_and_cache",
     "gather_cache", "copy_blocks", "swap_blocks", "load_cuda", "load_ptx", "check_kernel", "trace_kernel", "variants",
-    "compare", "PagedKVCache", "ContiguousKVCache",
+    "compare", "tune", "PagedKVCache", "ContiguousKVCache",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     some = random(1, 2, 8, 16)
     kernel = wb.load_cuda(SOURCE, device="sim").ones
     run = {"kernel": kernel, "grid": 1, "block": 32, "args": [np.zeros(32, np.float32), 32]}
+    once = {"budget": 1, "record": False, "store": "tuned.db"}
     torch_copy = wb.variants("copy_blocks")[0]
     return {
         "paged_attention": (paged_attention, {"query": query, **paged}),
@@ -91,11 +92,13 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "ContiguousKVCache": (ContiguousKVCache, {**sizes, "max_batch_size": SIZE, "max_seqlen": 40}),
         "variants": (wb.variants, {"op": "copy_blocks"}),
         "trace": (wb.trace, {"op": "copy_blocks", "variant": "cuda_vectors"}),
+        "tune": (wb.tune, {"op": "copy_blocks", "variants": "cuda_vectors", "device": "sim", "quick": True, **once}),
+        "check": (wb.check, {"op": "copy_blocks", "variants": "cuda_vectors", "seeds": 1}),
         "compare": (wb.compare, {"op": "copy_blocks", "variants": [torch_copy.name], "device": "sim"}),
     }
 
 
-@pytest.mark.parametrize("name", [*NAMES, long_if(True, "trace")])
+@pytest.mark.parametrize("name", [*NAMES, *(long_if(True, name) for name in ("trace", "check"))])
 def test_a_wrong_value_is_refused_by_name_or_does_no_harm(name: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # a name may be a file's
     function, right = functions()[name]

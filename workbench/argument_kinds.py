@@ -14,7 +14,7 @@ import inspect
 import numbers
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from workbench.errors import ArgumentError, WorkbenchError
@@ -110,6 +110,7 @@ def _is(value: Any, kind: Any) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    taken = _taken(kind) if origin is collections.abc.Callable else None
     kind = origin or kind
     if not isinstance(kind, type):
         return True
@@ -120,7 +121,29 @@ def _is(value: Any, kind: Any) -> bool:
         value, str | bytes
     ):
         return False  # a name where a list of names is meant
-    return isinstance(value, kind)
+    if not isinstance(value, kind):
+        return False
+    if kind is collections.abc.Iterable:
+        return _works(iter, value)
+    if taken is not None:
+        return _works(lambda: inspect.signature(value).bind(*taken))
+    return True
+
+
+def _taken(kind: Any) -> Sequence[Any] | None:
+    """What a function of this kind takes, one value per argument; None where the annotation leaves it open."""
+    arguments = typing.get_args(kind)[0]
+    return arguments if isinstance(arguments, list) else None
+
+
+def _works(function: Callable[..., Any], *args: Any) -> bool:
+    try:
+        function(*args)
+    except TypeError:
+        return False
+    except ValueError:  # a signature that is not known
+        return True
+    return True
 
 
 _WORDS = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops, tables
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel, device_model, model_of_arch, placed
 from workbench.documents import document
 from workbench.errors import UnknownNameError
@@ -22,7 +22,7 @@ from workbench.frames import data_frame
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.terminal import plain
-from workbench.tuning.arguments import listed
+from workbench.tuning.arguments import variants_of
 from workbench.tuning.measure import evaluate
 from workbench.tuning.trial import Trial
 
@@ -159,7 +159,7 @@ class Comparison:
         return f"<table>{title}<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-@names_wrong_kinds
+@checked_kinds
 def compare(
     op: str | Op,
     case: str | Case | None = None,
@@ -200,7 +200,7 @@ def compare(
             if variant.able(variant.machine_problem(case) if where.name == "sim" else problem)
         ]
     else:
-        chosen = [found.variant(variant) for variant in listed(variants)]
+        chosen = variants_of(found, variants)
     configs, names = dict(configs or {}), [variant.name for variant in chosen]
     for name in configs:
         if name not in names:

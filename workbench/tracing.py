@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench import ops
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.argument_kinds import checked_kinds
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError
 from workbench.kernels.lines import lines_of
@@ -14,7 +14,7 @@ from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Variant
 
 
-@names_wrong_kinds
+@checked_kinds
 def trace(
     op: str | Op,
     case: str | Case | None = None,

@@ -261,7 +261,7 @@ while not os.path.exists({str(note)!r}): time.sleep(0.01)
         ({"seeds": [-1]}, "whole numbers from 0"),
         ({"seconds": 0}, "more than 0"),
         ({"memory_mib": 1}, "64 or more"),
-        ({"config": 3}, "a configuration"),
+        ({"config": 3}, "a mapping"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict, message: str):

@@ -89,7 +89,8 @@ class Model:
 
     def append(self, batch: dict) -> None:
         needed, available = self.cost_of(batch)
-        step = self.attempt("append", lambda: self.cache.append_batch(batch))
+        alone = next(iter(batch.items())) if len(batch) == 1 else None
+        step = self.attempt("append", lambda: self.cache.append(*alone) if alone else self.cache.append_batch(batch))
         assert (step is None) == (needed > available), f"{needed} needed, {available} available: {step}"
         if step is None:
             return

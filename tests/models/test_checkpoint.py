@@ -32,6 +32,14 @@ def rewrite(path, change, **metadata):
     save_file(tensors, path, metadata=about | metadata)
 
 
+def test_no_first_values_are_drawn(saved, monkeypatch):
+    def drawn(*_):
+        pytest.fail("the weights are those of the file")
+
+    monkeypatch.setattr(torch.nn.init, "_no_grad_normal_", drawn)
+    load_gpt(saved)
+
+
 def test_weights_and_tokenizer_come_back(tiny, saved):
     model, tokenizer = load_gpt(saved)
     assert tokenizer.merges == TOKENIZER.merges

@@ -11,7 +11,7 @@ from ptx_support import HEADER, module
 from workbench import ptx
 from workbench.errors import KernelFault, UnsupportedInstructionError
 from workbench.ptx import assemble, calls, parse
-from workbench.ptx.allocate import Slots, lives
+from workbench.ptx.allocate import Slots
 from workbench.ptx.machine import BRANCH, EXIT
 
 STORE = "ld.param.u64 %d60, [out]; st.global.u32 [%d60], %r1; st.global.u32 [%d60+4], %r2;"
@@ -148,10 +148,9 @@ def test_no_register_that_is_live_loses_its_slot(seed: int) -> None:
     part = assemble._lay_out(unit)
     slots, registers = Slots(), unit.symbols.registers
     table = assemble._Table(part.code, slots)
-    first, last = lives(part.blocks, part.order, table.accesses(), len(registers))
-    offsets = slots.registers(first, last, registers)
-    for pc, live in enumerate(_live(part)):
-        assert all(first[n] <= 2 * pc <= last[n] for n in live)
+    offsets = slots.registers(part.blocks, part.order, table.accesses(), registers)
+    for live in _live(part):
+        assert all(offsets[n] for n in live)
         assert len({offsets[n] for n in live}) == len(live)
 
 
@@ -161,9 +160,8 @@ def test_a_chain_of_values_needs_one_slot() -> None:
     unit = calls.units(parsed, parsed.entries["k"], lambda name: 0)[-1]
     part, slots = assemble._lay_out(unit), Slots()
     accesses, registers = assemble._Table(part.code, slots).accesses(), unit.symbols.registers
-    first, last = lives(part.blocks, part.order, accesses, len(registers))
-    offsets = slots.registers(first, last, registers)
-    assert len(set(offsets[last >= 0].tolist())) == 1
+    offsets = slots.registers(part.blocks, part.order, accesses, registers)
+    assert len(set(offsets[offsets > 0].tolist())) == 1
 
 
 def _live(part: assemble._Part) -> list[set[int]]:

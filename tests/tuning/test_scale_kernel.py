@@ -53,7 +53,7 @@ def test_a_sweep_with_every_fault_ends_with_the_right_winner():
 
 
 def test_counts_are_exact_and_uncoalesced_accesses_are_predicted_slower():
-    run = tune(toy.scale_op(), "large", device="sim")
+    run = tune(toy.scale_op(threads=(32, 64)), "large", device="sim")
     rows = {(t.config["VEC_SIZE"], t.config["NUM_THREADS"], t.config["STRIDED"]): t for t in run.trials}
     requests = 65536 // 32
     for (vec, _, strided), trial in rows.items():

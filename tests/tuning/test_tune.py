@@ -15,8 +15,10 @@ import pytest
 import toy
 from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 
+from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
+from workbench.tuning.arguments import model_for
 from workbench.tuning.measure import renew
 from workbench.tuning.search import budget_of
 
@@ -305,3 +307,12 @@ def test_budgets_and_strategies_that_mean_nothing():
             budget_of(bad)
     with pytest.raises(UnknownNameError, match="greedy"):
         tune_steps(strategy="guess")
+
+
+def test_variants_that_need_another_gpu_are_predicted_for_one_that_has_what_they_need():
+    op = ops.get("causal_attention")
+    model = model_for(op, "cuda_wgmma", [op.quick_case])
+    assert model is not None
+    assert model.arch == "sm_90"
+    assert model_for(op, "cuda_mma", [op.quick_case]) is None
+    assert model_for(op, ["cuda_mma", "cuda_wgmma"], [op.quick_case]) is None

@@ -89,7 +89,10 @@ CASES = {"small": ToyCase(), "large": ToyCase("large", 65536)}
 
 
 def scale_variant(
-    modes: tuple[int, ...] = (0,), strided: tuple[int, ...] = (0, 1), name: str = "cuda_scale"
+    modes: tuple[int, ...] = (0,),
+    strided: tuple[int, ...] = (0, 1),
+    threads: tuple[int, ...] = (32, 64, 128),
+    name: str = "cuda_scale",
 ) -> CudaVariant:
     def blocks(config, problem):
         return -(-problem.count // (config["NUM_THREADS"] * config["VEC_SIZE"]))
@@ -98,7 +101,7 @@ def scale_variant(
         op="scale",
         name=name,
         idea="one thread, a few neighbours",
-        space={"VEC_SIZE": (1, 2, 4), "NUM_THREADS": (32, 64, 128), "STRIDED": strided, "MODE": modes},
+        space={"VEC_SIZE": (1, 2, 4), "NUM_THREADS": threads, "STRIDED": strided, "MODE": modes},
         restrictions=(
             Restriction("whole blocks", "count % (NUM_THREADS * VEC_SIZE) == 0", _whole_blocks),
             Restriction(
@@ -108,7 +111,7 @@ def scale_variant(
         layouts=("flat",),
         dtypes=("float32",),
         source=Path(__file__).with_name("scale.cu"),
-        defaults=lambda problem: {"VEC_SIZE": 1, "NUM_THREADS": 128, "STRIDED": strided[0], "MODE": modes[0]},
+        defaults=lambda problem: {"VEC_SIZE": 1, "NUM_THREADS": threads[-1], "STRIDED": strided[0], "MODE": modes[0]},
         steps=(CudaStep(kernel="scale", grid=lambda config, problem: (blocks(config, problem),)),),
     )
 

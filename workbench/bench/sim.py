@@ -24,7 +24,7 @@ from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
 CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
-_REPEATS = 7
+_REPEATS = 40
 _MODES = {
     "bare, 1 core": {"threads": 1},
     "bare, 2 cores": {"threads": 2},
@@ -113,8 +113,8 @@ def run(
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
-    rows += _tensor_products()
-    rows += _simulated_driver()
+    rows += _tensor_products(repeats)
+    rows += _simulated_driver(repeats)
     rows += _launch_overhead()
     rows += _triton_programs(peers, repeats)
     rows += [_judging(candidates)] if candidates else []
@@ -179,9 +179,9 @@ def _front_end(repeats: int) -> list[Row]:
     return [Row(title, min(fresh)), Row("the same text again in the process", again)]
 
 
-def _tensor_products() -> list[Row]:
+def _tensor_products(repeats: int) -> list[Row]:
     """Instructions that multiply matrices, and a whole product: by multiply-adds, against torch's."""
-    found = tensor_products.measure()
+    found = tensor_products.measure(3 * repeats)
     seconds, work = found.pop("torch")
     what = f"torch's float32 product of {tensor_products.SIZE}^3, 1 core"
     baseline, each = "the time of torch's per multiply-add", seconds / work
@@ -191,11 +191,11 @@ def _tensor_products() -> list[Row]:
     return rows
 
 
-def _simulated_driver() -> list[Row]:
+def _simulated_driver(repeats: int) -> list[Row]:
     """What PyCUDA on the simulated driver adds to a launch and to a copy; nothing where PyCUDA is not installed."""
     if importlib.util.find_spec("pycuda") is None:
         return []
-    found = _subprocess("workbench.bench.simulated_driver")
+    found = _subprocess("workbench.bench.simulated_driver", str(repeats))
     rows = []
     for what, plain in (("launch", "launch of a small kernel"), ("copy", "copy of 256 MiB")):
         seconds, bare = found[f"pycuda_{what}"], found[what]

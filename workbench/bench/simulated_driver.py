@@ -1,13 +1,14 @@
-"""What the simulated driver costs, in a process of its own: ``python -m workbench.bench.simulated_driver`` prints JSON.
+"""What the simulated driver costs, in a process of its own: ``python -m workbench.bench.simulated_driver COPIES``.
 
 A launch through PyCUDA is compared with one of the same kernel on the PTX machine, a copy through PyCUDA with NumPy's.
-Both sides run in turn, so that they meet the same computer.
+Both sides run in turn, so that they meet the same computer. Prints JSON.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ from workbench import ptx
 from workbench.driver import simulated_driver
 
 COPY_BYTES = 256 << 20
-_LAUNCHES, _COPIES = 400, 9
+_LAUNCHES = 400
 _KERNEL = """
 .version 8.0
 .target sm_80
@@ -41,8 +42,8 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def measure() -> dict[str, float]:
-    """Seconds of each: medians of the launches, the fastest of the copies."""
+def measure(copies: int) -> dict[str, float]:
+    """Seconds of each: medians of the launches, the fastest of so many copies."""
     simulated_driver(force=True, memory_bytes=2 * COPY_BYTES)
     import pycuda.autoprimaryctx  # noqa: F401
     import pycuda.driver as cuda
@@ -61,17 +62,17 @@ def measure() -> dict[str, float]:
     assert count[0] == cuda.from_device(memory, 1, np.uint32)[0] == _LAUNCHES
     host, copy = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
     device = cuda.mem_alloc(COPY_BYTES)
-    copies = [
+    copied = [
         (_seconds(lambda: np.copyto(copy, host)), _seconds(lambda: cuda.memcpy_htod(device, host)))
-        for _ in range(_COPIES)
+        for _ in range(copies)
     ]
     return {
         "launch": statistics.median(launch for launch, _ in launches),
         "pycuda_launch": statistics.median(launch for _, launch in launches),
-        "copy": min(seconds for seconds, _ in copies),
-        "pycuda_copy": min(seconds for _, seconds in copies),
+        "copy": min(seconds for seconds, _ in copied),
+        "pycuda_copy": min(seconds for _, seconds in copied),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    print(json.dumps(measure(int(sys.argv[1]))))

@@ -15,7 +15,6 @@ from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SIZE = 512
-_ROUNDS = 25
 _UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # so many in a loop, of mma and of wgmma
 _COLUMNS, _DEPTH = 128, 16
 # (what, shape, types) of mma, whose fragments are as large for all of them.
@@ -66,8 +65,10 @@ def _wgmma() -> str:
     return _loop(declarations, fences.format(one * _CHAINED), _CHAINS)
 
 
-def measure() -> dict[str, tuple[float, int]]:
+def measure(rounds: int) -> dict[str, tuple[float, int]]:
     """(seconds, multiply-adds) of each: of one instruction, of torch's product, and of a product with all checks.
+
+    The fastest of ``rounds`` counts.
 
     Raises WrongResultError where that product is not what torch has.
     """
@@ -103,7 +104,7 @@ def measure() -> dict[str, tuple[float, int]]:
     runs[f"fp16 product of {SIZE}^3 for sm_90a"] = product, 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
     best = dict.fromkeys(runs, float("inf"))
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         for what, (run, count, _) in runs.items():
             start = time.perf_counter()
             run()

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ def count(function: Callable[..., Any], *arguments: Any, **options: Any) -> Torc
     A fused call that `torch.utils.flop_counter` does not know (attention on a CPU) has no flops, and an op of this
     project is one call: count a torch variant's own function instead.
     """
-    with FlopCounterMode(display=False) as products, _Traffic() as traffic:
+    with _Products() as products, _Traffic() as traffic:
         function(*arguments, **options)
-    return TorchCounts(products.get_total_flops(), traffic.bytes_moved, traffic.largest_bytes)
+    return TorchCounts(products.flops, traffic.bytes_moved, traffic.largest_bytes)
 
 
 def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5, **options: Any) -> float:
@@ -57,6 +58,31 @@ def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5,
         return statistics.median(times)
     finally:
         torch.set_num_threads(threads)
+
+
+class _Products(TorchDispatchMode):
+    """Adds up torch's own counts, as its `FlopCounterMode` does, without loading torch's compiler for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.flops = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled while it counts
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        counted = flop_registry.get(function._overloadpacket)
+        if counted is None:
+            with self:
+                result = function.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = function(*args, **kwargs)
+        if counted is not None:
+            self.flops += counted(*args, **kwargs, out_val=result)
+        return result
 
 
 _OVERWRITES = ("copy_", "fill_", "zero_")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import ops
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
@@ -22,9 +22,10 @@ from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.tuning import by_value
-from workbench.tuning.arguments import listed
+from workbench.tuning.arguments import listed, variants_of
 
 SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
+_LONGEST_SECONDS = 24 * 3600
 _GRACE_SECONDS = 20.0
 """Beyond the limit, which the machine keeps by itself, until its process is ended."""
 _MAX_LINES = 10_000
@@ -57,8 +58,9 @@ class Judge:
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
         self.cases = [found.case(one) for one in given]
         self._seeds = _checked_seeds(seeds)
-        if not seconds > 0:
-            raise ArgumentError("seconds", seconds, "more than 0", "It is the limit of one description or run.")
+        if not 0 < seconds <= _LONGEST_SECONDS:
+            allowed = f"more than 0, at most {_LONGEST_SECONDS:,}"
+            raise ArgumentError("seconds", seconds, allowed, "It is the limit of one description or run.")
         if not isinstance(memory_mib, int) or memory_mib < 64:
             raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
         self.seconds, self.memory_mib = float(seconds), memory_mib
@@ -138,7 +140,7 @@ class Judge:
 
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
-            return [self.op.variant(one) for one in listed(variants)]
+            return variants_of(self.op, variants)
         return [one for one in self.op.variants if one.language != "torch" or not self._own]
 
     def _trust_cases(self) -> None:
@@ -276,7 +278,7 @@ class Judge:
         )
 
 
-@names_wrong_kinds
+@checked_kinds
 def check(
     op: str | Op,
     candidate: str | Path | None = None,

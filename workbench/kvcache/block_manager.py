@@ -107,6 +107,10 @@ class BlockManager:
 
     def append(self, seq: Hashable, tokens: Tokens = 1) -> Placement:
         """Make room for new tokens at the end of one sequence; see `append_batch`."""
+        if type(tokens) is int and tokens == 1 and self._has_room(record := self._running(seq)):
+            slot = record.table[-1] * self.block_size + record.num_tokens % self.block_size
+            record.num_tokens += 1
+            return Placement([slot])
         return self.append_batch({seq: tokens})
 
     def append_batch(self, batch: Mapping[Hashable, Tokens]) -> Placement:
@@ -378,6 +382,11 @@ class BlockManager:
 
     def _must_copy(self, record: SequenceRecord) -> bool:
         return record.num_tokens % self.block_size != 0 and self._device.counts[record.table[-1]] > 1
+
+    def _has_room(self, record: SequenceRecord) -> bool:
+        """Whether a token of unknown contents needs no other block: most steps of an engine."""
+        partial = record.num_tokens % self.block_size != 0
+        return partial and record.prefix is None and self.sliding_window is None and not self._must_copy(record)
 
     def _leave_window(self, record: SequenceRecord) -> None:
         start = record.window_start(self.block_size, self.sliding_window)

@@ -127,7 +127,7 @@ class PagedKVCache:
 
     def append(self, seq: Hashable, tokens: Tokens = 1) -> PagedStep:
         """Make room for new tokens of one sequence."""
-        return self.append_batch({seq: tokens})
+        return self._step(self.manager.append(seq, tokens))
 
     def append_batch(self, batch: Mapping[Hashable, Tokens]) -> PagedStep:
         """Make room for new tokens of several sequences; copies the blocks that they stop sharing."""

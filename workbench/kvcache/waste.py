@@ -154,7 +154,8 @@ class Contiguous:
             raise ArgumentError("rule", repr(rule), "'max', 'pow2' or 'oracle'", "See the class.")
         self.name, self.rule, self.capacity, self.max_seqlen = f"contiguous {rule}", rule, capacity, max_seqlen
         self._buddy = BuddyAllocator(capacity)
-        self._rows: dict[int, int] = {}
+        self._rows: dict[int, tuple[int, int]] = {}
+        self._reserved = 0
 
     def row_length(self, request: Request) -> int:
         """The slots that a request reserves."""
@@ -169,23 +170,28 @@ class Contiguous:
         return request.total_tokens <= self.max_seqlen and self.row_length(request) <= largest_chunk
 
     def admit(self, seq: int, running: Running) -> bool:
-        start = self._buddy.allocate(self.row_length(running.request))
+        length = self.row_length(running.request)
+        start = self._buddy.allocate(length)
         if start is None:
             return False
-        self._rows[seq] = start
+        self._rows[seq] = start, length
+        self._reserved += length
         return True
 
     def grow(self, seq: int) -> bool:
         return True
 
     def release(self, seq: int) -> None:
-        self._buddy.release(self._rows.pop(seq))
+        start, length = self._rows.pop(seq)
+        self._buddy.release(start)
+        self._reserved -= length
 
     def tally(self, running: dict[int, Running]) -> Tally:
-        tokens = sum(one.tokens for one in running.values())
-        to_come = sum(one.to_come for one in running.values())
-        rows = sum(self.row_length(one.request) for one in running.values())
-        return Tally(tokens, to_come, rows - tokens - to_come)
+        tokens = to_come = 0
+        for one in running.values():
+            tokens += one.request.input_tokens + one.generated
+            to_come += one.request.output_tokens - one.generated
+        return Tally(tokens, to_come, self._reserved - tokens - to_come)
 
 
 class Ideal:

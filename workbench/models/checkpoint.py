@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.overrides import TorchFunctionMode
 
 from workbench.errors import WorkbenchError
 from workbench.models.gpt import GPT, GPTConfig
@@ -56,7 +57,7 @@ def load(
     try:
         config = GPTConfig(**json.loads(metadata["config"]))
         tokenizer = Tokenizer(tensors.pop(_MERGES).tolist())
-        with torch.device("meta"):
+        with torch.device("meta"), _Unfilled():
             model = GPT(config)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: its sizes or its merges cannot be used: {error}. Train it again.") from error
@@ -68,6 +69,16 @@ def load(
         raise CheckpointError(f"{path}: {'; '.join(wrong[:4])}{more}. Nothing was loaded.")
     model.load_state_dict({name: weight.to(device, dtype) for name, weight in tensors.items()}, assign=True)
     return model.eval().requires_grad_(False), tokenizer
+
+
+class _Unfilled(TorchFunctionMode):
+    """Modules made within take no first values; on "meta" a random one loads torch's compiler, to no effect."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _differences(model: GPT, tensors: dict[str, torch.Tensor]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
 from types import MappingProxyType
@@ -12,6 +14,32 @@ import torch
 
 from workbench.ops.arguments import check_apart, check_devices
 from workbench.ops.dispatch import config_text
+
+
+def custom_op(
+    name: str, function: Callable[..., Any] | None = None, *, mutates_args: Iterable[str], schema: str | None = None
+) -> Any:
+    """`torch.library.custom_op`, also as a decorator, whose first call does not load torch's compiler.
+
+    Torch keeps its compiler away from what an op does, and imports it for that: eight hundred modules, two seconds.
+    Where nothing has imported it there is nothing to keep away.
+    """
+    if function is None:
+        return functools.partial(custom_op, name, mutates_args=mutates_args, schema=schema)
+    made = torch.library.custom_op(name, function, mutates_args=mutates_args, schema=schema)
+    kernels = getattr(made, "_backend_fns", {})  # torch's own, each with the function that it guards
+    kernels.update({device: _guarded_when_loaded(kernel) for device, kernel in kernels.items()})
+    return made
+
+
+def _guarded_when_loaded(guarded: Callable[..., Any]) -> Callable[..., Any]:
+    plain = getattr(guarded, "__wrapped__", guarded)
+
+    @functools.wraps(guarded)
+    def kernel(*values: Any, **options: Any) -> Any:
+        return (guarded if "torch._dynamo" in sys.modules else plain)(*values, **options)
+
+    return kernel
 
 
 class LibraryOp:
@@ -65,7 +93,7 @@ class LibraryOp:
             ],
             return_annotation=None,
         )
-        self.registered = torch.library.custom_op(f"workbench::{name}", implementation, mutates_args=written)
+        self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
         self.registered.register_fake(lambda *given, **options: None)
 
     def check(self, tensors: Any) -> None:

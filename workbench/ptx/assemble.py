@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.ptx import calls, flow, products
-from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots, lives
+from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
 from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
@@ -59,9 +59,8 @@ class Decoded:
             rows[0][0, _TARGET] = begins[entry.name]
         for part in parts:
             table, registers = _Table(part.code, slots), part.unit.symbols.registers
-            first, last = lives(part.blocks, part.order, table.accesses(), len(registers))
-            offsets = slots.registers(first, last, registers)
-            kept = np.flatnonzero(last >= 0).tolist() if part.unit.recursive else []
+            offsets = slots.registers(part.blocks, part.order, table.accesses(), registers)
+            kept = np.flatnonzero(offsets).tolist() if part.unit.recursive else []
             saves.append(sorted({(int(offsets[n]), registers[n].width) for n in kept}))
             rows.append(table.rows(offsets, fragments))
             begin = begins[part.unit.source.name]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from workbench.ptx.instruction import Step
-from workbench.ptx.machine import BRANCH
+from workbench.ptx.machine import BRANCH, core
 from workbench.ptx.parse import Label
 
 
@@ -56,61 +56,4 @@ def split_blocks(items: list[Step | Label]) -> list[Block]:
 
 def layout(blocks: list[Block]) -> list[int]:
     """Reachable blocks in weak topological order, the entry first."""
-    order: list[int] = []
-    work: list[tuple[list[int], set[int] | None]] = [([0], None)]
-    while work:
-        roots, allowed = work.pop()
-        if allowed is None and len(roots) == 1 and roots[0] < 0:
-            order.append(~roots[0])
-            continue
-        components = _components(blocks, roots, allowed)
-        # Components come last first; put them on the stack so that the first is on top.
-        for component in components:
-            header = component[0]
-            if len(component) > 1:
-                inside = set(component[1:])
-                entries = [s for s in blocks[header].successors if s in inside]
-                work.append((entries, inside))
-            work.append(([~header], None))
-    return order
-
-
-def _components(blocks: list[Block], roots: list[int], allowed: set[int] | None) -> list[list[int]]:
-    """Strongly connected components in reverse topological order, each with its first-seen block first."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    components: list[list[int]] = []
-    for root in roots:
-        if root in index:
-            continue
-        path = [(root, iter(blocks[root].successors))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while path:
-            node, successors = path[-1]
-            for following in successors:
-                if allowed is not None and following not in allowed:
-                    continue
-                if following not in index:
-                    index[following] = low[following] = len(index)
-                    stack.append(following)
-                    on_stack.add(following)
-                    path.append((following, iter(blocks[following].successors)))
-                    break
-                if following in on_stack:
-                    low[node] = min(low[node], index[following])
-            else:
-                path.pop()
-                if path:
-                    parent = path[-1][0]
-                    low[parent] = min(low[parent], low[node])
-                if low[node] == index[node]:
-                    start = stack.index(node)
-                    component = stack[start:]
-                    del stack[start:]
-                    on_stack.difference_update(component)
-                    components.append(component)
-    return components
+    return core.order_blocks([block.successors for block in blocks])

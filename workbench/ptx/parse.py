@@ -189,7 +189,7 @@ class Module:
         return Body(self, entry)
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)  # or what is quoted
 _FILE = re.compile(r"\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"")
 _SECTION = re.compile(r"\.section\s+[\w.$]+\s*\{[^}]*\}")
 _HEADER = re.compile(r"\.(entry|func)\b")
@@ -223,14 +223,19 @@ _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
 def blank_comments(text: str) -> str:
     """Replaces comments by spaces; offsets, line numbers and quoted strings stay as they are."""
-
-    def blank(match: re.Match[str]) -> str:
-        found = match[0]
-        if found[0] == '"':
-            return found
-        return " " * len(found) if "\n" not in found else re.sub(r"[^\n]", " ", found)
-
-    return _COMMENT.sub(blank, text)
+    pieces, done, at = [], 0, 0
+    while True:
+        slash = text.find("/", at)
+        quote = text.find('"', at, slash if slash >= 0 else len(text))
+        start = quote if quote >= 0 else slash
+        if start < 0:
+            return "".join((*pieces, text[done:])) if pieces else text
+        match = _COMMENT.match(text, start)
+        at = match.end() if match else start + 1
+        if match and quote < 0:
+            found = match[0]
+            pieces += (text[done:start], re.sub(r"[^\n]", " ", found) if "\n" in found else " " * len(found))
+            done = at
 
 
 def parse(text: str) -> Module:

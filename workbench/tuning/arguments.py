@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from workbench.device_models import DeviceModel, device_model, model_of_gpu
+from workbench.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
-from workbench.ops.variant import Variant
+from workbench.ops.variant import MACHINE_ARCHS, Variant
 from workbench.tuning.space import Space
 
 
@@ -43,8 +43,26 @@ def cases_of(op: Op, cases: object) -> tuple:
     return found
 
 
-def device_of(device: object, model: str | DeviceModel | None) -> tuple:
-    """The device to run on, which may be named, and the device model to predict for."""
+def variants_of(op: Op, variants: object) -> list[Variant]:
+    """The variants, each of which may be named. Raises ArgumentError for none."""
+    given = listed(variants)
+    if not given:
+        names = ", ".join(variant.name for variant in op.variants)
+        raise ArgumentError("variants", "none", names, "Name one or more.")
+    return [_variant_of(op, variant) for variant in given]
+
+
+def model_for(op: Op, variants: object, cases: Sequence) -> DeviceModel | None:
+    """The first model of the architecture that the named variants need; None where the default one does."""
+    if variants is None:
+        return None
+    named = variants_of(op, variants)
+    (arch, *others) = {variant.machine_arch(case.problem()) for variant in named for case in cases}
+    return None if others or arch == MACHINE_ARCHS[0] else model_of_arch(arch)
+
+
+def device_of(device: object, model: str | DeviceModel | None, usual: DeviceModel | None = None) -> tuple:
+    """The device to run on, which may be named, and the device model to predict for, by default the ``usual`` one."""
     from workbench import devices
 
     found = device if hasattr(device, "arch") else devices.get(device)
@@ -53,7 +71,7 @@ def device_of(device: object, model: str | DeviceModel | None) -> tuple:
             raise ArgumentError("model", model, "None on a GPU", "Times are measured there, not predicted.")
         gpu = sys.modules["torch"].cuda.get_device_name() if found.name == "cuda" else ""
         return found, model_of_gpu(gpu) or device_model()
-    model = device_model(model)
+    model = device_model(usual if model is None else model)
     if found.arch != model.arch:
         from workbench.devices.sim import Simulator
 
@@ -67,7 +85,7 @@ def spaces_of(op: Op, variants: object, cases: Sequence, arch: str) -> tuple[dic
     Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
     """
     named = variants is not None
-    chosen = [_variant_of(op, variant) for variant in listed(variants)] if named else op.variants
+    chosen = variants_of(op, variants) if named else op.variants
     spaces, notes = {}, []
     for variant in chosen:
         if not named and not variant.space:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
 from workbench.devices import Device
 from workbench.ops.op import Op
@@ -29,7 +29,7 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
-@names_wrong_kinds
+@checked_kinds
 def tune(
     op: str | Op,
     cases: str | Case | Iterable[str | Case] | None = None,
@@ -74,7 +74,8 @@ def tune(
         quick: a random sample of 8 configurations of each variant, unless strategy or budget say otherwise.
         progress: called after each attempt with a `Progress`; may raise KeyboardInterrupt to end the search.
         record: put the winners into the tuned table, where the op finds them.
-        model: on the simulator, the device model to predict for (default A100), whose architecture is compiled for.
+        model: on the simulator, the device model to predict for, whose architecture is compiled for. Default: an A100,
+            or the first model that has what every variant named here needs.
         retry_failed: try again what failed before; otherwise its stored outcome stands.
         seed: of the strategy's random numbers.
         limits: when to stop a kernel or a compiler.
@@ -118,7 +119,7 @@ def tune(
     else:
         op = arguments.op_of(op)
         cases = arguments.cases_of(op, cases)
-        device, model = arguments.device_of(device, model)
+        device, model = arguments.device_of(device, model, arguments.model_for(op, variants, cases))
         spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
         if record:
             table.check_usable(table.name_for(device, model))

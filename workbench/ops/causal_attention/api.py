@@ -12,6 +12,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.causal_attention.problem import Tensors, lse_dtype
 from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
 from workbench.ops.dispatch import arch_of, check_supported, config_text, run
+from workbench.ops.library_op import custom_op
 
 
 @names_wrong_kinds
@@ -140,6 +141,6 @@ def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
     return *gradients, None, None, None, None, None
 
 
-library_op = torch.library.custom_op("workbench::causal_attention", _run, mutates_args=(), schema=_SCHEMA)
+library_op = custom_op("workbench::causal_attention", _run, mutates_args=(), schema=_SCHEMA)
 library_op.register_fake(_fake)
 library_op.register_autograd(_gradients, setup_context=_keep)

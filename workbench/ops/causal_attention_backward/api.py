@@ -14,6 +14,7 @@ from workbench.ops.causal_attention.problem import lse_dtype
 from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.dispatch import arch_of, config_text, run
+from workbench.ops.library_op import custom_op
 
 
 @names_wrong_kinds
@@ -91,5 +92,5 @@ def _fake(*values: Any) -> tuple[torch.Tensor, ...]:
     return tuple(torch.empty_like(side, memory_format=torch.contiguous_format) for side in values[:3])
 
 
-library_op = torch.library.custom_op("workbench::causal_attention_backward", _run, mutates_args=(), schema=_SCHEMA)
+library_op = custom_op("workbench::causal_attention_backward", _run, mutates_args=(), schema=_SCHEMA)
 library_op.register_fake(_fake)

@@ -12,6 +12,7 @@ from workbench.ops.arguments import check_devices
 from workbench.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
 from workbench.ops.copy_blocks.validate import check_inside, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.library_op import custom_op
 from workbench.ops.op import Op
 
 
@@ -53,7 +54,7 @@ def copy_blocks(
     _copy_blocks(*lists.values(), pairs, variant, config_text(config))
 
 
-@torch.library.custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
+@custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
 def _copy_blocks(
     key_caches: Sequence[torch.Tensor],
     value_caches: Sequence[torch.Tensor],

@@ -11,6 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of, choose, device_of, table_of
+from workbench.ops.library_op import custom_op
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -56,7 +57,7 @@ class TorchOp:
         while name in _taken:
             name = f"{self._contract.name}_{next(_numbers)}"
         _taken.add(name)
-        made = torch.library.custom_op(
+        made = custom_op(
             f"{NAMESPACE}::{name}",
             self._run,
             mutates_args=written,

@@ -13,6 +13,7 @@ from workbench.ops.constants import under_capture
 from workbench.ops.copy_blocks.api import copy_pages
 from workbench.ops.copy_blocks.validate import check_copies
 from workbench.ops.dispatch import arch_of, config_text
+from workbench.ops.library_op import custom_op
 from workbench.ops.swap_blocks.validate import problem_of
 
 
@@ -56,7 +57,7 @@ def swap_blocks(
     _swap_blocks(*lists.values(), pairs, variant, config_text(config))
 
 
-@torch.library.custom_op("workbench::swap_blocks", mutates_args=("target_caches",))
+@custom_op("workbench::swap_blocks", mutates_args=("target_caches",))
 def _swap_blocks(
     source_caches: Sequence[torch.Tensor],
     target_caches: Sequence[torch.Tensor],

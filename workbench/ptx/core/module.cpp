@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <unordered_map>
@@ -16,6 +17,7 @@
 #include "machine.hpp"
 #include "processor.hpp"
 #include "recorder.hpp"
+#include "registers.hpp"
 #include "scan.hpp"
 
 namespace nb = nanobind;
@@ -247,39 +249,65 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   return out;
 }
 
-// Strings that occur time and again, made once. The texts must outlive this.
+// Strings that occur time and again, made once.
 class Strings {
  public:
   nb::object operator()(std::string_view text) {
-    nb::object& known = known_[text];
-    if (!known) known = nb::str(text.data(), text.size());
-    return known;
+    const auto found = known_.find(text);
+    if (found != known_.end()) return found->second;
+    return known_[texts_.emplace_back(text)] = nb::str(text.data(), text.size());
   }
 
  private:
+  std::deque<std::string> texts_;
   std::unordered_map<std::string_view, nb::object> known_;
 };
+
+template <class F>
+nb::object tuple_of(std::size_t size, F at) {
+  const nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
+  for (std::size_t i = 0; i < size; ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::object(at(i)).release().ptr());
+  return tuple;
+}
 
 // (start, guard or None, negated, shape, names) of a statement, (start, guard or None, negated, None, label) of a branch,
 // (start, None, False, label, None) of a label, and (start, None, False, None, None) of anything else.
 nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
-  const std::vector<ScannedItem> items = scan_body({text.c_str(), text.size()}, begin, end);
   Strings strings;
   nb::list rows;
-  for (const ScannedItem& item : items) {
-    const nb::object guard = item.guard.empty() ? nb::object(nb::none()) : strings(item.guard);
+  scan_body({text.c_str(), text.size()}, begin, end, [&](const ScannedItem& item) {
     nb::object shape = nb::none(), names = nb::none();
     if (!item.label.empty()) {
       (item.is_statement ? names : shape) = strings(item.label);
     } else if (item.is_statement) {
       shape = strings(item.shape);
-      names = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(item.names.size())));
-      for (std::size_t i = 0; i < item.names.size(); ++i)
-        PyTuple_SET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i), strings(item.names[i]).release().ptr());
+      names = tuple_of(item.names.size(), [&](std::size_t i) { return strings(item.names[i]); });
     }
-    rows.append(nb::make_tuple(item.start, guard, item.negated, shape, names));
-  }
+    nb::object row[] = {nb::int_(item.start), item.guard.empty() ? nb::none() : strings(item.guard), nb::bool_(item.negated), shape, names};
+    rows.append(tuple_of(5, [&](std::size_t i) { return std::move(row[i]); }));
+  });
   return rows;
+}
+
+// Of two arrays of s64.
+std::vector<RegisterAccess> accesses(nb::bytes pcs, nb::bytes numbers) {
+  std::vector<RegisterAccess> all(pcs.size() / sizeof(s64));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    s64 pair[2];
+    std::memcpy(pair, pcs.c_str() + i * sizeof(s64), sizeof(s64)), std::memcpy(pair + 1, numbers.c_str() + i * sizeof(s64), sizeof(s64));
+    all[i] = {static_cast<u32>(pair[0]), static_cast<u32>(pair[1])};
+  }
+  return all;
+}
+
+// (offsets by register as s32, size of the register file).
+nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors, nb::bytes read_pc, nb::bytes read, nb::bytes written_pc,
+                   nb::bytes written, nb::bytes kills, const std::vector<u32>& widths, u32 size) {
+  std::vector<RegisterAccess> writes = accesses(written_pc, written);
+  for (std::size_t i = 0; i < writes.size(); ++i) writes[i].kills = kills.c_str()[i];
+  const RegisterLives lives = find_lives(lengths, successors, accesses(read_pc, read), writes, static_cast<u32>(widths.size()));
+  const std::vector<u32> offsets = place_registers(lives, widths, size);
+  return nb::make_tuple(raw_bytes(offsets), size);
 }
 
 // (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
@@ -305,6 +333,12 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   m.def("instruction_table", &table_rows);
   m.def("supports_v3", &supports_v3);
   m.def("scan", &scan);
+  m.def("order_blocks", &order_blocks);
+  m.def("allocate", &allocate);
+  m.def("take_slot", [](u32 width, u32 size) {
+    const u32 offset = take_slot(width, size);
+    return std::pair(offset, size);
+  });
   nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
   m.def("launch", &launch_kernel);
 }

@@ -13,10 +13,10 @@ inline bool supports_v3() {
 #endif
 }
 
-// Whether vectors of 512 bits do (AVX-512F).
+// Whether vectors of 512 bits do (AVX-512F and AVX-512BW).
 inline bool supports_512() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 #else
   return false;
 #endif

@@ -16,14 +16,15 @@ class Scanner {
  public:
   Scanner(std::string_view text, std::size_t begin, std::size_t end) : text_(text.substr(0, end)), at_(begin) {}
 
-  std::vector<ScannedItem> items() {
-    std::vector<ScannedItem> found;
-    for (skip_gap(); at_ < text_.size(); skip_gap()) {
-      ScannedItem& item = found.emplace_back();
-      item.start = at_;
-      if (!take(item)) break;
-    }
-    return found;
+  // False at the end of the text, and behind what is no item.
+  bool next(ScannedItem& item) {
+    skip_gap();
+    if (over_ || at_ >= text_.size()) return false;
+    item.start = at_, item.is_statement = item.negated = false;
+    item.guard = item.label = {};
+    item.shape.clear(), item.names.clear();
+    over_ = !take(item);
+    return true;
   }
 
  private:
@@ -121,12 +122,14 @@ class Scanner {
 
   std::string_view text_;
   std::size_t at_;
+  bool over_ = false;
 };
 
 }  // namespace
 
-std::vector<ScannedItem> scan_body(std::string_view text, std::size_t begin, std::size_t end) {
-  return Scanner(text, begin, std::min(end, text.size())).items();
+void scan_body(std::string_view text, std::size_t begin, std::size_t end, const std::function<void(const ScannedItem&)>& visit) {
+  Scanner scanner(text, begin, std::min(end, text.size()));
+  for (ScannedItem item; scanner.next(item);) visit(item);
 }
 
 }  // namespace workbench::ptx

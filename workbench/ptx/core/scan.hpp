@@ -1,5 +1,6 @@
 // The body of a kernel as text, cut into statements and what else stands in it; parse.py reads the pieces.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@ struct ScannedItem {
   std::vector<std::string_view> names;  // of its operands
 };
 
-// The items of a body. The last one is what cannot be told from anything else, where there is such a thing.
-std::vector<ScannedItem> scan_body(std::string_view text, std::size_t begin, std::size_t end);
+// Visits the items of a body. The last one is what cannot be told from anything else, where there is such a thing.
+void scan_body(std::string_view text, std::size_t begin, std::size_t end, const std::function<void(const ScannedItem&)>& visit);
 
 }  // namespace workbench::ptx

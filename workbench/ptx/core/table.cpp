@@ -40,6 +40,7 @@ const std::vector<TableEntry>& instruction_table() {
     add_atomics(all), add_async_copies(all), add_mbarriers(all), add_bulk_copies(all), add_tensor_maps(all), add_warp_groups(all);
     add_clusters(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
     add_byte_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all), add_carries(all);
+    widen_matrices(all);
     return all;
   }();
   return table;

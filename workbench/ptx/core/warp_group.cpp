@@ -19,6 +19,7 @@ namespace {
 constexpr u32 kARegisters = 1, kNegateA = 2, kNegateB = 4, kTransposeA = 8, kTransposeB = 16, kDropD = 32;
 constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
 constexpr u32 kMostColumns = 256;
+constexpr u32 kSwizzleBytes = 1024;  // after which every swizzle repeats itself, and within which it stays
 constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
 
 void misuse(Warp& warp, const Instruction& in, const std::string& text) {
@@ -66,11 +67,20 @@ struct Operand {
 void gather_rows(const Operand& operand, const u8* shared, u8* out) {
   const Descriptor from = operand.from;
   const u32 swizzle = from.swizzle(), pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
+  u32 places[8][2];
   for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
-    u32 address = from.start + (operand.first / 8 + eight) * from.stride;
-    for (u32 row = 0; row < 8; ++row, address += pitch, out += kRowBytes) {
-      std::memcpy(out, shared + swizzled(address, swizzle), kChunk);
-      std::memcpy(out + kChunk, shared + swizzled(address + further, swizzle), kChunk);
+    const u32 first = operand.first / 8 + eight;
+    if (eight == 0 || from.stride % kSwizzleBytes) {
+      for (u32 row = 0; row < 8; ++row) {
+        const u32 address = from.start + first * from.stride + row * pitch;
+        places[row][0] = swizzled(address, swizzle), places[row][1] = swizzled(address + further, swizzle);
+      }
+    }
+    const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row, out += kRowBytes) {
+      std::memcpy(out, at + places[row][0], kChunk);
+      std::memcpy(out + kChunk, at + places[row][1], kChunk);
     }
   }
 }
@@ -79,9 +89,8 @@ void gather_rows(const Operand& operand, const u8* shared, u8* out) {
 bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
   if (!operand.transposed) {
-    // A swizzle stays within 1,024 bytes.
-    const u64 last = operand.from.start + u64{operand.first / 8 + operand.rows / 8} * operand.from.stride + 1024 + operand.from.leading;
-    if (last + 1024 < size) {
+    const u64 last = operand.from.start + u64{operand.first / 8 + operand.rows / 8} * operand.from.stride + operand.from.leading;
+    if (last + 2 * kSwizzleBytes < size) {
       gather_rows(operand, warp.block->shared, out);
       return true;
     }
@@ -228,13 +237,14 @@ template <u32 Depth>
 #pragma GCC unroll 2
     for (u32 odd = 0; odd < 2; ++odd) {
       const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + k * eights) + 4 * odd);
-      columns[odd] = reinterpret_cast<Wide>(_mm512_maskz_broadcast_f32x4(0xffff, four));  // unmasked, GCC 12 warns of it
+      columns[odd] = reinterpret_cast<Wide>(_mm512_broadcast_f32x4(four));
     }
-#pragma GCC unroll 8
-    for (u32 i = 0; i < 8; ++i) {
+#pragma GCC unroll 4
+    for (u32 i = 0; i < 4; ++i) {
       Wide rows;
-      std::memcpy(&rows, a[i / 4][k] + 2 * (i % 2), sizeof rows);
-      sums[i] += rows * columns[i / 2 % 2];
+      std::memcpy(&rows, a[i / 2][k] + 2 * (i % 2), sizeof rows);
+      asm("" : "+v"(rows));  // loaded once, for even and odd columns
+      sums[4 * (i / 2) + i % 2] += rows * columns[0], sums[4 * (i / 2) + 2 + i % 2] += rows * columns[1];
     }
   }
 #pragma GCC unroll 8
