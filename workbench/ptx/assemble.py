@@ -82,7 +82,7 @@ class Decoded:
 
         self.misused = _misused(parts, code) if any(map(products.is_product, forms)) else []
         for step in code:  # they have slots now, and a sweep keeps many programs
-            step.registers, step.guard = [], None
+            step.registers, step.guard = (), None
 
     def _value(self, operand: Constant | DynamicShared) -> int:
         return operand.value if isinstance(operand, Constant) else self.static_shared + operand.offset

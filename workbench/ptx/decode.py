@@ -119,15 +119,15 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
     """
     items: list[Step | Label] = []
     forms: dict[str | tuple, Form] = {}
-    append, names, labels, body = items.append, symbols.names, _Labels(), module.body(entry)
+    append, register, labels, body = items.append, symbols.names.__getitem__, _Labels(), module.body(entry)
     for start, guard, negated, shape, found in body.rows():
         if found is not None:
             try:
                 if shape is None:
                     form, registers, target = _BRANCH, [], found
                 else:
-                    registers, target = [names[name] for name in found], None
-                    form = forms[shape if symbols.alike else (shape, *[register.width for register in registers])]
+                    registers, target = list(map(register, found)), None
+                    form = forms[shape if symbols.alike else (shape, *[one.width for one in registers])]
                 append(Step(form, registers, target, guard and _guard(symbols, guard), negated, body, start))
             except (KeyError, Refused):
                 items += _bind(module, entry, symbols, body.item(start), shape, forms)

@@ -74,7 +74,7 @@ class Step:
     """
 
     form: Form
-    registers: list[Register]
+    registers: Sequence[Register]
     target: str | None = None
     guard: Register | None = None
     negated: bool = False
