@@ -14,7 +14,7 @@ import inspect
 import numbers
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from workbench.errors import ArgumentError, WorkbenchError
@@ -23,12 +23,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LONGEST = 80
 
 
-def checked_kinds(function: _Function) -> _Function:
-    """Decorator: raise ArgumentError naming the first argument that is not of its annotated kind."""
+def checked_kinds(function: _Function | None = None, *, but: Collection[str] = ()) -> _Function:
+    """Decorator: raise ArgumentError naming the first argument that is not of its annotated kind.
+
+    ``but``: parameters of which the function itself says more.
+    """
+    if function is None:
+        return typing.cast(_Function, functools.partial(checked_kinds, but=but))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        wrong = _wrong_kind(function, args, kwargs)
+        wrong = _wrong_kind(function, args, kwargs, but)
         if wrong is not None:
             raise wrong
         return function(*args, **kwargs)
@@ -57,7 +62,9 @@ def names_wrong_kinds(function: _Function) -> _Function:
     return typing.cast(_Function, call)
 
 
-def _wrong_kind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ArgumentError | None:
+def _wrong_kind(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], but: Collection[str] = ()
+) -> ArgumentError | None:
     """The error for the first argument that is not of its kind; None where all are, or the call itself does not fit."""
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -65,7 +72,7 @@ def _wrong_kind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
         return None  # Python's own words name what is missing or unknown
     kinds = _annotations(function)
     for name, value in given.items():
-        kind = kinds.get(name, Any)
+        kind = Any if name in but else kinds.get(name, Any)
         if not _is(value, kind):
             got = repr(value)
             got = f"{got[:_LONGEST]}…" if len(got) > _LONGEST else got
@@ -163,4 +170,5 @@ def _words(kind: Any) -> str:
         return " or ".join(map(repr, typing.get_args(kind)))
     kind = origin or kind
     name = getattr(kind, "__name__", str(kind))
-    return _WORDS.get(kind, f"a torch.{name}" if getattr(kind, "__module__", "") == "torch" else f"a {name}")
+    article = "an" if name[0] in "AEIOU" else "a"
+    return _WORDS.get(kind, f"a torch.{name}" if getattr(kind, "__module__", "") == "torch" else f"{article} {name}")

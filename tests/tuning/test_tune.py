@@ -311,8 +311,9 @@ def test_budgets_and_strategies_that_mean_nothing():
 
 def test_variants_that_need_another_gpu_are_predicted_for_one_that_has_what_they_need():
     op = ops.get("causal_attention")
-    model = model_for(op, "cuda_wgmma", [op.quick_case])
+    here, hopper = op.variant("cuda_mma"), op.variant("cuda_wgmma")
+    model = model_for([hopper], [op.quick_case])
     assert model is not None
     assert model.arch == "sm_90"
-    assert model_for(op, "cuda_mma", [op.quick_case]) is None
-    assert model_for(op, ["cuda_mma", "cuda_wgmma"], [op.quick_case]) is None
+    assert model_for([here], [op.quick_case]) is None
+    assert model_for([here, hopper], [op.quick_case]) is None

@@ -52,12 +52,11 @@ def variants_of(op: Op, variants: object) -> list[Variant]:
     return [_variant_of(op, variant) for variant in given]
 
 
-def model_for(op: Op, variants: object, cases: Sequence) -> DeviceModel | None:
-    """The first model of the architecture that the named variants need; None where the default one does."""
+def model_for(variants: Sequence[Variant] | None, cases: Sequence) -> DeviceModel | None:
+    """The first model of the architecture that all named variants need; None where the default one does."""
     if variants is None:
         return None
-    named = variants_of(op, variants)
-    (arch, *others) = {variant.machine_arch(case.problem()) for variant in named for case in cases}
+    (arch, *others) = {variant.machine_arch(case.problem()) for variant in variants for case in cases}
     return None if others or arch == MACHINE_ARCHS[0] else model_of_arch(arch)
 
 
@@ -79,13 +78,15 @@ def device_of(device: object, model: str | DeviceModel | None, usual: DeviceMode
     return found, model
 
 
-def spaces_of(op: Op, variants: object, cases: Sequence, arch: str) -> tuple[dict[Variant, Space], list[str]]:
+def spaces_of(
+    op: Op, variants: Sequence[Variant] | None, cases: Sequence, arch: str
+) -> tuple[dict[Variant, Space], list[str]]:
     """The space of each variant that can be tuned, and a note on each that was left out.
 
     Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
     """
     named = variants is not None
-    chosen = variants_of(op, variants) if named else op.variants
+    chosen = variants if named else op.variants
     spaces, notes = {}, []
     for variant in chosen:
         if not named and not variant.space:

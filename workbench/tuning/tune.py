@@ -29,7 +29,7 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
-@checked_kinds
+@checked_kinds(but=("op", "executor"))
 def tune(
     op: str | Op,
     cases: str | Case | Iterable[str | Case] | None = None,
@@ -119,7 +119,8 @@ def tune(
     else:
         op = arguments.op_of(op)
         cases = arguments.cases_of(op, cases)
-        device, model = arguments.device_of(device, model, arguments.model_for(op, variants, cases))
+        variants = None if variants is None else arguments.variants_of(op, variants)
+        device, model = arguments.device_of(device, model, arguments.model_for(variants, cases))
         spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
         if record:
             table.check_usable(table.name_for(device, model))

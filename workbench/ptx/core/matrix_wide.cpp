@@ -120,10 +120,27 @@ constexpr f32 kScale = std::is_same_v<T, E4M3> ? 256.0f : 1.0f;
 
 // ---- the products ----
 
-// B of a fragment as b[n][k], times a scale. Apart, so that its values are read from memory one by one, and not taken out of vectors.
+template <class T>
+constexpr bool kSixteenBits = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>;
+
+// Where B's factors of a fragment lie once they are widened: between columns, and between steps.
 template <class B, u32 Steps>
-[[gnu::noinline]] void widen_b(const u8* const* registers, f32 scale, f32* b) {
-  if constexpr (std::is_same_v<B, Tf32>) {
+constexpr u32 kPitch = 4 * kColumns<B> * (kSixteenBits<B> ? 1 : Steps);
+template <class B>
+constexpr u32 kStep = 4 * kColumns<B> * (kSixteenBits<B> ? 8 : 1);
+
+// B of a fragment as f32, times a scale. Apart, so that its values are read from memory one by one, and not taken out of
+// vectors.
+template <class B, u32 Steps>
+[[gnu::target("avx512f,avx512bw"), gnu::noinline]] void widen_b(const u8* const* registers, f32 scale, f32* b) {
+  if constexpr (kSixteenBits<B>) {
+    for (u32 step = 0; step < Steps; ++step)
+      for (u32 pair = 0; pair < 4; ++pair, b += 16) {
+        const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(registers[step] + 32 * pair));
+        if constexpr (std::is_same_v<B, Half>) _mm512_storeu_ps(b, widen_sixteen(bits));
+        else _mm512_storeu_si512(b, _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+      }
+  } else if constexpr (std::is_same_v<B, Tf32>) {
     for (u32 step = 0; step < Steps; ++step)
       for (u32 lane = 0; lane < kLanes; ++lane)
         b[lane / 4 * 4 * Steps + 4 * step + lane % 4] = bits_as<f32>(reinterpret_cast<const u32*>(registers[step])[lane] & 0xffffe000u);
@@ -151,11 +168,11 @@ template <class A, class B, u32 Steps>
 #pragma GCC unroll 4
     for (u32 c = 0; c < 4; ++c) {
       split(dwords[c], A{}, columns);
-      const f32* factors = b + (4 * step + c) * kColumns<A>;
+      const f32* factors = b + step * kStep<B> + c * kColumns<B>;
 #pragma GCC unroll 4
       for (u32 k = 0; k < kColumns<A>; ++k)
 #pragma GCC unroll 8
-        for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(factors[n * depth + k]), sums[n]);
+        for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(factors[n * kPitch<B, Steps> + k]), sums[n]);
     }
   }
 #pragma GCC unroll 8
@@ -175,7 +192,7 @@ PTX_WIDE void split_bytes(__m512i from, __m512i* pairs) {
 
 // Sums of s32 wrap around, so that C may come first.
 template <class A, class B, u32 Steps>
-[[gnu::target("avx512f,avx512bw")]] void multiply_integers_wide(u8* registers, const Instruction& in, u32 mask, Warp&) {
+[[gnu::target("avx512f,avx512bw,avx512vnni")]] void multiply_integers_wide(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) s32 b[Steps][2][kLanes];  // lane 4n + c
   __m512i sums[8], dwords[4], pairs[2];
   for (u32 step = 0; step < Steps; ++step)
@@ -194,7 +211,7 @@ template <class A, class B, u32 Steps>
       for (u32 odd = 0; odd < 2; ++odd)
 #pragma GCC unroll 8
         for (u32 n = 0; n < 8; ++n)
-          sums[n] = _mm512_add_epi32(sums[n], _mm512_madd_epi16(pairs[odd], _mm512_set1_epi32(b[step][odd][4 * n + c])));
+          sums[n] = _mm512_dpwssd_epi32(sums[n], pairs[odd], _mm512_set1_epi32(b[step][odd][4 * n + c]));
     }
   }
   write_sums(sums, mask, registers, in.slot);
@@ -218,6 +235,7 @@ void widen_matrices(Table& table) {
   replace("m16n8k32.f32.e4m3.e5m2.f32", &multiply_add_wide<E4M3, E5M2, 2>);
   replace("m16n8k32.f32.e5m2.e4m3.f32", &multiply_add_wide<E5M2, E4M3, 2>);
   replace("m16n8k32.f32.e5m2.e5m2.f32", &multiply_add_wide<E5M2, E5M2, 2>);
+  if (!__builtin_cpu_supports("avx512vnni")) return;
   replace("m16n8k32.s32.s8.s8.s32", &multiply_integers_wide<s8, s8, 2>);
   replace("m16n8k32.s32.s8.u8.s32", &multiply_integers_wide<s8, u8, 2>);
   replace("m16n8k32.s32.u8.s8.s32", &multiply_integers_wide<u8, s8, 2>);
