@@ -120,27 +120,10 @@ constexpr f32 kScale = std::is_same_v<T, E4M3> ? 256.0f : 1.0f;
 
 // ---- the products ----
 
-template <class T>
-constexpr bool kSixteenBits = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>;
-
-// Where B's factors of a fragment lie once they are widened: between columns, and between steps.
+// B of a fragment as b[n][k], times a scale. Apart, so that its values are read from memory one by one, and not taken out of vectors.
 template <class B, u32 Steps>
-constexpr u32 kPitch = 4 * kColumns<B> * (kSixteenBits<B> ? 1 : Steps);
-template <class B>
-constexpr u32 kStep = 4 * kColumns<B> * (kSixteenBits<B> ? 8 : 1);
-
-// B of a fragment as f32, times a scale. Apart, so that its values are read from memory one by one, and not taken out of
-// vectors.
-template <class B, u32 Steps>
-[[gnu::target("avx512f,avx512bw"), gnu::noinline]] void widen_b(const u8* const* registers, f32 scale, f32* b) {
-  if constexpr (kSixteenBits<B>) {
-    for (u32 step = 0; step < Steps; ++step)
-      for (u32 pair = 0; pair < 4; ++pair, b += 16) {
-        const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(registers[step] + 32 * pair));
-        if constexpr (std::is_same_v<B, Half>) _mm512_storeu_ps(b, widen_sixteen(bits));
-        else _mm512_storeu_si512(b, _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-      }
-  } else if constexpr (std::is_same_v<B, Tf32>) {
+[[gnu::noinline]] void widen_b(const u8* const* registers, f32 scale, f32* b) {
+  if constexpr (std::is_same_v<B, Tf32>) {
     for (u32 step = 0; step < Steps; ++step)
       for (u32 lane = 0; lane < kLanes; ++lane)
         b[lane / 4 * 4 * Steps + 4 * step + lane % 4] = bits_as<f32>(reinterpret_cast<const u32*>(registers[step])[lane] & 0xffffe000u);
@@ -168,11 +151,11 @@ template <class A, class B, u32 Steps>
 #pragma GCC unroll 4
     for (u32 c = 0; c < 4; ++c) {
       split(dwords[c], A{}, columns);
-      const f32* factors = b + step * kStep<B> + c * kColumns<B>;
+      const f32* factors = b + (4 * step + c) * kColumns<A>;
 #pragma GCC unroll 4
       for (u32 k = 0; k < kColumns<A>; ++k)
 #pragma GCC unroll 8
-        for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(factors[n * kPitch<B, Steps> + k]), sums[n]);
+        for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(factors[n * depth + k]), sums[n]);
     }
   }
 #pragma GCC unroll 8
