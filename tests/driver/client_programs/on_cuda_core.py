@@ -94,12 +94,16 @@ def cooperative():
     refused(lambda: launch(STREAM, huge, kernel, _filled(32)), "exceeds the limit (4224)")
 
 
-def no_virtual_memory():
-    """`VirtualMemoryResource`; clusters"""
-    refused(lambda: VirtualMemoryResource(DEVICE), "VMM")
+def clusters():
+    """clusters of blocks"""
     kernel = Program(SOURCE, "c++", OPTIONS).compile("ptx").get_kernel("plain")
-    config = LaunchConfig(grid=2, cluster=2, block=32)
-    refused(lambda: launch(STREAM, config, kernel, _filled(32)), "no clusters")
+    launch(STREAM, LaunchConfig(grid=2, cluster=2, block=32), kernel, _filled(32))
+    STREAM.sync()
+
+
+def no_virtual_memory():
+    """`VirtualMemoryResource`"""
+    refused(lambda: VirtualMemoryResource(DEVICE), "VMM")
 
 
 if __name__ == "__main__":
