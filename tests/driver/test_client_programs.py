@@ -28,7 +28,7 @@ def python(pycuda, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     packages = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     own = [path for path in sys.path if path and Path(path).is_dir() and Path(path).name != "driver"]
     # With what their own .pth files bring, as an editable installation of the workbench does.
-    (Path(packages) / "outer.pth").write_text(f"import site; [site.addsitedir(path) for path in {own!r}]\n")
+    (Path(packages) / "outer.pth").write_text(f"import site; list(map(site.addsitedir, {own!r}))\n")
     wanted = [client.replace(" ", "==") for client in CLIENTS.values() if not client.startswith("kernel_tuner")]
     wanted = [one.replace("numba-cuda", "numba-cuda[cu13]") for one in wanted]
     # NVIDIA's packages are looked for in the environment itself: they come again.
