@@ -148,8 +148,8 @@ def _works(function: Callable[..., Any], *args: Any) -> bool:
         function(*args)
     except TypeError:
         return False
-    except ValueError:  # a signature that is not known
-        return True
+    except ValueError:
+        pass  # a signature that is not known
     return True
 
 

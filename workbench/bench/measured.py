@@ -24,6 +24,7 @@ from workbench.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKeyError
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
+from workbench.tuning.confidence import OURS
 from workbench.tuning.predict import predict_counts
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import SUFFIXES, Sweep, load
@@ -218,7 +219,7 @@ def judge(
         space=space.name,
         gpu=sweep.machine,
         model=model.key,
-        source="our kernel" if space.path.parent == SHIPPED else "its published source",
+        source=OURS if space.path.parent == SHIPPED else "its published source",
         measured=sweep.label,
         seed=seed,
         rows=len(kept),

@@ -13,14 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from workbench.bench.measured import Judgement
-from workbench.errors import StoreError
 from workbench.files import replace_file
 from workbench.toolchain import nvrtc
-from workbench.tuning.confidence import RECORD
+from workbench.tuning.confidence import FORMAT, OURS, read
 from workbench.tuning.predict import VERSION
 from workbench.tuning.versions import versions
 
-FORMAT = 1
 _KEY = ("space", "gpu", "source", "seed")
 _HEADS = ("kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured")
 _HEADS += ("fewest instructions", "own single runs")
@@ -43,17 +41,6 @@ def write(judgement: Judgement, path: str | Path) -> Path:
     return path
 
 
-def read(path: str | Path = RECORD) -> list[dict]:
-    """The entries of a record. Raises StoreError for a file that is none."""
-    try:
-        record = json.loads(Path(path).read_text())
-        if record["format"] > FORMAT:
-            raise StoreError(f"{path}: format {record['format']} is newer than {FORMAT}. Update the workbench.")
-        return record["spaces"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise StoreError(f"{path}: no record of predictions ({type(error).__name__}: {error}).") from error
-
-
 def table(entries: list[dict]) -> str:
     """The entries as a table in Markdown."""
     rows = [_HEADS, ("---",) * len(_HEADS)] + [_row(entry) for entry in entries]
@@ -64,7 +51,7 @@ def _row(entry: Mapping) -> tuple[str, ...]:
     found, instructions = entry["rankings"]["prediction"], entry["rankings"]["fewest instructions"]
     runs = entry["rankings"].get("its own single runs")
     middle, low, high = entry["ratio"]
-    ours = ", our kernel" if entry["source"] == "our kernel" else ""
+    ours = ", our kernel" if entry["source"] == OURS else ""
     return (
         f"{entry['space']}{ours}",
         entry["gpu"].removeprefix("NVIDIA GeForce "),

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.errors import StoreError
+
 RECORD = Path(__file__).resolve().parent.parent / "recorded" / "predictions.json"
+FORMAT = 1
+
+OURS = "our kernel"
+"""The ``source`` of an entry that is not about the published kernel."""
 
 TIE = "to 1%"
 """The pairs whose predicted times count as tied, as `in_order` calls them."""
@@ -77,5 +83,16 @@ def in_order() -> Mapping[str, float]:
     return {apart: right[apart] / pairs[apart] for apart in pairs}
 
 
+def read(path: str | Path = RECORD) -> list[dict]:
+    """The entries of a record. Raises StoreError for a file that is none."""
+    try:
+        record = json.loads(Path(path).read_text())
+        if record["format"] > FORMAT:
+            raise StoreError(f"{path}: format {record['format']} is newer than {FORMAT}. Update the workbench.")
+        return record["spaces"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise StoreError(f"{path}: no record of predictions ({type(error).__name__}: {error}).") from error
+
+
 def _entries() -> list[dict]:
-    return [entry for entry in json.loads(RECORD.read_text())["spaces"] if entry["source"] != "our kernel"]
+    return [entry for entry in read(RECORD) if entry["source"] != OURS]
