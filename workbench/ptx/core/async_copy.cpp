@@ -10,14 +10,6 @@
 namespace workbench::ptx {
 namespace {
 
-// Calls function(the size of a copy as a constant): copying and comparing so many bytes takes an instruction or two then.
-template <class F>
-inline auto of_size(u32 bytes, F function) {
-  if (bytes == 16) return function(std::integral_constant<u32, 16>{});
-  if (bytes == 8) return function(std::integral_constant<u32, 8>{});
-  return function(std::integral_constant<u32, 4>{});
-}
-
 void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
@@ -48,7 +40,6 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.slot[4]))) & 0xffffffffu;
   }
   copy.mask = 0;
-  u32 changed = 0;
   PTX_FOR_EACH_LANE(lane, allowed) {
     const u64 offset = offsets[lane];
     copy.destination[lane] = static_cast<u32>(offset);
@@ -58,14 +49,10 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       block.problem(Problem::misaligned, in, warp.thread(lane), offset, bytes);
     } else {
       copy.mask |= 1u << lane;
-      if (!block.shadow) continue;
-      const bool same = copy.copied[lane] == bytes && of_size(bytes, [&](auto size) {
-                          return std::memcmp(block.shared + offset, copy.source[lane], size) == 0;
-                        });
-      changed |= (same ? 0u : 1u) << lane;
+      if (copy.copied[lane]) __builtin_prefetch(copy.source[lane]);
     }
   }
-  if (block.shadow) block.shadow->copy_issued(warp, in, copy.destination, copy.mask, bytes, changed);
+  if (block.shadow) block.shadow->copy_issued(warp, in, copy);
   if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
   if (copy.mask) warp.copies.push_back(copy);
 }
@@ -100,7 +87,7 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
 // `clock`: when the issuing warp asked to be told of the landing, 0 for now.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock) {
   Block& block = *warp.block;
-  const u32 changed = of_size(copy.bytes, [&](auto size) {
+  const u32 changed = of_copy_size(copy.bytes, [&](auto size) {
     u32 found = 0;
     PTX_FOR_EACH_LANE(lane, lanes) {
       u8* destination = block.shared + copy.destination[lane];

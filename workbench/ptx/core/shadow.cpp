@@ -47,9 +47,14 @@ void Shadow::join(u32 unit) {
   apart_[unit] = 0;
 }
 
+// The record of 16 bytes that were only ever accessed as a whole; none if these are others.
+[[gnu::always_inline]] inline Shadow::Granule* Shadow::whole_unit(u32 address, u32 bytes) {
+  return bytes == 1u << kUnitShift && !apart_[address >> kUnitShift] ? &units_[address >> kUnitShift] : nullptr;
+}
+
 template <class F>
 inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& function) {
-  if (bytes == 1u << kUnitShift && !apart_[address >> kUnitShift]) return function(units_[address >> kUnitShift]);
+  if (Granule* unit = whole_unit(address, bytes)) return function(*unit);
   const u32 end = address + bytes;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
     const u32 first = std::max(address, unit << kUnitShift), last = std::min(end, (unit + 1) << kUnitShift);
@@ -185,10 +190,19 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
   return true;
 }
 
+[[gnu::always_inline]] inline bool Shadow::stored_by_several(const Asker& who, const Granule& g) {
+  return g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start;
+}
+
+// All that was done here comes before what this warp does now, whichever its lanes. False if unsure.
+[[gnu::always_inline]] inline bool Shadow::settled(const Asker& who, const Granule& g) {
+  return std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor && !stored_by_several(who, g);
+}
+
 // Nothing that one lane's plain store, or copy, could race with. False if unsure.
 [[gnu::always_inline]] inline bool Shadow::quiet(const Asker& who, const Granule& g) {
-  if (g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start) return false;
-  if (std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor) return true;
+  if (settled(who, g)) return true;
+  if (stored_by_several(who, g)) return false;
   // weak_lanes are those of the last plain store, which a strong one may have followed.
   const u32 lanes = g.write.strong() ? 1u << g.write.thread() % kLanes : g.weak_lanes;
   return before(who, g.write, lanes) && before(who, g.read, g.read_lanes) &&
@@ -296,13 +310,19 @@ bool Shadow::report_race(Warp& warp, const Instruction& in, const Asker& who, co
 }
 
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with it.
-void Shadow::copy_issued(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed) {
+void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& copy) {
   Asker who = asker(warp, in, false);
-  PTX_FOR_EACH_LANE(lane, mask) {
+  const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
+  PTX_FOR_EACH_LANE(lane, copy.mask) {
+    const u32 address = copy.destination[lane];
+    if (Granule* unit = whole_unit(address, copy.bytes); unit && kept_.empty() && settled(who, *unit)) {
+      unit->pending = who.access.pc << 10 | warp.thread(lane);
+      continue;
+    }
     set_lanes(who, warp, 1u << lane);
-    bool reported = !(changed >> lane & 1) || (!kept_.empty() && report_kept(warp, in, lane, addresses[lane], bytes));
-    for_each(addresses[lane], bytes, false, [&](Granule& g) __attribute__((always_inline)) {
-      if (!reported && !quiet(who, g)) reported = report_race(warp, in, who, g, addresses[lane], bytes);
+    bool reported = !kept_.empty() && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
+    for_each(address, copy.bytes, false, [&](Granule& g) __attribute__((always_inline)) {
+      if (!reported && !quiet(who, g)) reported = harmless(lane) || report_race(warp, in, who, g, address, copy.bytes);
       g.pending = who.access.pc << 10 | who.access.thread();
     });
   }
@@ -314,6 +334,11 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
   PTX_FOR_EACH_LANE(lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
+    if (Granule* unit = whole_unit(addresses[lane], bytes); unit && changes && unit->pending >= 0) {
+      unit->pending = -1;
+      record_write(who, *unit);
+      continue;
+    }
     for_each(addresses[lane], bytes, changes, [&](Granule& g) __attribute__((always_inline)) {
       if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
         report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc, g.write.thread());

@@ -15,6 +15,7 @@ namespace workbench::ptx {
 
 struct Warp;
 struct Instruction;
+struct PendingCopy;
 
 class Shadow {
  public:
@@ -27,9 +28,9 @@ class Shadow {
   // One request. `changed`: lanes whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed);
-  // One cp.async, with `changed` likewise.
-  void copy_issued(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed);
-  // `clock`: that of the issuing warp when it asked to be told, 0 for now.
+  // One cp.async.
+  void copy_issued(Warp& warp, const Instruction& instruction, const PendingCopy& copy);
+  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now.
   void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock);
 
   // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
@@ -92,12 +93,15 @@ class Shadow {
   static u32 storing_lanes(const Granule& granule, const Access& write);
   // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp that took part in it.
   static s32 other_thread(const Asker& who, const Access& other, u32 lanes);
+  static bool settled(const Asker& who, const Granule& granule);
+  static bool stored_by_several(const Asker& who, const Granule& granule);
   static bool quiet(const Asker& who, const Granule& granule);
   static bool read_quietly(const Asker& who, Granule& granule);
   static bool write_quietly(const Asker& who, Granule& granule);
   static void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
 
+  Granule* whole_unit(u32 address, u32 bytes);
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);

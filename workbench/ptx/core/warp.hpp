@@ -23,6 +23,14 @@ struct Split {
   u64 arrived = 0;   // barrier: the warp's clock on arrival
 };
 
+// Calls function(the size of a cp.async as a constant): copying and comparing so many bytes takes an instruction or two then.
+template <class F>
+inline auto of_copy_size(u32 bytes, F function) {
+  if (bytes == 16) return function(std::integral_constant<u32, 16>{});
+  if (bytes == 8) return function(std::integral_constant<u32, 8>{});
+  return function(std::integral_constant<u32, 4>{});
+}
+
 // A cp.async of one warp that has been issued and not yet waited for.
 struct PendingCopy {
   static constexpr u32 kOpen = 0xffffffffu;  // not committed to a group yet
@@ -34,6 +42,12 @@ struct PendingCopy {
   u32 destination[kLanes];
   u32 copied[kLanes];  // bytes read from the source; the rest is zero-filled
   const u8* source[kLanes];
+
+  // Whether it would change nothing now.
+  bool leaves_alike(u32 lane, const u8* shared) const {
+    if (copied[lane] != bytes) return false;
+    return of_copy_size(bytes, [&](auto size) { return std::memcmp(shared + destination[lane], source[lane], size) == 0; });
+  }
 };
 
 struct Block;
