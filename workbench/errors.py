@@ -76,6 +76,10 @@ class CompileTimeout(CompileError):
     """A compiler ran past its limit and was stopped."""
 
 
+class CompilerCrash(CompileError):
+    """A compiler ended before it had said whether it takes the source."""
+
+
 class MissingToolError(WorkbenchError):
     """A compiler, library or package that is needed and not installed; says how to get it."""
 

@@ -15,6 +15,8 @@ import pytest
 from fuzz import both, command, instructions, page, programs, races
 from fuzz.trees import Kernel, Node
 
+from workbench.errors import CompilerCrash
+
 BUDGET = 6  # seconds of every run, for all kinds together
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++: apt-get install g++")
@@ -85,6 +87,22 @@ def test_a_wrong_kernel_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     least = both.shrink(difference, 120, time.monotonic)
     assert "__brev" in least.kernel.source()
     assert least.kernel.size() < kernel.size() / 8
+
+
+def test_a_kernel_that_the_compiler_crashes_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = both._compiled
+
+    def crashing(text: str, *options: object) -> object:
+        if " k1(" in text:
+            raise CompilerCrash("NVRTC crashed")
+        return compiled(text, *options)
+
+    monkeypatch.setattr(both, "_compiled", crashing)
+    monkeypatch.setattr(command, "KERNELS", 2)
+    tally = command.Tally()
+    assert list(command.draw_kernels(1, tally, 0)) == []
+    assert (tally.kernels, len(tally.crashes)) == (1, 1)
+    assert "k1" in tally.crashes[0] and str(tally).endswith("NVRTC crashed at 1 kernels, which were left out")
 
 
 def test_a_deadlock_on_the_cpu_is_told() -> None:

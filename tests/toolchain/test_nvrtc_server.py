@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from waiting import gone, wait_until
 
-from workbench.errors import CompileError, CompileTimeout, MissingToolError
+from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_client, nvrtc_server
 from workbench.toolchain.nvrtc_client import compile_limit, compile_program
 
@@ -66,7 +66,7 @@ def test_what_hangs_is_ended_at_its_limit(library: str, tmp_path: Path):
 
 def test_what_crashes_costs_one_error_that_names_the_signal(library: str):
     _, server = compile_(library, "count")
-    with pytest.raises(CompileError, match=r"crashed while compiling x\.cu: .*SIGSEGV"):
+    with pytest.raises(CompilerCrash, match=r"crashed while compiling x\.cu: .*SIGSEGV"):
         compile_(library, "crash")
     assert compile_(library, "count") == (1, server)
 

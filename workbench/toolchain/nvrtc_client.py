@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from workbench.errors import CompileError, CompileTimeout, MissingToolError
+from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_server
 from workbench.worker import how_ended
 
@@ -41,8 +41,8 @@ def compile_limit(seconds: float) -> Iterator[None]:
 def compile_program(library: str, request: dict, label: str) -> dict:
     """What ``nvrtc_server.Library.compile(**request)`` returns, from a process that has compiled nothing before.
 
-    ``label`` names the program in messages. Raises CompileTimeout at the limit; CompileError if the compiler crashes,
-    or refuses to work for a reason that is not the program's; MissingToolError if the server cannot be started.
+    ``label`` names the program in messages. Raises CompileTimeout at the limit, CompilerCrash, CompileError if the
+    compiler refuses to work for a reason that is not the program's; MissingToolError if the server cannot be started.
     """
     seconds = _limit.get()
     request = {**request, "folder": _folder()}
@@ -59,7 +59,7 @@ def compile_program(library: str, request: dict, label: str) -> dict:
             return answer
         if len(rest) == 4:
             status = os.waitstatus_to_exitcode(int.from_bytes(rest, "little"))
-            raise CompileError(f"NVRTC crashed while compiling {label}: its process {how_ended(status)}.")
+            raise CompilerCrash(f"NVRTC crashed while compiling {label}: its process {how_ended(status)}.")
         server.close()  # no word of how the child ended: the server is gone, but may not look so yet
     raise CompileError(f"The process that compiles with NVRTC ended twice while compiling {label}.")
 

@@ -18,8 +18,8 @@ from fuzz import programs
 from fuzz.programs import CELLS, GIVEN
 from fuzz.trees import SLOTS, Kernel, cut
 from workbench import ptx
-from workbench.errors import WorkbenchError
-from workbench.toolchain import compile_cuda_module
+from workbench.errors import CompilerCrash, WorkbenchError
+from workbench.toolchain import CompiledModule, compile_cuda_module
 
 HERE = Path(__file__).parent
 # Fused and reassociated arithmetic would round differently; signed numbers wrap on both sides where they may.
@@ -129,10 +129,25 @@ def _compared(library: ctypes.CDLL, program: ptx.Program, kernel: Kernel, seed: 
     return ""
 
 
+def left_out(kernels: list[Kernel], arch: str = "sm_80", flags: tuple[str, ...] = ()) -> list[Kernel]:
+    """Those at which the compiler itself crashes, which says nothing of the machine."""
+    crashing = []
+    for kernel in kernels:
+        try:
+            _compiled(programs.source([kernel]), arch, flags)
+        except CompilerCrash:
+            crashing.append(kernel)
+    return crashing
+
+
+def _compiled(text: str, arch: str, flags: tuple[str, ...]) -> CompiledModule:
+    return compile_cuda_module(text, arch=arch, options=[*GPU_FLAGS, *flags], include_dirs=[HERE])
+
+
 def compare(kernels: list[Kernel], arch: str = "sm_80", flags: tuple[str, ...] = (), ways=WAYS) -> list[Difference]:
-    """The differences of kernels of different names, at most one for each."""
+    """The differences of kernels of different names, at most one for each. CompilerCrash as the compiler does."""
     text = programs.source(kernels)
-    compiled = compile_cuda_module(text, arch=arch, options=[*GPU_FLAGS, *flags], include_dirs=[HERE])
+    compiled = _compiled(text, arch, flags)
     program = ptx.Program(next(iter(compiled.kernels.values())).ptx)
     found = []
     with on_cpu(text) as library:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fuzz import both, instructions, races
 from fuzz.page import PAGE, markdown
-from workbench.errors import WorkbenchError
+from workbench.errors import CompilerCrash, WorkbenchError
 
 KERNELS, TEXTS, INSTRUCTIONS, RACES = 8, 10, 24, 6  # of one round
 SHRINKING = 60.0  # seconds for one difference
@@ -26,10 +26,12 @@ class Tally:
     instructions: int = 0
     races: int = 0
     faults: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)  # kernels at which the compiler itself crashed
 
     def __str__(self) -> str:
         drawn = f"{self.kernels} kernels, {self.instructions} instructions, {self.races} planted races"
-        return f"{drawn}: {len(self.faults)} faults"
+        crashed = f"; NVRTC crashed at {len(self.crashes)} kernels, which were left out" if self.crashes else ""
+        return f"{drawn}: {len(self.faults)} faults{crashed}"
 
 
 def draw_instructions(seed: int, tally: Tally, shrinking: float) -> Iterator[str]:
@@ -50,8 +52,15 @@ def draw_instructions(seed: int, tally: Tally, shrinking: float) -> Iterator[str
 def draw_kernels(seed: int, tally: Tally, shrinking: float) -> Iterator[str]:
     """Kernels in CUDA C++."""
     kernels, options = both.batch(seed, KERNELS)
+    try:
+        differences = both.compare(kernels, **options)
+    except CompilerCrash:
+        crashing = both.left_out(kernels, **options)
+        tally.crashes += [f"NVRTC crashed, {options}\n{kernel.source()}" for kernel in crashing]
+        kernels = [kernel for kernel in kernels if kernel not in crashing]
+        differences = both.compare(kernels, **options)
     tally.kernels += len(kernels)
-    for difference in both.compare(kernels, **options):
+    for difference in differences:
         least = both.shrink(difference, shrinking, time.monotonic, **options)
         yield (
             f"{least.what}\ngrid {least.kernel.grid}, blocks of {least.kernel.shape} threads, "
@@ -105,10 +114,10 @@ def main() -> int:
             parser.error("--round needs one --kind, as the fault names it")
         tally = Tally()
         tally.faults += ROUNDS[chosen.kind[0]](chosen.round, tally, SHRINKING)
-        print("\n".join(tally.faults), tally, sep="\n")
+        print(*tally.faults, *tally.crashes, tally, sep="\n")
         return bool(tally.faults)
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
     print(f"seed {seed}", flush=True)
     tally = fuzz(seed, chosen.seconds, tuple(chosen.kind or ROUNDS), tell=lambda text: print(text, flush=True))
-    print(tally)
+    print(*tally.crashes, tally, sep="\n")
     return bool(tally.faults)
