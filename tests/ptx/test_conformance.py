@@ -102,7 +102,8 @@ def test_a_kernel_that_the_compiler_crashes_at_is_left_out(monkeypatch: pytest.M
     tally = command.Tally()
     assert list(command.draw_kernels(1, tally, 0)) == []
     assert (tally.kernels, len(tally.crashes)) == (1, 1)
-    assert "k1" in tally.crashes[0] and str(tally).endswith("NVRTC crashed at 1 kernels, which were left out")
+    assert "k1" in tally.crashes[0]
+    assert str(tally).endswith("NVRTC crashed at 1 kernels, which were left out")
 
 
 def test_a_deadlock_on_the_cpu_is_told() -> None:
