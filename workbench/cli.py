@@ -239,7 +239,7 @@ def run(module, script, arguments, check, trace, arch, model, seconds_limit, ind
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
     1 for a finding and 2 where nothing was launched; else it is the program's own.
     """
-    from workbench.driver.running import run_program
+    from workbench.programs.running import run_program
 
     status = run_program(
         script, arguments, module=module, check=check, trace=trace, arch=arch, model=model,

@@ -22,9 +22,9 @@ from workbench.frames import data_frame
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.terminal import plain
+from workbench.trials.trial import Trial
 from workbench.tuning.arguments import variants_of
 from workbench.tuning.measure import evaluate
-from workbench.tuning.trial import Trial
 
 if TYPE_CHECKING:
     import pandas

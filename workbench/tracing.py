@@ -8,10 +8,10 @@ from workbench import ops
 from workbench.argument_kinds import checked_kinds
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError
-from workbench.kernels.lines import lines_of
-from workbench.kernels.trace import Trace
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Variant
+from workbench.reports.lines import lines_of
+from workbench.reports.trace import Trace
 
 
 @checked_kinds

@@ -19,7 +19,7 @@ from workbench.cli import main
 from workbench.device_models import device_model
 from workbench.errors import WrongResultError
 from workbench.ops.paged_attention import OP
-from workbench.tuning.predict import predict_counts
+from workbench.prediction.predict import predict_counts
 
 SPLIT = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
 

@@ -14,7 +14,7 @@ from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.cli import main
 from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
 from workbench.toolchain import nvrtc_client
-from workbench.tuning.trial import Trial
+from workbench.trials.trial import Trial
 
 SOURCE = """
 extern "C" __global__ void f(float *out, const float *x, int n) {

@@ -10,7 +10,7 @@ import pytest
 from test_graphs import stream, value
 from test_library import PTX, SIZE, U64, VOID, allocated, made, said
 
-from workbench.driver.running import _advice
+from workbench.programs.running import _advice
 from workbench.toolchain.occupancy import occupancy
 
 TILE = """
@@ -107,7 +107,7 @@ def test_a_cooperative_launch_runs_where_all_blocks_fit(cuda):
 
 
 def test_a_launch_that_is_repeated_is_predicted_once(cuda, monkeypatch):
-    module, asked = importlib.import_module("workbench.tuning.predict"), []
+    module, asked = importlib.import_module("workbench.prediction.predict"), []
     predict = module.predict
     monkeypatch.setattr(module, "predict", lambda *arguments: asked.append(arguments) or predict(*arguments))
     place, kernel = allocated(cuda, 4), function_of(cuda, PTX, b"add")

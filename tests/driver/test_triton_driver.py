@@ -30,7 +30,7 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedInstructionError,
 )
-from workbench.tuning.store import Store
+from workbench.trials.store import Store
 
 
 @pytest.fixture

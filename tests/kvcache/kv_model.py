@@ -13,8 +13,8 @@ from collections import Counter
 import numpy as np
 import torch
 
+from workbench.cache_formats.layouts import canonical_keys, canonical_values
 from workbench.kvcache.errors import OutOfBlocksError
-from workbench.kvcache.layouts import canonical_keys, canonical_values
 from workbench.kvcache.sequence import FREED
 
 VOCABULARY = (0, 1, -1, -2)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from workbench.cache_formats.layouts import LAYOUTS
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache import OutOfBlocksError, PagedKVCache, SequenceStateError, UnknownSequenceError
-from workbench.kvcache.layouts import LAYOUTS
 from workbench.ops import paged_attention
 
 LAYERS, HEADS, SIZE, BLOCK = 2, 2, 16, 4

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from workbench.cache_formats.layouts import LAYOUTS
+from workbench.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize, token_scales
 from workbench.errors import ArgumentError
 from workbench.kvcache import PagedKVCache
-from workbench.kvcache.layouts import LAYOUTS
-from workbench.kvcache.quantization import CACHE_DTYPES, dequantize, quantize, token_scales
 from workbench.ops import paged_attention
 
 LAYERS, HEADS, SIZE, BLOCK = 2, 2, 32, 4

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from workbench.errors import ArgumentError
-from workbench.kvcache import Calibration
-from workbench.kvcache.quantization import (
+from workbench.cache_formats.quantization import (
     CACHE_DTYPES,
     LARGEST,
     dequantize,
@@ -14,6 +12,8 @@ from workbench.kvcache.quantization import (
     token_scales,
     usable,
 )
+from workbench.errors import ArgumentError
+from workbench.kvcache import Calibration
 
 KINDS = tuple(CACHE_DTYPES)
 

@@ -11,8 +11,8 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.kvcache.layouts import LAYOUTS, from_paged
-from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.cache_formats.layouts import LAYOUTS, from_paged
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.ops import gather_cache, reshape_and_cache
 from workbench.ops.gather_cache import VARIANTS, Case, case
 from workbench.ops.gather_cache.api import library_op

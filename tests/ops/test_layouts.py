@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, detect, from_paged, to_paged, x_of
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, detect, from_paged, to_paged, x_of
 
 KV_HEADS, HEAD_SIZE, BLOCK_SIZE, NUM_BLOCKS = 3, 32, 4, 9
 LENGTHS = (1, 3, 4, 5, 0, 9)

@@ -12,9 +12,9 @@ from sampling import long_if
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
+from workbench.cache_formats.layouts import to_paged
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.devices.sim import Simulator
-from workbench.kvcache.layouts import to_paged
-from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops.paged_attention import VARIANTS, Case, case
 from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.ops.paged_attention.problem import Problem, Tensors

@@ -13,7 +13,7 @@ from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUP
 from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA
 from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
 from workbench.ops.paged_attention.triton_partitioned import VARIANT as TRITON
-from workbench.tuning.chain import dependent_chain
+from workbench.prediction.chain import dependent_chain
 
 SMALL = {
     CUDA.name: {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64},

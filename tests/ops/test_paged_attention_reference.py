@@ -52,7 +52,7 @@ def test_reference_is_the_formula(layout, features):
         sinks=t.sinks,
     )
     assert torch.equal(got, one.reference())
-    from workbench.kvcache.layouts import from_paged
+    from workbench.cache_formats.layouts import from_paged
 
     keys, values = from_paged(t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout)
     for seq in range(5):
@@ -73,7 +73,7 @@ def test_reference_is_the_formula(layout, features):
 def test_zero_query_gives_the_mean_of_the_values():
     one = case("zero-query")
     t = one.inputs(one.problem())
-    from workbench.kvcache.layouts import from_paged
+    from workbench.cache_formats.layouts import from_paged
 
     _, values = from_paged(t.key_cache, t.value_cache, t.block_tables, t.seq_lens)
     for seq, tokens in enumerate(values):
@@ -91,7 +91,7 @@ def test_one_hot_values_give_the_weights():
 
 @pytest.mark.parametrize("name", CASES)
 def test_content_depends_on_neither_page_size_nor_layout(name):
-    from workbench.kvcache.layouts import from_paged
+    from workbench.cache_formats.layouts import from_paged
 
     seen = []
     for block_size, layout in ((8, "x"), (16, "nhd"), (128, "hnd")):

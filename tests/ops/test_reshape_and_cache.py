@@ -11,7 +11,7 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, x_of
+from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, x_of
 from workbench.ops import reshape_and_cache
 from workbench.ops.reshape_and_cache import VARIANTS, Case, case
 

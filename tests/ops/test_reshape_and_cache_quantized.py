@@ -6,9 +6,9 @@ import pytest
 import torch
 from mutation import Mutant, with_text
 
+from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.devices.sim import Simulator
-from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values
-from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops import reshape_and_cache
 from workbench.ops.reshape_and_cache import VARIANTS, Case, Problem, Tensors
 from workbench.ops.reshape_and_cache.cases import SCALES

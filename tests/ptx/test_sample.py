@@ -7,9 +7,9 @@ import pytest
 
 from workbench import devices
 from workbench.errors import ArgumentError
+from workbench.prediction.predict import launch_counts
 from workbench.ptx.sample import blocks_of, middles_of, parts_of
 from workbench.toolchain import compile_cuda
-from workbench.tuning.predict import launch_counts
 
 SOURCE = """
 __constant__ float table[32];

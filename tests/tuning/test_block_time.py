@@ -8,8 +8,8 @@ import pytest
 from recorded_pipelines import TWICE, recorded
 
 from workbench.device_models import device_model
+from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.toolchain.sass_flow import Block, Instruction
-from workbench.tuning.block_time import CodeRates, launch_clocks, pipeline_counts
 
 MODEL = device_model("h100-sxm")
 

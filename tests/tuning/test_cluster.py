@@ -23,9 +23,9 @@ from waiting import gone, wait_until
 from workbench import devices, ops
 from workbench.device_models import device_model
 from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
+from workbench.trials.store import Store
 from workbench.tuning import Limits, isolation, tasks, tune
 from workbench.tuning.shipping import Shipped
-from workbench.tuning.store import Store
 
 SPAWN = multiprocessing.get_context("spawn")
 MAY_DIFFER = {"compile_seconds", "from_cache", "started", "finished"}

@@ -13,9 +13,9 @@ import pytest
 import toy
 
 from workbench import devices
+from workbench.trials.trial import Trial
 from workbench.tuning import device_model, isolation, measure
 from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
-from workbench.tuning.trial import Trial
 
 
 class ToldClock:

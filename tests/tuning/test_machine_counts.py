@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from workbench.prediction.machine_counts import block_executions, machine_counts, pipe_of
 from workbench.toolchain import compile_cuda
 from workbench.toolchain.sass_flow import WAITS, blocks_of
-from workbench.tuning.machine_counts import block_executions, machine_counts, pipe_of
 
 
 def instruction(text: str, line: int, stall: int = 1, sets: int = 7, waits: int = 0) -> str:
@@ -113,7 +113,7 @@ def test_machine_code_counts_what_a_division_takes():
     import numpy as np
 
     from workbench import devices
-    from workbench.tuning.predict import launch_counts
+    from workbench.prediction.predict import launch_counts
 
     kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)
     x, y = np.ones(64, np.float32), np.ones(64, np.float32)

@@ -15,10 +15,10 @@ import workbench as wb
 from workbench import devices, ops
 from workbench.devices.sim import Simulator
 from workbench.errors import CompileError, CompileTimeout, ConfigurationError, MissingToolError, WorkbenchError
+from workbench.trials.trial import Trial
 from workbench.tuning import device_model, evaluate
 from workbench.tuning.isolation import InWorker, to_compile
 from workbench.tuning.measure import Inputs, available_bytes, compile_configuration, enough_memory, with_prediction
-from workbench.tuning.trial import Trial
 
 ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
 

@@ -11,9 +11,9 @@ import toy
 
 from workbench.device_models import model_of_gpu
 from workbench.errors import UnknownNameError
+from workbench.prediction.chain import dependent_chain
+from workbench.prediction.predict import predict_counts
 from workbench.tuning import device_model, device_models, predict
-from workbench.tuning.chain import dependent_chain
-from workbench.tuning.predict import predict_counts
 from workbench.tuning.table import SIM_TABLE, name_for
 
 A100 = device_model()

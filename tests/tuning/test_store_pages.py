@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from workbench.tuning.store_pages import rows_on_pages
+from workbench.trials.store_pages import rows_on_pages
 
 VALUES = [
     (None, 0, 1, -1, 127, "a"),

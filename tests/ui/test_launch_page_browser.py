@@ -9,8 +9,8 @@ from jupyter_lab import chromium_page
 from view_kernels import transpose
 
 from workbench.device_models import device_model
-from workbench.driver.launch_page import write_page
-from workbench.driver.launches import Launches
+from workbench.programs.launch_page import write_page
+from workbench.reports.launches import Launches
 
 pytestmark = pytest.mark.browser
 

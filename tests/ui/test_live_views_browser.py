@@ -164,7 +164,7 @@ def test_parallel_coordinates_have_a_line_for_each_configuration_with_a_time(pag
 
     from workbench.tuning import tune
     from workbench.tuning.sweep import shipped
-    from workbench.ui.tuning_view import TuningView
+    from workbench.tuning.view import TuningView
 
     name = next(name for name in shipped() if name.startswith("paged_attention"))
     view = TuningView(tune("paged_attention", device=f"replay:{name}", strategy="random", budget=30))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from workbench.tuning.gpu_state import throttle_reasons
-from workbench.tuning.versions import versions
+from workbench.versions import versions
 
 _STATE = {
     "sm_clock_mhz": "clocks.sm",
@@ -61,7 +61,7 @@ def _throttled_by(bits: str) -> list[str] | None:
 
 
 def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """`workbench.tuning.versions` and those of further packages where installed."""
+    """`workbench.versions` and those of further packages where installed."""
     found = dict(versions())
     for package in packages:
         try:

@@ -22,14 +22,14 @@ import numpy as np
 from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKeyError
+from workbench.prediction.confidence import OURS
+from workbench.prediction.predict import predict_counts
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
-from workbench.tuning.confidence import OURS
-from workbench.tuning.predict import predict_counts
+from workbench.trials.trial import Trial
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import SUFFIXES, Sweep, load
 from workbench.tuning.sweep_checks import Refused
-from workbench.tuning.trial import Trial
 
 BEST = 10
 """So many of the best configurations are always among the rows."""

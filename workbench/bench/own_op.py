@@ -22,8 +22,8 @@ from workbench.ops.own.op import OwnOp, torch_variant
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Variant
 from workbench.terminal import plain
+from workbench.trials.trial import Trial
 from workbench.tuning.measure import evaluate
-from workbench.tuning.trial import Trial
 
 COMPILED = "torch.compile"
 """The row of the reference as torch's own compiler makes it, on a GPU."""

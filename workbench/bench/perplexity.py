@@ -7,8 +7,8 @@ import functools
 import json
 from dataclasses import dataclass
 
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.kvcache.errors import check_count
-from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.models import NoCache, held_out_documents, load_gpt, make_cache
 from workbench.models.caches import TOKEN_SCALES
 from workbench.models.calibration import calibrated_scales

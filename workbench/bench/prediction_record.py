@@ -14,10 +14,10 @@ from pathlib import Path
 
 from workbench.bench.measured import Judgement
 from workbench.files import replace_file
+from workbench.prediction.confidence import FORMAT, OURS, read
+from workbench.prediction.predict import VERSION
 from workbench.toolchain import nvrtc
-from workbench.tuning.confidence import FORMAT, OURS, read
-from workbench.tuning.predict import VERSION
-from workbench.tuning.versions import versions
+from workbench.versions import versions
 
 _KEY = ("space", "gpu", "source", "seed")
 _HEADS = ("kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured")

@@ -37,10 +37,10 @@ from workbench import devices
 from workbench.errors import ArgumentError, CompileTimeout, StoreError, UnknownKeyError
 from workbench.home import cuda_sources
 from workbench.ops.expressions import Expression
+from workbench.prediction.predict import launch_counts
 from workbench.ptx.sample import blocks_of
 from workbench.toolchain import CompiledKernel, compile_cuda, disk_cache, nvrtc
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS, compile_limit
-from workbench.tuning.predict import launch_counts
 
 SHIPPED = cuda_sources() / "spaces"
 """Kernels of ours with the design and the tunables of published ones."""

@@ -25,8 +25,8 @@ from workbench.ops.op import Op
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Check, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client
+from workbench.trials.store import Store
 from workbench.tuning.space import Space
-from workbench.tuning.store import Store
 from workbench.tuning.tune import tune
 
 KERNELS = 200

@@ -38,8 +38,8 @@ from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
     from workbench.driver.attributes import DeviceFacts
-    from workbench.driver.launches import Launches
     from workbench.ptx import Kernel
+    from workbench.reports.launches import Launches
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
@@ -240,7 +240,7 @@ class Machine:
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
         """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""
-        from workbench.tuning.predict import predict
+        from workbench.prediction.predict import predict
 
         block, grid = math.prod(launch.block), math.prod(launch.grid)
         counts = block, grid, launch.dynamic_shared, report.lines, report.buffers

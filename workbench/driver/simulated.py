@@ -20,8 +20,8 @@ from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
-    from workbench.driver.launches import Launches
     from workbench.ptx import Finding, LaunchReport
+    from workbench.reports.launches import Launches
 
 _SONAME = "libcuda.so.1"
 _MOST_MEMORY = 4 << 30

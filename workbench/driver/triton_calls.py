@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ArgumentError, CompileError
 
 if TYPE_CHECKING:
-    from workbench.driver.launches import Launch
+    from workbench.reports.launches import Launch
     from workbench.toolchain import CompiledKernel
 
 
@@ -44,7 +44,7 @@ def run_call(
     the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
     raises.
     """
-    from workbench.driver.launches import Launches
+    from workbench.reports.launches import Launches
 
     for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", cluster)):
         if value is not None:

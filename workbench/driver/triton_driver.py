@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
-from workbench.driver.launches import Launches, prediction_of
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
@@ -27,6 +26,7 @@ from workbench.errors import (
     PredictedTimeWarning,
 )
 from workbench.home import home
+from workbench.reports.launches import Launches, prediction_of
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
@@ -68,7 +68,7 @@ def simulated_triton(
     templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
-    says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.tuning.store.Store`).
+    says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.trials.store.Store`).
 
     Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
     for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
@@ -229,7 +229,7 @@ class SimulatedTriton:
         try:
             rehearsal = None
             if self._both_orders:
-                from workbench.kernels.warp_orders import rehearse
+                from workbench.ptx.warp_orders import rehearse
 
                 rehearsal = rehearse(function.program, values, run, launcher.names)
             report = run(statistics=timed, record_block=self._record_block)
@@ -285,7 +285,7 @@ class SimulatedTriton:
 
 
 def _show(report: Any) -> None:
-    from workbench.kernels.check_report import show_report
+    from workbench.reports.check_report import show_report
 
     show_report(report)
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.tuning.predict import counts_of
-from workbench.tuning.store import Identity, Store
-from workbench.tuning.trial import Trial, canonical, digest
-from workbench.tuning.versions import toolchain, versions
+from workbench.prediction.predict import counts_of
+from workbench.trials.store import Identity, Store
+from workbench.trials.trial import Trial, canonical, digest
+from workbench.versions import toolchain, versions
 
 if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
+    from workbench.prediction.predict import Prediction
     from workbench.ptx import LaunchReport
     from workbench.toolchain import CompiledKernel
-    from workbench.tuning.predict import Prediction
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 

@@ -9,10 +9,10 @@ from typing import Any
 from workbench.argument_kinds import checked_kinds
 from workbench.devices import arguments
 from workbench.driver.triton_calls import is_jit, run_call
-from workbench.kernels.check_report import CheckReport, notes_on
 from workbench.kernels.loading import block_of, compiled_kernel
-from workbench.kernels.warp_orders import rehearse
 from workbench.ptx import Program
+from workbench.ptx.warp_orders import rehearse
+from workbench.reports.check_report import CheckReport, notes_on
 
 
 @checked_kinds

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import devices
 from workbench.argument_kinds import checked_kinds
+from workbench.demangle import normalised
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.arguments import converted
-from workbench.kernels.check_report import CheckReport, notes_on, show_report
-from workbench.kernels.trace import Trace, trace_of
 from workbench.kernels.variables import Variable, Variables
+from workbench.reports.check_report import CheckReport, notes_on, show_report
+from workbench.reports.trace import Trace, trace_of
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import c_type
-from workbench.toolchain.demangle import normalised
 from workbench.toolchain.source import Source, kernels_within, read_source
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 
 from workbench import devices
 from workbench.argument_kinds import checked_kinds
+from workbench.demangle import normalised
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.loading import Kernel, Module, device_for, limits_on
 from workbench.kernels.variables import Variables
 from workbench.time_limit import Limit
-from workbench.toolchain.demangle import normalised
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 

@@ -9,7 +9,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.devices.sim import Simulator
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.loading import block_of, compiled_kernel
-from workbench.kernels.trace import Trace, trace_of
+from workbench.reports.trace import Trace, trace_of
 
 
 @checked_kinds

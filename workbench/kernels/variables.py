@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.demangle import demangle
 from workbench.errors import ArgumentError, UnknownKeyError
 from workbench.ptx.parse import parse
 from workbench.toolchain.c_types import DeclaredVariable, declared_variables
-from workbench.toolchain.demangle import demangle
 
 if TYPE_CHECKING:
     from workbench.devices import Device

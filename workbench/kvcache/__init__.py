@@ -11,7 +11,7 @@ from workbench.lazy import lazily
 
 _LAZY = {
     "BlockManager": "workbench.kvcache.block_manager",
-    "Calibration": "workbench.kvcache.quantization",
+    "Calibration": "workbench.cache_formats.quantization",
     "ContiguousKVCache": "workbench.kvcache.contiguous",
     "MemoryUse": "workbench.kvcache.memory_use",
     "OutOfBlocksError": "workbench.kvcache.errors",
@@ -23,6 +23,7 @@ _LAZY = {
 __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
+    from workbench.cache_formats.quantization import Calibration as Calibration
     from workbench.kvcache.block_manager import BlockManager as BlockManager
     from workbench.kvcache.contiguous import ContiguousKVCache as ContiguousKVCache
     from workbench.kvcache.errors import OutOfBlocksError as OutOfBlocksError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from workbench.kvcache.errors import UnknownSequenceError as UnknownSequenceError
     from workbench.kvcache.memory_use import MemoryUse as MemoryUse
     from workbench.kvcache.paged import PagedKVCache as PagedKVCache
-    from workbench.kvcache.quantization import Calibration as Calibration
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)

@@ -1,7 +1,7 @@
 """The paged KV cache: the tensors of several layers over one `BlockManager`.
 
 A block number means the same in every layer, so one block table per sequence serves them all. The layouts of the
-tensors are those of `workbench.kvcache.layouts`; `workbench.ops.paged_attention` reads them in place::
+tensors are those of `workbench.cache_formats.layouts`; `workbench.ops.paged_attention` reads them in place::
 
     step = cache.append_batch({"a": [token_a], "b": [token_b]})
     for layer in range(num_layers):
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
+from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry
+from workbench.cache_formats.quantization import CACHE_DTYPES, check_kind, store_token_scales
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kvcache.block_manager import BlockManager
 from workbench.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
 from workbench.kvcache.errors import check_count
-from workbench.kvcache.layouts import LAYOUTS, PagedGeometry
 from workbench.kvcache.memory_use import MemoryUse
-from workbench.kvcache.quantization import CACHE_DTYPES, check_kind, store_token_scales
 from workbench.kvcache.sequence import FREED, Placement, Tokens
 from workbench.ops.copy_blocks import copy_blocks
 from workbench.ops.gather_cache import gather_cache
@@ -63,7 +63,8 @@ class PagedKVCache:
         num_kv_heads, head_size: of the model.
         dtype: of what is written and gathered, and of the cache unless that is quantized.
         layout: "x", "nhd" or "hnd".
-        kv_cache_dtype: "auto" (not quantized), "int8", "fp8_e4m3" or "fp8_e5m2"; see `workbench.kvcache.quantization`.
+        kv_cache_dtype: "auto" (not quantized), "int8", "fp8_e4m3" or "fp8_e5m2"; see
+            `workbench.cache_formats.quantization`.
         k_scale, v_scale: of a quantized cache: a number, ``[1]`` or ``[num_kv_heads] float32`` for all layers, or a
             list with one of these for each; default 1. Or "token": every token and head gets a scale of its own when it
             is written, which lies beside the cache and goes where its block goes. ``.scales`` has those of each layer.
@@ -94,7 +95,7 @@ class PagedKVCache:
         v_scale: Scale | Sequence[Scale] | str = None,
     ):
         if layout not in LAYOUTS:
-            raise UnknownNameError("layout", repr(layout), ", ".join(LAYOUTS), "See workbench.kvcache.layouts.")
+            raise UnknownNameError("layout", repr(layout), ", ".join(LAYOUTS), "See workbench.cache_formats.layouts.")
         self.num_layers = check_count("num_layers", num_layers, 1, "Layers of the model.")
         self.num_kv_heads = check_count("num_kv_heads", num_kv_heads, 1, "KV heads of the model.")
         self.head_size = check_count("head_size", head_size, 1, "Elements of a head.")

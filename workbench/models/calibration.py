@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from workbench.kvcache.quantization import Calibration
+from workbench.cache_formats.quantization import Calibration
 from workbench.models.activations import record
 from workbench.models.gpt import GPT
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import torch
 
+from workbench.cache_formats.layouts import to_paged
 from workbench.errors import ArgumentError
 from workbench.kvcache.checks import check_layer
-from workbench.kvcache.layouts import to_paged
 from workbench.models.caches import PagedCache, make_cache
 from workbench.models.generation import advance, check_prompt
 from workbench.models.gpt import GPT

@@ -6,14 +6,13 @@ with ``from workbench.ops.paged_attention import ...``.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from workbench.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton_calls import compile_call, is_jit
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
 from workbench.ops.causal_attention_backward import OP as CAUSAL_ATTENTION_BACKWARD
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
@@ -21,29 +20,28 @@ from workbench.ops.copy_blocks import OP as COPY_BLOCKS
 from workbench.ops.gather_cache import OP as GATHER_CACHE
 from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
+from workbench.ops.registry import BUILT_IN, get, register
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
 from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
-from workbench.ops.tuned import forget
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
-OPS = MappingProxyType(
-    {
-        op.name: op
-        for op in (
-            CAUSAL_ATTENTION,
-            CAUSAL_ATTENTION_BACKWARD,
-            CONTIGUOUS_ATTENTION,
-            PAGED_ATTENTION,
-            RESHAPE_AND_CACHE,
-            COPY_BLOCKS,
-            SWAP_BLOCKS,
-            GATHER_CACHE,
-        )
-    }
+BUILT_IN.update(
+    (op.name, op)
+    for op in (
+        CAUSAL_ATTENTION,
+        CAUSAL_ATTENTION_BACKWARD,
+        CONTIGUOUS_ATTENTION,
+        PAGED_ATTENTION,
+        RESHAPE_AND_CACHE,
+        COPY_BLOCKS,
+        SWAP_BLOCKS,
+        GATHER_CACHE,
+    )
 )
+OPS = MappingProxyType(BUILT_IN)
 
 # Importing an op's folder binds its module to the op's name here; users want the function under that name.
 causal_attention = CAUSAL_ATTENTION.function
@@ -71,43 +69,6 @@ __all__ = [
     "variant",
     "variants",
 ]
-
-
-_OWN: dict[str, Op] = {}
-"""Those that this process has declared with `wb.op`, by name; the latest of a name."""
-
-ENTRY_POINTS = "workbench.ops"
-"""The group of entry points by which an installed package offers its ops, ``softmax = "my_package.ops:softmax"``."""
-
-
-@names_wrong_kinds
-def get(op: str | Op) -> Op:
-    """The op of that name: of the workbench, of this process, or of an installed package; an op itself as it is.
-
-    Raises:
-        UnknownNameError: there is none; lists the ones there are.
-    """
-    if isinstance(op, Op):
-        return op
-    found = OPS.get(op) or _OWN.get(op) if isinstance(op, str) else None
-    if found is None:
-        offered = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-        if op not in offered:
-            remedy = "One of your own is declared with @workbench.op; from a terminal it is FILE.py:NAME."
-            raise UnknownNameError("op", repr(op), ", ".join([*OPS, *_OWN, *offered]), remedy)
-        found = offered[op].load()
-    return found
-
-
-def register(op: Op) -> Op:
-    """Make an op known by its name, in place of an older one. ArgumentError for that of a built-in op."""
-    if op.name in OPS:
-        raise ArgumentError(
-            "name", repr(op.name), "a name that no built-in op has", 'Choose another: @wb.op(name="...").'
-        )
-    _OWN[op.name] = op
-    forget()
-    return op
 
 
 @names_wrong_kinds

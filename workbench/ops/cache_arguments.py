@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from workbench.cache_formats.layouts import PagedGeometry, detect
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry, detect
-from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops.arguments import check_dtype, check_pages, check_within, look_at_values
 
 

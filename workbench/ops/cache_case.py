@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from workbench.kvcache.layouts import slots_of
+from workbench.cache_formats.layouts import slots_of
 from workbench.ops.named_case import NamedCase
 
 SCALES = ("none", "tensor", "head", "token")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.ops.element_types import DTYPES
 from workbench.ops.scales import scale_strides
 from workbench.ops.steps import Arguments

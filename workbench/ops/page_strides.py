@@ -1,4 +1,4 @@
-"""Where the elements of a token lie in a page of each layout (`workbench.kvcache.layouts`), as kernels need it."""
+"""Where a token's elements lie in a page of each layout (`workbench.cache_formats.layouts`), as kernels need it."""
 
 from __future__ import annotations
 

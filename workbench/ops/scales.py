@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from workbench.cache_formats.layouts import PagedGeometry
+from workbench.cache_formats.quantization import LARGEST_SCALE, SMALLEST_SCALE, usable
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry
-from workbench.kvcache.quantization import LARGEST_SCALE, SMALLEST_SCALE, usable
 from workbench.ops.arguments import check_dtype, look_at_values
 
 

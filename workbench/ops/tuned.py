@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import StaleTuningWarning, StoreError
 from workbench.home import home
+from workbench.ops.registry import get
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
@@ -156,7 +157,7 @@ def lookup(
     key = (name, variant_name, problem, table_name(device))
     found = tables.answers.get(key, tables)
     if found is tables or explain:
-        found = _find(tables, _op(op), variant_name, problem, key[-1], explain)
+        found = _find(tables, get(op), variant_name, problem, key[-1], explain)
         if not explain:
             if len(tables.answers) >= _REMEMBERED:
                 tables.answers.clear()
@@ -391,9 +392,3 @@ def _source_hash(tables: _Tables, variant: Variant) -> str:
     if variant not in tables.hashes:
         tables.hashes[variant] = variant.source_hash
     return tables.hashes[variant]
-
-
-def _op(op: str | Op) -> Op:
-    from workbench import ops
-
-    return ops.get(op)

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.home import cuda_sources
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.demangle import demangle
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.demangle import demangle, normalised
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import tools
-from workbench.toolchain.demangle import demangle, normalised
 from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.nvrtc import Output
 from workbench.toolchain.source import Source

@@ -8,10 +8,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from workbench.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache, tools
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.demangle import demangle
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters, target_of
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes

@@ -5,19 +5,19 @@ explains, `Store` keeps, `predict` turns the simulator's counts into a time, `lo
 """
 
 from workbench.device_models import DeviceModel, device_model, device_models
+from workbench.prediction.predict import Prediction, predict
+from workbench.trials.store import Store
+from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.attempts import Progress
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
-from workbench.tuning.predict import Prediction, predict
 from workbench.tuning.run import Choice, TuningRun
 from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space
-from workbench.tuning.store import Store
 from workbench.tuning.summary import summary_table
 from workbench.tuning.sweep import Sweep, sweep_of
 from workbench.tuning.table import lookup
 from workbench.tuning.terminal import ProgressBar
-from workbench.tuning.trial import OUTCOMES, Trial
 from workbench.tuning.tune import tune
 
 __all__ = [

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from workbench.device_models import DeviceModel
 from workbench.errors import WorkbenchError
+from workbench.prediction.predict import VERSION as PREDICTION_VERSION
+from workbench.trials.store import Identity, Store
+from workbench.trials.trial import Trial, canonical
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
-from workbench.tuning.predict import VERSION as PREDICTION_VERSION
-from workbench.tuning.store import Identity, Store
-from workbench.tuning.trial import Trial, canonical
-from workbench.tuning.versions import toolchain, versions
+from workbench.versions import toolchain, versions
 
 COMPILE_THREADS = 2
 LOOK_AHEAD = 6

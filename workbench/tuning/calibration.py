@@ -21,10 +21,10 @@ import numpy as np
 
 from workbench.device_models import DeviceModel, model_of_gpu
 from workbench.errors import ArgumentError
-from workbench.tuning.predict import overlapped, predict_counts
+from workbench.prediction.predict import overlapped, predict_counts
+from workbench.trials.trial import canonical
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
-from workbench.tuning.trial import canonical
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "launch": ("launch",),

@@ -45,13 +45,13 @@ from concurrent.futures import (
 from dataclasses import replace
 
 from workbench.errors import ArgumentError, WorkbenchError
+from workbench.trials.trial import Trial
 from workbench.tuning import tasks
 from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.measure import DeviceLostError
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Stamp, Task, run_task
-from workbench.tuning.trial import Trial
 
 IN_FLIGHT = 128
 """Attempts that are claimed and handed to the executor, which queues those that its workers do not take at once."""

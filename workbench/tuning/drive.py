@@ -9,9 +9,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from workbench.errors import ArgumentError
+from workbench.trials.trial import Trial, canonical, geometric_mean
 from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
-from workbench.tuning.trial import Trial, canonical, geometric_mean
 
 
 class Answers(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.tuning.trial import Trial
+from workbench.trials.trial import Trial
 
 CLOCK_FALL = 0.95
 """Of a clock's two readings under load, one below this share of the other has changed."""

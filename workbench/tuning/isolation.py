@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
+from workbench.trials.trial import Trial, canonical
 from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
@@ -30,7 +31,6 @@ from workbench.tuning.measure import (
     resources_of,
 )
 from workbench.tuning.shipping import Shipments, Shipped
-from workbench.tuning.trial import Trial, canonical
 from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 
 ISOLATION = ("auto", "process", "none")

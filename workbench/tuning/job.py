@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel, placed
+from workbench.trials.store import Store, default_path
+from workbench.trials.trial import Trial
 from workbench.tuning import search, table
 from workbench.tuning.attempts import Attempts, Progress, trial_key
 from workbench.tuning.cluster import ClusterAttempts
@@ -24,8 +26,6 @@ from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
 from workbench.tuning.space import Space
-from workbench.tuning.store import Store, default_path
-from workbench.tuning.trial import Trial
 
 if TYPE_CHECKING:
     from workbench.devices import Device

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.files import replace_file
+from workbench.trials.trial import Trial
 from workbench.tuning.sweep import Sweep
 from workbench.tuning.sweep_checks import check_config, check_sweep, check_time, check_value, within
-from workbench.tuning.trial import Trial
 
 T4_VERSION = "1.0.0"
 

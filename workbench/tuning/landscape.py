@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError, MissingToolError
+from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.space import Space
-from workbench.tuning.trial import OUTCOMES, Trial
 
 if TYPE_CHECKING:
     from workbench.tuning.run import TuningRun

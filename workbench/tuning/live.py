@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
+from workbench.trials.trial import Trial
 from workbench.tuning.attempts import Progress
-from workbench.tuning.trial import Trial
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
     from workbench.tuning.run import TuningRun
-    from workbench.ui.tuning_view import TuningView
+    from workbench.tuning.view import TuningView
 
 
 class Job(Protocol):
@@ -116,7 +116,7 @@ class LiveTuning:
 
     def widget(self) -> TuningView:
         """A view that follows it, with a Stop button; put it last in a notebook cell. Needs anywidget (``[lab]``)."""
-        from workbench.ui.tuning_view import TuningView
+        from workbench.tuning.view import TuningView
 
         return TuningView(self)
 

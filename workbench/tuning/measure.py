@@ -32,11 +32,11 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
+from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
+from workbench.trials.trial import Trial
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
-from workbench.tuning.predict import counts_of, predict_counts
-from workbench.tuning.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 from workbench.device_models import DeviceModel, device_models
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
+from workbench.trials.trial import Trial, canonical
 from workbench.tuning.arguments import listed
 from workbench.tuning.attempts import Progress, trial_key
 from workbench.tuning.drive import drive
@@ -25,7 +26,6 @@ from workbench.tuning.run import TuningRun
 from workbench.tuning.search import Budget, Strategy, check_predicts, predicted
 from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load
-from workbench.tuning.trial import Trial, canonical
 
 PREFIX = "replay:"
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from workbench.device_models import DeviceModel, placed
 from workbench.documents import document
 from workbench.ops.tuned import Entry, problem_record
+from workbench.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.gpu_timing import median_error
-from workbench.tuning.trial import OUTCOMES, Trial, canonical, geometric_mean
-from workbench.tuning.versions import versions
+from workbench.versions import versions
 
 if TYPE_CHECKING:
-    from workbench.ui.tuning_view import TuningView
+    from workbench.tuning.view import TuningView
 
 PREDICTED_TIE = 0.01
 """Predicted times within this share of each other count as tied: of pairs as near, no more are in the measured order
-than by chance (`workbench.tuning.confidence.in_order`)."""
+than by chance (`workbench.prediction.confidence.in_order`)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,7 +219,7 @@ class TuningRun:
 
     def widget(self) -> TuningView:
         """Its attempts and its landscape with controls. Needs anywidget (``[lab]``)."""
-        from workbench.ui.tuning_view import TuningView
+        from workbench.tuning.view import TuningView
 
         return TuningView(self)
 

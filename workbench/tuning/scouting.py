@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
+from workbench.trials.trial import canonical, geometric_mean
 from workbench.tuning import search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
 from workbench.tuning.measure import with_prediction
 from workbench.tuning.run import TuningRun
 from workbench.tuning.space import Space
-from workbench.tuning.trial import canonical, geometric_mean
 
 if TYPE_CHECKING:
     from workbench.tuning.job import TuningJob

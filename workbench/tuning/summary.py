@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from workbench import tables
 from workbench.errors import MissingToolError
 from workbench.frames import data_frame
+from workbench.prediction.confidence import TIE, in_order, spread_of, trust
 from workbench.terminal import plain
-from workbench.tuning.confidence import TIE, in_order, spread_of, trust
-from workbench.tuning.trial import OUTCOME_MEANING, Trial
+from workbench.trials.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Variant
@@ -35,7 +35,7 @@ def row_of(trial: Trial) -> dict:
     """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None.
 
     ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
-    (:mod:`workbench.tuning.confidence`).
+    (:mod:`workbench.prediction.confidence`).
     """
     counts, resources = trial.counts, trial.resources
     requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)

@@ -20,8 +20,8 @@ from pathlib import Path
 from workbench.device_models import device_models, placed
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.files import replace_file
+from workbench.trials.trial import OUTCOMES, Trial, canonical
 from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
-from workbench.tuning.trial import OUTCOMES, Trial, canonical
 
 FORMAT = 1
 SUFFIXES = (".json.gz", ".json")
@@ -126,7 +126,7 @@ def sweep_of(run, variant: str | None = None, case: str | None = None) -> Sweep:
         raise ArgumentError("run", f"no correct trial of {chosen.name}", "one with a time", "Tune it first.")
     if hasattr(run.device, "sweep"):
         return run.device.sweep
-    from workbench.tuning.versions import versions
+    from workbench.versions import versions
 
     finished = max(trial.finished or 0.0 for trial in trials)
     return Sweep(

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
+from workbench.trials.trial import Trial
 from workbench.tuning.attempts import device_label
 from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped
-from workbench.tuning.trial import Trial
-from workbench.tuning.versions import toolchain
+from workbench.versions import toolchain
 
 _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""

@@ -13,6 +13,7 @@ from workbench.devices import Device
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 from workbench.terminal import say
+from workbench.trials.store import Store
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.cluster import check_executor
@@ -23,7 +24,6 @@ from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Limits, check_limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
-from workbench.tuning.store import Store
 
 QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from workbench.bench.generate import GenerationBenchmark
-from workbench.kvcache.memory_use import MemoryUse
-from workbench.models.evaluate import Perplexity
 from workbench.ui.line_plots import marked_lines
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from workbench.bench.generate import GenerationBenchmark
+    from workbench.kvcache.memory_use import MemoryUse
+    from workbench.models.evaluate import Perplexity
 
 _BLUE, _ORANGE = OKABE_ITO[0], OKABE_ITO[1]
 

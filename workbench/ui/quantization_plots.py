@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.ui.plots import OKABE_ITO
 
 _MARKERS = "osD^vPX*"

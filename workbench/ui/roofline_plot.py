@@ -11,7 +11,7 @@ from workbench.ui.plots import OKABE_ITO, figure
 
 if TYPE_CHECKING:
     from workbench.comparison import Comparison
-    from workbench.tuning.trial import Trial
+    from workbench.trials.trial import Trial
 
 _MARKERS = "osD^vPX*"
 

@@ -13,7 +13,7 @@ import anywidget
 import traitlets
 
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels.stages import NAMES as NAMES_OF_STAGES
+from workbench.reports.stages import NAMES as NAMES_OF_STAGES
 from workbench.ui.picture import folded
 from workbench.ui.source_facts import FACTS, FINDINGS, NAMES, Place, detail_of, sides_of, values_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.kernels import Trace
     from workbench.ptx import Finding
 
-_STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent / "static"
 _LONGEST_GAP = 12  # lines without instructions that the browser still shows
 _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
@@ -43,8 +43,8 @@ class SourceView(anywidget.AnyWidget):
         ArgumentError: when ``selected_line`` is set to a line that is not shown.
     """
 
-    _esm = (_STATIC / "source_view.js").read_text(encoding="utf-8")
-    _css = (_STATIC / "source_view.css").read_text(encoding="utf-8")
+    _esm = (STATIC / "source_view.js").read_text(encoding="utf-8")
+    _css = (STATIC / "source_view.css").read_text(encoding="utf-8")
 
     fact = traitlets.Unicode("instructions", help="What the gutter shows, one of `NAMES`.").tag(sync=True)
     selected_line = traitlets.Int(0, help="Line of `selected_file` whose details are shown; 0 for none.").tag(sync=True)

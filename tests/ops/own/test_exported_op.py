@@ -23,7 +23,7 @@ import workbench as wb
 from workbench import ops
 from workbench.cli import main
 from workbench.errors import ArgumentError
-from workbench.ops import tuned
+from workbench.ops import registry, tuned
 from workbench.ops.tuned import Entry, Table, problem_record
 
 HERE = Path(__file__).resolve().parent
@@ -41,13 +41,13 @@ EXPORTED = {
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """The ops of exported_ops.py, for this module alone; loaded as `load_op` does it."""
-    before = dict(ops._OWN)
+    before = dict(registry.OWN)
     spec = importlib.util.spec_from_file_location("exported_ops", HERE / "exported_ops.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    ops._OWN.clear()
-    ops._OWN.update(before)
+    registry.OWN.clear()
+    registry.OWN.update(before)
 
 
 @pytest.fixture(scope="module")

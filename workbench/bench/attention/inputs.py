@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import torch
 
 from workbench.bench.attention.cells import CACHES, Cell
-from workbench.kvcache.layouts import bits_of, from_canonical, unused_value
-from workbench.kvcache.quantization import CACHE_DTYPES
+from workbench.cache_formats.layouts import bits_of, from_canonical, unused_value
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check

@@ -3,7 +3,7 @@
 A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
 partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
 heads, at two contexts, in the configuration that the full cell would have. The line through the two gives every count
-at the full context, times sequences and KV heads; :mod:`workbench.tuning.predict` turns the counts into a time for a
+at the full context, times sequences and KV heads; `workbench.prediction.predict` turns the counts into a time for a
 device model. All runs are checked against float64, like a measurement.
 
 What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
@@ -29,8 +29,8 @@ from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.ledger import TIME_IS_UP, Row
 from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, WrongResultError
-from workbench.tuning.chain import Chain
-from workbench.tuning.predict import Prediction, launch_counts, predict_counts
+from workbench.prediction.chain import Chain
+from workbench.prediction.predict import Prediction, launch_counts, predict_counts
 
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""

@@ -13,6 +13,7 @@ from workbench.ops.causal_attention.problem import Tensors, lse_dtype
 from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
 from workbench.ops.dispatch import arch_of, check_supported, config_text, run
 from workbench.ops.library_op import custom_op
+from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds
@@ -61,19 +62,18 @@ def causal_attention(
             ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    from workbench.ops.causal_attention import OP, VARIANTS
-
+    op = BUILT_IN["causal_attention"]
     t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
     problem = problem_of(t, block_size=block_size)
     t.scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     _fill_lengths(t)
     found = None
     if variant not in ("auto", "tuned"):
-        found = OP.variant(variant)
+        found = op.variant(variant)
     elif variant == "auto" and (not query.is_cuda or query.itemsize > 2):  # kernels read 16 bits
-        found = VARIANTS[0]
+        found = op.variants[0]
     if found is not None and found.language == "torch":
-        check_supported(OP, found, problem)
+        check_supported(op, found, problem)
         if config is not None:
             raise ArgumentError("config", dict(config), f"None with variant={variant!r}", "Name a kernel.")
         if not torch.compiler.is_compiling():
@@ -108,14 +108,13 @@ _SCHEMA = (
 
 
 def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    from workbench.ops.causal_attention import OP
-
+    op = BUILT_IN["causal_attention"]
     query, key, value, query_lens, seq_lens, scale, variant, config = values
     t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
     problem = problem_of(t, alignment=rows_alignment(query, key, value), arch=arch_of(query))
     check_lengths(t)
     _make_outputs(t, lse=True)
-    run(OP, problem, t, query, variant, config, query.numel())
+    run(op, problem, t, query, variant, config, query.numel())
     return t.output, t.lse
 
 
@@ -131,10 +130,8 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) ->
 
 
 def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
-    from workbench.ops.causal_attention_backward import causal_attention_backward
-
     query, key, value, query_lens, seq_lens, output, lse = ctx.saved_tensors
-    gradients = causal_attention_backward(
+    gradients = BUILT_IN["causal_attention_backward"].function(
         query, key, value, output, lse, d_output, d_lse, scale=ctx.scale, query_lens=query_lens, seq_lens=seq_lens,
         variant="auto" if ctx.variant == "auto" else "tuned",
     )  # fmt: skip

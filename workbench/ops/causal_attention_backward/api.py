@@ -15,6 +15,7 @@ from workbench.ops.causal_attention.validate import check_lengths, problem_of, r
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.dispatch import arch_of, config_text, run
 from workbench.ops.library_op import custom_op
+from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds
@@ -74,8 +75,7 @@ _SCHEMA = (
 
 
 def _run(*values: Any) -> tuple[torch.Tensor, ...]:
-    from workbench.ops.causal_attention_backward import OP
-
+    op = BUILT_IN["causal_attention_backward"]
     *given, variant, config = values
     gradients = [torch.empty_like(side, memory_format=torch.contiguous_format) for side in given[:3]]
     t = Tensors(*given, *gradients)
@@ -84,7 +84,7 @@ def _run(*values: Any) -> tuple[torch.Tensor, ...]:
     if not t.query.numel():  # of no query; keys may be there
         for gradient in gradients:
             gradient.zero_()
-    run(OP, problem, t, t.query, variant, config, t.query.numel())
+    run(op, problem, t, t.query, variant, config, t.query.numel())
     return tuple(gradients)
 
 

@@ -13,6 +13,7 @@ from workbench.ops.contiguous_attention.problem import Tensors
 from workbench.ops.contiguous_attention.validate import check_values, problem_of
 from workbench.ops.dispatch import arch_of, run
 from workbench.ops.library_op import LibraryOp
+from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds
@@ -70,11 +71,10 @@ def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
 
 
 def _run(t: Tensors, *, variant: str, config: str | None) -> None:
-    from workbench.ops.contiguous_attention import OP
-
+    op = BUILT_IN["contiguous_attention"]
     problem = problem_of(t, arch_of(t.query))
     check_values(t)
-    run(OP, problem, t, t.query, variant, config, problem.num_seqs)
+    run(op, problem, t, t.query, variant, config, problem.num_seqs)
 
 
 library_op = LibraryOp("contiguous_attention", Tensors, _run, written=("out",))

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from workbench.kvcache.layouts import from_paged
+from workbench.cache_formats.layouts import from_paged
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.paged_attention.cases import CASES as PAGED

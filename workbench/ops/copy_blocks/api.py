@@ -14,6 +14,7 @@ from workbench.ops.copy_blocks.validate import check_inside, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.library_op import custom_op
 from workbench.ops.op import Op
+from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds
@@ -62,13 +63,12 @@ def _copy_blocks(
     variant: str = "auto",
     config: str | None = None,
 ) -> None:
-    from workbench.ops.copy_blocks import OP
-
+    op = BUILT_IN["copy_blocks"]
     first = key_caches[0]
     problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
     check_inside(pairs, first.shape[0])
     caches = [*key_caches, *value_caches]
-    copy_pages(OP, problem, caches, caches, pairs, first, variant, config)
+    copy_pages(op, problem, caches, caches, pairs, first, variant, config)
 
 
 def copy_pages(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.kvcache.layouts import bits_of
+from workbench.cache_formats.layouts import bits_of
 from workbench.ops.copy_blocks.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
+from workbench.cache_formats.layouts import detect
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import detect
 from workbench.ops.cache_arguments import check_entries, check_tables
 from workbench.ops.dispatch import arch_of, run
 from workbench.ops.gather_cache.problem import Tensors
 from workbench.ops.gather_cache.validate import check_values, problem_of
 from workbench.ops.library_op import LibraryOp
+from workbench.ops.registry import BUILT_IN
 from workbench.ops.scales import as_scale
 
 
@@ -39,7 +40,7 @@ def gather_cache(
     rounded to ``dtype``; others keep their bits.
 
     Args:
-        key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
+        key_cache, value_cache: see `workbench.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
         block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
         seq_lens: ``[num_seqs] int32`` in tokens.
         dtype: of the result: float32, float16 or bfloat16; default float32 for a quantized cache. Any other cache is
@@ -81,12 +82,11 @@ def gather_cache(
 
 
 def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    from workbench.ops.gather_cache import OP
-
+    op = BUILT_IN["gather_cache"]
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
     problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key_cache))
     check_values(t, problem)
-    run(OP, problem, t, t.key_cache, variant, config, problem.num_tokens)
+    run(op, problem, t, t.key_cache, variant, config, problem.num_tokens)
 
 
 library_op = LibraryOp(

@@ -1,6 +1,6 @@
 """Named reads with a known answer: every bit of the result.
 
-* tokens are N(0, 1), quantized by the definition in `workbench.kvcache.quantization` where the case says so, with
+* tokens are N(0, 1), quantized by the definition in `workbench.cache_formats.quantization` where the case says so, with
   scales at which a few elements in a thousand saturate;
 * lengths are unequal and lie on, before and after page boundaries; pages are shuffled, with free pages in between;
 * slots that no token owns hold NaN, in the caches and in scales per token, and unused entries of the table are -1;
@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, to_paged
-from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
+from workbench.cache_formats.layouts import LAYOUTS, to_paged
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
 from workbench.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
-from workbench.kvcache.quantization import CACHE_DTYPES, dequantize
+from workbench.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
+from workbench.cache_formats.quantization import CACHE_DTYPES, dequantize
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.variant import TorchVariant

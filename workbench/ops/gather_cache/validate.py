@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry
 from workbench.ops.arguments import ALIGNMENT, check_dtype, dtype_name, look_at_values
 from workbench.ops.cache_arguments import check_caches, check_entries, check_tables
 from workbench.ops.element_types import DTYPES

@@ -327,6 +327,7 @@ def op(
         raise ArgumentError("name", repr(name), "a name in letters, digits and underscores", 'Pass it as name="...".')
     named = None if outputs is None else tuple(outputs)
     contract = Contract(name, function, named, written, tolerance, minimum_bytes)
+    tuned.forget()  # answers for an older op of that name
     return ops.register(OwnOp(contract, backward))
 
 

@@ -13,6 +13,7 @@ from workbench.ops.dispatch import arch_of, multiprocessors_of, run
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.validate import problem_of
+from workbench.ops.registry import BUILT_IN
 from workbench.ops.scales import as_scale
 
 
@@ -45,7 +46,7 @@ def paged_attention(
 
     Args:
         query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
-        key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
+        key_cache, value_cache: see `workbench.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
         block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
         seq_lens: ``[num_seqs] int32`` in tokens.
         scale: of the scores; default ``head_size ** -0.5``.
@@ -84,12 +85,11 @@ def paged_attention(
 
 
 def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    from workbench.ops.paged_attention import OP
-
+    op = BUILT_IN["paged_attention"]
     where = {"arch": arch_of(t.query), "multiprocessors": multiprocessors_of(t.query)}
     problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
     check_entries(t, problem.page)
-    run(OP, problem, t, t.query, variant, config, problem.num_seqs)
+    run(op, problem, t, t.query, variant, config, problem.num_seqs)
 
 
 library_op = LibraryOp(

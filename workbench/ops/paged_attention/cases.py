@@ -32,9 +32,9 @@ from typing import Any
 
 import torch
 
+from workbench.cache_formats.layouts import to_paged
+from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import to_paged
-from workbench.kvcache.quantization import CACHE_DTYPES
 from workbench.ops.cache_case import in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import NamedCase, by_name, check_sequences

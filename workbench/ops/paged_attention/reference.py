@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import torch
 
-from workbench.kvcache.layouts import from_paged
+from workbench.cache_formats.layouts import from_paged
 
 
 def attend(

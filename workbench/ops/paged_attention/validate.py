@@ -9,8 +9,8 @@ import math
 
 import torch
 
+from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry
 from workbench.ops.arguments import ALIGNMENT, check_groups, check_out, check_query, check_vector, dtype_name
 from workbench.ops.cache_arguments import check_caches, check_tables
 from workbench.ops.element_types import DTYPES

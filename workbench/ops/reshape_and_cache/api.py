@@ -9,6 +9,7 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.dispatch import arch_of, run
 from workbench.ops.library_op import LibraryOp
+from workbench.ops.registry import BUILT_IN
 from workbench.ops.reshape_and_cache.problem import Tensors
 from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
 from workbench.ops.scales import as_scale
@@ -37,13 +38,13 @@ def reshape_and_cache(
     Args:
         key, value: ``[num_tokens, num_kv_heads, head_size]`` float32, float16 or bfloat16; tokens may be apart, as in a
             fused projection.
-        key_cache, value_cache: see `workbench.kvcache.layouts`; pages contiguous, starting on 16 bytes.
+        key_cache, value_cache: see `workbench.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
         slot_mapping: ``[num_tokens] int64``, no slot twice.
         kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8".
         k_scale, v_scale: dequantization scales of a quantized cache: elements are multiplied by their reciprocals,
-            rounded and saturated, as `workbench.kvcache.quantization` says. A number, or float32 per tensor ``[1]``,
-            per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``, of which
-            those of the slots that are written are read; default 1.
+            rounded and saturated, as in `workbench.cache_formats.quantization`. A number, or float32 per tensor
+            ``[1]``, per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``, of
+            which those of the slots that are written are read; default 1.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
@@ -60,11 +61,10 @@ def reshape_and_cache(
 
 
 def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    from workbench.ops.reshape_and_cache import OP
-
+    op = BUILT_IN["reshape_and_cache"]
     problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key))
     check_slots(t.slot_mapping, t.key_cache.shape[0] * problem.block_size)
-    run(OP, problem, t, t.key, variant, config, problem.num_tokens)
+    run(op, problem, t, t.key, variant, config, problem.num_tokens)
 
 
 library_op = LibraryOp(

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from workbench.kvcache.layouts import LAYOUTS, PagedGeometry, from_canonical
-from workbench.kvcache.quantization import CACHE_DTYPES, LARGEST, quantize
+from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, from_canonical
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST, quantize
 from workbench.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name, check_bits

@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def quantize(values, KIND: tl.constexpr):
-    """The uint8 codes of float32 values: nearest, ties to even, saturated; as `workbench.kvcache.quantization`."""
+    """The uint8 codes of float32 values: nearest, ties to even, saturated; as in `cache_formats.quantization`."""
     if KIND == "int8":
         limited = tl.minimum(tl.maximum(tl.where(values == values, values, 0.0), -127.0), 127.0)
         # 1.5 * 2**23 leaves no bit for a fraction, so that adding it rounds.

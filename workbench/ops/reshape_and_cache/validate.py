@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
-from workbench.kvcache.layouts import PagedGeometry
 from workbench.ops.arguments import alignment_of, check_dtype, check_vector, check_within, dtype_name, look_at_values
 from workbench.ops.cache_arguments import check_caches
 from workbench.ops.element_types import DTYPES

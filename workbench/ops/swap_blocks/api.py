@@ -14,6 +14,7 @@ from workbench.ops.copy_blocks.api import copy_pages
 from workbench.ops.copy_blocks.validate import check_copies
 from workbench.ops.dispatch import arch_of, config_text
 from workbench.ops.library_op import custom_op
+from workbench.ops.registry import BUILT_IN
 from workbench.ops.swap_blocks.validate import problem_of
 
 
@@ -65,8 +66,7 @@ def _swap_blocks(
     variant: str = "auto",
     config: str | None = None,
 ) -> None:
-    from workbench.ops.swap_blocks import OP
-
+    op = BUILT_IN["swap_blocks"]
     source, target = source_caches[0], target_caches[0]
     on_gpu = source if source.is_cuda else target
     if under_capture(on_gpu.device):
@@ -76,7 +76,7 @@ def _swap_blocks(
                 raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
     problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
     check_copies(pairs, source.shape[0], target.shape[0], ("sources", "targets"), "target")
-    copy_pages(OP, problem, source_caches, target_caches, pairs, on_gpu, variant, config)
+    copy_pages(op, problem, source_caches, target_caches, pairs, on_gpu, variant, config)
 
 
 _swap_blocks.register_fake(lambda *given, **options: None)

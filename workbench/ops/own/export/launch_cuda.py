@@ -142,7 +142,7 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
 
 def _constant_lines(variant, code, config, problem, inner: str, first: str) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
-    from workbench.toolchain.demangle import demangle
+    from workbench.demangle import demangle
 
     if not variant.constants:
         return []

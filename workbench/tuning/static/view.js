@@ -1,4 +1,4 @@
-// The browser's half of workbench.ui.tuning_view: draws what Python says, sends back what was chosen. No dependencies.
+// The browser's half of workbench.tuning.view: draws what Python says, sends back what was chosen. No dependencies.
 
 const SVG = "http://www.w3.org/2000/svg";
 

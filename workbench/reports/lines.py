@@ -1,7 +1,7 @@
 """The facts of a launch per line of source: the machine's counts per PTX instruction, summed where the code comes from.
 
 Everything here is PTX-level. ptxas makes machine code of the PTX and may merge, split, move or drop instructions;
-``workbench.kernels.counts.machine_code`` counts what it made.
+``workbench.reports.counts.machine_code`` counts what it made.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from workbench.files import replace_file
 
 if TYPE_CHECKING:
-    from workbench.driver.launches import Launch, Launches
+    from workbench.reports.launches import Launch, Launches
 
-_STATIC = Path(__file__).resolve().parent.parent / "ui" / "static"
+_STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000
 
 
@@ -39,6 +39,8 @@ def _view(launch: Launch) -> dict[str, Any]:
 
 
 def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, Any], faults: list[str]) -> str:
+    from workbench.ui.source_widget import STATIC as of_view
+
     models = ", ".join(dict.fromkeys(str(launch.model) for launch in rows))
     total = sum(launch.seconds or 0.0 for launch in rows)
     head = (
@@ -53,20 +55,20 @@ def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, 
         "head": escape(head),
         "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
         "rows": "\n".join(_row(launch) for launch in shown),
-        "css": _text("source_view.css"),
-        "own_css": _text("launch_page.css"),
+        "css": _text(of_view / "source_view.css"),
+        "own_css": _text(_STATIC / "launch_page.css"),
         "data": json.dumps(views).replace("</", "<\\/"),
-        "view": _text("source_view.js").replace("export default", "const sourceView ="),
-        "script": _text("launch_page.js"),
+        "view": _text(of_view / "source_view.js").replace("export default", "const sourceView ="),
+        "script": _text(_STATIC / "launch_page.js"),
     }
-    page = _text("launch_page.html")
+    page = _text(_STATIC / "launch_page.html")
     for name, text in texts.items():
         page = page.replace(f"<!--{name}-->" if name != "data" else "/*data*/ {}", text)
     return page
 
 
-def _text(name: str) -> str:
-    return (_STATIC / name).read_text(encoding="utf-8")
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _row(launch: Launch) -> str:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.driver.launches import Launches
+from workbench.reports.launches import Launches
 from workbench.terminal import say
 
 if TYPE_CHECKING:
-    from workbench.driver.launches import Launch
     from workbench.errors import KernelFault
+    from workbench.reports.launches import Launch
 
 _VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
 
@@ -68,7 +68,7 @@ class RunLaunches(Launches):
 
     def unseen(self, row: Launch) -> list[Any]:
         """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
-        from workbench.kernels.check_report import CheckReport
+        from workbench.reports.check_report import CheckReport
 
         keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
         new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)

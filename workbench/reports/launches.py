@@ -13,11 +13,11 @@ from workbench.errors import ArgumentError
 if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
     from workbench.errors import KernelFault
-    from workbench.kernels.check_report import CheckReport
-    from workbench.kernels.trace import Trace
+    from workbench.prediction.predict import Prediction
     from workbench.ptx import Finding, LaunchReport
+    from workbench.reports.check_report import CheckReport
+    from workbench.reports.trace import Trace
     from workbench.toolchain import CompiledKernel
-    from workbench.tuning.predict import Prediction
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Launch:
     @property
     def check(self) -> CheckReport:
         """What the checks found."""
-        from workbench.kernels.check_report import CheckReport
+        from workbench.reports.check_report import CheckReport
 
         return CheckReport(self.kernel.label, self.findings, self.report)
 
@@ -53,7 +53,7 @@ class Launch:
                 got = f"one like launch {self.like}, which has the counts"
                 remedy = f"Take that one: launches[{self.like - 1}].trace."
             raise ArgumentError(f"launch {self.number}", got, "the first launch of its kind, traced", remedy)
-        from workbench.kernels.trace import trace_of
+        from workbench.reports.trace import trace_of
 
         return trace_of(self.kernel, self.report, self.report.shared_bytes - self.kernel.static_shared_bytes)
 
@@ -122,7 +122,7 @@ class Launches:
 
 def prediction_of(kernel: CompiledKernel, report: LaunchReport, model: DeviceModel) -> Prediction:
     """The predicted time of a launch that ran with statistics."""
-    from workbench.tuning.predict import predict
+    from workbench.prediction.predict import predict
 
     if kernel.language != "triton":  # whose shared memory is known beforehand
         kernel = replace(kernel, dynamic_shared_bytes=max(report.shared_bytes - kernel.static_shared_bytes, 0))

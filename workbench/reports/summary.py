@@ -12,7 +12,7 @@ from workbench.frames import data_frame
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.kernels.trace import Trace
+    from workbench.reports.trace import Trace
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
 

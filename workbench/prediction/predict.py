@@ -15,22 +15,22 @@ resources busy hide each other's latency, few do not.
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
   ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
   programming guide, or take an operand from constant memory, by what convolutions measured on an RTX 3090 show.
-  Instructions are those of the machine code (:mod:`workbench.tuning.machine_counts`); where there is none, those of the
-  PTX.
+  Instructions are those of the machine code (:mod:`workbench.prediction.machine_counts`); where there is none, those of
+  the PTX.
 * ``latency``: the time of one warp, as often as there are waves of resident blocks: the clocks that the assembler's
   schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
   each other, the latency rather than a rate sets the pace.
 
-Of a launch whose blocks were recorded (:mod:`workbench.tuning.block_time`), as those of warps that wait for each other
-at mbarriers can be, ``schedule`` is the time of its blocks, one after the other on each multiprocessor, and takes the
-place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` and ``l2`` are added as above:
+Of a launch whose blocks were recorded (:mod:`workbench.prediction.block_time`), as those of warps that wait for each
+other at mbarriers can be, ``schedule`` is the time of its blocks, one after the other on each multiprocessor, and takes
+the place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` and ``l2`` are added as above:
 
     seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
 
 What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
 the published ones, DRAM efficiency below 100 %, subroutines for rare operands (a division by zero), what else runs on
 the GPU. It ranks configurations and names their bottleneck; it is no measurement, and is labelled ``predicted`` with
-the device model wherever it is printed. How near it comes to measured times: :mod:`workbench.tuning.confidence`.
+the device model wherever it is printed. How near it comes to measured times: :mod:`workbench.prediction.confidence`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ import numpy as np
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import MissingToolError
+from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
+from workbench.prediction.chain import dependent_chain
+from workbench.prediction.machine_counts import Lines, machine_counts
 from workbench.toolchain import sass, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.tuning.block_time import CodeRates, launch_clocks, pipeline_counts
-from workbench.tuning.chain import dependent_chain
-from workbench.tuning.machine_counts import Lines, machine_counts
 
 VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""

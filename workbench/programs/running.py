@@ -12,12 +12,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.driver import children
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.imports import when_imported
-from workbench.driver.launches import Launches
 from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.programs import children
+from workbench.reports.launches import Launches
 from workbench.terminal import say
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
@@ -69,7 +69,7 @@ def run_program(
             found = _report(launches)
             status = status or found
         if trace is not None:
-            from workbench.driver.launch_page import write_page
+            from workbench.programs.launch_page import write_page
 
             write_page(launches, Path(trace), title=" ".join([target, *arguments]))
             say(f"workbench: {_count(len(launches))} written to {trace}", err=True)

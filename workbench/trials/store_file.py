@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench.errors import StoreError, StoreWarning
-from workbench.tuning import store_schema
-from workbench.tuning.store_salvage import salvage
+from workbench.trials import store_schema
+from workbench.trials.store_salvage import salvage
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that is writing."""

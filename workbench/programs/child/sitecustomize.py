@@ -11,7 +11,7 @@ class _BeforeImport:
     def find_spec(cls, fullname, path=None, target=None):
         if fullname in ("triton", "pycuda", "cuda"):
             sys.meta_path.remove(cls)
-            from workbench.driver.running import join_run
+            from workbench.programs.running import join_run
 
             join_run()
 

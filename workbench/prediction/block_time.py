@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from workbench.device_models import DeviceModel
+from workbench.prediction.machine_counts import Lines, block_executions, pipe_of
 from workbench.toolchain.sass_flow import Block, Instruction, kind_of
-from workbench.tuning.machine_counts import Lines, block_executions, pipe_of
 
 _WARP = 32
 _APART = 1 << 20  # more than the offset of any mbarrier

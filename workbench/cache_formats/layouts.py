@@ -70,7 +70,7 @@ def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | Non
         ArgumentError: the shapes do not belong to the layout or to each other, or a 4-D cache came without layout.
     """
     if layout is not None and layout not in LAYOUTS:
-        raise UnknownNameError("layout", repr(layout), ", ".join(LAYOUTS), "See workbench.kvcache.layouts.")
+        raise UnknownNameError("layout", repr(layout), ", ".join(LAYOUTS), "See workbench.cache_formats.layouts.")
     if layout is None:
         if key_cache.dim() != 5:
             raise ArgumentError(

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anywidget
 import traitlets
@@ -20,8 +21,10 @@ import traitlets
 from workbench.errors import ArgumentError
 from workbench.tuning.landscape import OUTCOME_STYLES, cells, draw_cells, draw_history
 from workbench.tuning.live import LiveTuning
-from workbench.tuning.run import TuningRun
-from workbench.tuning.trial import Trial
+
+if TYPE_CHECKING:
+    from workbench.trials.trial import Trial
+    from workbench.tuning.run import TuningRun
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -42,8 +45,8 @@ class TuningView(anywidget.AnyWidget):
         ArgumentError: when set, a variant, case or parameter that the run does not have.
     """
 
-    _esm = (_STATIC / "tuning_view.js").read_text(encoding="utf-8")
-    _css = (_STATIC / "tuning_view.css").read_text(encoding="utf-8")
+    _esm = (_STATIC / "view.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "view.css").read_text(encoding="utf-8")
 
     title = traitlets.Unicode(help="What is tuned, and what its times are.").tag(sync=True)
     phase = traitlets.Unicode(help="running, stopping, stopped, done or failed.").tag(sync=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbench.kernels.lines import TracedLine
+from workbench.reports.lines import TracedLine
 
 if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
-    from workbench.kernels.trace import Trace
+    from workbench.reports.trace import Trace
 
 LEAST = 0.1
 """The share of all bytes, wavefronts, instructions or waits from which on something is worth a hint."""
@@ -100,7 +100,7 @@ def _in_flight(trace: Trace, model: DeviceModel) -> tuple[float, float, float, i
 
     Of the kernel that does the main work, all of whose warps are taken to have the same share of the loads.
     """
-    from workbench.tuning.chain import dependent_chain
+    from workbench.prediction.chain import dependent_chain
 
     report = trace.report.parts[0] if len(trace.kernels) > 1 else trace.report
     blocks = math.prod(report.grid)

@@ -13,20 +13,20 @@ from workbench.device_models import DeviceModel, device_model, model_of_arch
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
-from workbench.kernels.counts import TELLING, InstructionCounts, MachineCode, machine_code
-from workbench.kernels.hints import Hint, hints_of
-from workbench.kernels.lines import Ratios, TracedLine, lines_of, total
-from workbench.kernels.stages import Stage, stages_of
-from workbench.kernels.summary import Summary, summarise
-from workbench.kernels.traffic import Traffic, traffic
 from workbench.ptx.report import LaunchReport
+from workbench.reports.counts import TELLING, InstructionCounts, MachineCode, machine_code
+from workbench.reports.hints import Hint, hints_of
+from workbench.reports.lines import Ratios, TracedLine, lines_of, total
+from workbench.reports.stages import Stage, stages_of
+from workbench.reports.summary import Summary, summarise
+from workbench.reports.traffic import Traffic, traffic
 
 if TYPE_CHECKING:
     import pandas
 
+    from workbench.prediction.predict import Prediction
     from workbench.ptx.recording import Recording
     from workbench.toolchain import CompiledKernel, Occupancy
-    from workbench.tuning.predict import Prediction
 
 _SHOWN_SHARE = 0.01
 _HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
@@ -147,7 +147,7 @@ class Trace(Ratios):
 
         Raises UnknownNameError for a device model that does not exist.
         """
-        from workbench.tuning.predict import counts_of, predict_counts
+        from workbench.prediction.predict import counts_of, predict_counts
 
         found = self._model(model)
         return predict_counts(counts_of(self.report, self.kernels, found), found)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from workbench import tables
 from workbench.frames import data_frame
-from workbench.kernels.lines import source_text
 from workbench.ptx import Program
+from workbench.reports.lines import source_text
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 if TYPE_CHECKING:

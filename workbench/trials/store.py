@@ -19,10 +19,10 @@ from pathlib import Path
 
 from workbench.errors import StoreError
 from workbench.home import home
-from workbench.tuning.processes import owner_alive, this_process
-from workbench.tuning.store_file import StoreFile
-from workbench.tuning.store_schema import JSON_COLUMNS
-from workbench.tuning.trial import Trial, canonical, digest
+from workbench.trials.processes import owner_alive, this_process
+from workbench.trials.store_file import StoreFile
+from workbench.trials.store_schema import JSON_COLUMNS
+from workbench.trials.trial import Trial, canonical, digest
 
 CRASH_AFTER = 3
 """A configuration whose measurement ended this many processes is recorded as a crash."""

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.tuning import store_schema
-from workbench.tuning.store_pages import rows_on_pages
-from workbench.tuning.trial import digest
+from workbench.trials import store_schema
+from workbench.trials.store_pages import rows_on_pages
+from workbench.trials.trial import digest
 
 _IDENTITY = ("op", "variant", "source_hash", "case_json", "config", "device", "arch", "toolchain")
 _BATCH = 256

@@ -1,0 +1,1 @@
+"""``workbench run``: programs of others, as they are, on the simulated devices; their launches checked and shown."""
