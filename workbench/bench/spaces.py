@@ -150,10 +150,8 @@ class Space:
 def _code() -> str:
     """The hash of the package's own code that counts."""
     package = Path(workbench.__file__).parent
-    files = [
-        file for room in ("ptx", "toolchain") for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")
-    ]
-    files += [package / "tuning" / f"{name}.py" for name in ("block_time", "chain", "machine_counts", "predict")]
+    rooms = ("prediction", "ptx", "toolchain")
+    files = [file for room in rooms for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 
 
