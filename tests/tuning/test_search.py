@@ -47,7 +47,7 @@ def asked_by(plan, space, score=cost, start=None, seed=0, count=10**9) -> list[d
 
 
 def evaluations(plan, space, seed, score=cost) -> int:
-    seconds = {tuple(config.values()): score(config) for config in space}
+    seconds = {tuple(c.values()): value if math.isfinite(value := score(c)) else None for c in space}
     return tune_bench.evaluations(space, seconds, plan, None, random.Random(seed))
 
 
@@ -80,7 +80,27 @@ def test_bayesian_keeps_away_from_what_fails(space):
 
     later = asked_by(bayesian, space, failing, count=60)[15:]
     assert sum(config["D"] == "tile" for config in later) < len(later) / 4, "of a third of the space"
-    assert len(asked_by(bayesian, space, lambda config: math.inf, count=30)) == 30, "even if everything does"
+    asked = asked_by(bayesian, space, lambda config: math.inf, count=30)
+    assert len({str(config) for config in asked}) == 30, "even if everything does"
+
+
+def test_bayesian_finds_what_lies_beside_failures_and_away_from_what_is_smooth():
+    """As on real GPUs: every other size is slow, large tiles fail, and the best is next to both."""
+    sizes = tuple(range(16, 257, 16))
+    rugged = Space({"X": sizes, "Y": (1, 2, 4, 8, 16), "TX": (1, 2, 3, 4), "TY": (1, 2, 3, 4), "PAD": (0, 1)})
+
+    def score(config):
+        threads, tile = config["X"] * config["Y"], config["TX"] * config["TY"]
+        if threads * (20 + 4 * tile) > 32768:
+            return math.inf
+        waste = math.ceil(4096 / (config["X"] * config["TX"])) * config["X"] * config["TX"] / 4096
+        slow = 1.4 if config["X"] % 32 and not config["PAD"] else 1.0
+        return waste * slow * (1 + 200 / threads) * (1 + 4 / tile) * (1.05 if config["PAD"] else 1.0)
+
+    ours = [evaluations(bayesian, rugged, seed, score) for seed in range(2)]
+    others = [evaluations(search.greedy, rugged, seed, score) for seed in range(2)]
+    assert max(ours) <= len(rugged) / 20
+    assert max(ours) < min(others)
 
 
 def test_bayesian_in_a_space_larger_than_it_looks_at(monkeypatch, space):
@@ -99,16 +119,50 @@ def test_coordinates_are_places_and_names_are_all_as_far():
     assert between == pytest.approx([1, 1, 1])
 
 
+def test_how_often_a_number_is_halved_is_a_coordinate_where_it_goes_up_and_down():
+    rows = np.array(list(itertools.product(range(4), range(3), range(3))))
+    points = coordinates({"A": (16, 32, 48, 64), "B": (1, 2, 4), "C": (0, 3, 4)}, rows)
+    assert points.shape == (36, 4)
+    assert [points[rows[:, 0] == at, 1][0] for at in range(4)] == [4, 5, 4, 6]
+
+
+def _process(points):
+    return GaussianProcess(points, points)
+
+
 def test_the_process_learns_which_parameter_matters():
-    rng = np.random.default_rng(0)
-    points = rng.integers(0, 6, (40, 2)).astype(float)
-    process = GaussianProcess(2)
-    process.fit(points, np.sin(points[:, 0]), rounds=4)
+    points = np.array(list(itertools.product(range(8), repeat=2)), dtype=float)
+    known = np.random.default_rng(0).permutation(64)[:40]
+    process = _process(np.concatenate([points, [[50.0, 0.0]]]))
+    scores = np.sin(points[known, 0])
+    process.fit(known.tolist(), scores, np.arange(65), rounds=4)
     assert process.scales[1] > 3 * process.scales[0]
-    mean, deviation = process.predict(points)
-    assert mean == pytest.approx(np.sin(points[:, 0]), abs=1e-2)
-    assert deviation.max() < 0.1
-    assert process.predict(np.array([[50.0, 0.0]]))[1][0] > 0.4, "far away it knows nothing"
+    assert process.mean(scores)[known] == pytest.approx(scores, abs=1e-2)
+    assert process.deviation()[known].max() < 0.1
+    assert process.deviation()[64] > 0.4, "far away it knows nothing"
+
+
+def test_one_point_more_is_as_if_it_had_been_there():
+    points = np.random.default_rng(1).integers(0, 6, (100, 3)).astype(float) + np.arange(100)[:, None] / 1000
+    scores = np.sin(points).sum(axis=1)
+    at_once, told = _process(points), _process(points)
+    at_once.fit(range(90), scores[:90], np.arange(100), rounds=0)
+    told.fit(range(10), scores[:10], np.arange(100), rounds=0)
+    for at in range(10, 90):
+        told.add(at)
+    assert told.mean(scores[:90]) == pytest.approx(at_once.mean(scores[:90]), abs=1e-6)
+    assert told.deviation() == pytest.approx(at_once.deviation(), abs=1e-4)
+
+
+def test_what_has_no_score_is_taken_to_come_out_as_expected():
+    points = np.arange(20.0)[:, None]
+    process = _process(points)
+    scores = np.cos(points[:, 0])
+    process.fit([0, 3, 6], scores[[0, 3, 6]], np.arange(20), rounds=0)
+    before, doubt = process.mean(scores[[0, 3, 6]], otherwise=0.0), process.deviation()
+    process.add(10)
+    assert process.mean(np.array([*scores[[0, 3, 6]], math.nan]), otherwise=0.0) == pytest.approx(before)
+    assert process.deviation()[10] < 0.1 < doubt[10]
 
 
 def test_expected_improvement_is_the_integral():

@@ -1,8 +1,12 @@
 """Bayesian optimisation: a Gaussian process says where an improvement is most likely, and is told what came of it.
 
-First the untuned rule's configuration and points spread over the space, then always the configurations of largest
-expected improvement, until the space is empty. Failed configurations count as worse than the worst measured one, so the
-search keeps away from where kernels do not compile.
+First the untuned rule's configuration and points spread over the space, then pairs until the space is empty: the
+configuration of largest expected improvement, and that of the largest among those which differ from the best in one
+parameter, so that the neighbourhood of what is found is looked at while the rest of the space is.
+
+Real spaces are full of failures, and the best configurations often lie beside them. A failure says nothing about times,
+so none is made up for it: the process takes it to come out as expected. How likely others are to run is the process's
+mean of what ran (1) and what failed (0), and the expected improvement is multiplied by it.
 """
 
 from __future__ import annotations
@@ -19,30 +23,102 @@ from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_im
 BATCH = 2
 """Asked for at once, so that one can be compiled while the other is measured."""
 
-_CANDIDATES = 4096
-"""Of a larger space so many random points are looked at in each step, and the neighbours of the best."""
+_CANDIDATES = 8192
+"""Of a larger space so many random points are looked at, and the neighbours of the best."""
 _FITTED = 400
-"""The process is fitted to the best so many scores at most: its cost grows with the cube."""
-_REFITS = 64
-"""Up to so many scores the length scales are chosen anew at each step, later at every eighth."""
-_FAILED = 2.0
-"""What a failed configuration counts as: so many times the worst measured."""
+"""The process is fitted to the best so many scores and half as many failures at most: its cost grows with the cube."""
+_REFITS, _EVERY = 64, 8
+"""Up to so many scores it is fitted anew at each step, later when there are so many more."""
+_HOPELESS = 0.02
+"""The least chance to run that a configuration is given."""
 
 
 def bayesian(space: Space, start: Mapping | None, rng: random.Random) -> Generator[list[dict], list[float], None]:
     """A strategy (see :mod:`workbench.tuning.search`): expected improvement under a Gaussian process."""
     points = coordinates(space.parameters, space.rows)
-    count, dimensions = points.shape
-    if not count:
+    if not len(points):
         return
-    first = space.index(start) if start is not None else rng.randrange(count)
-    wanted = _spread(points, first, dimensions + 2, rng)
-    scores: dict[int, float] = {}
-    process = GaussianProcess(dimensions)
+    first = space.index(start) if start is not None else rng.randrange(len(points))
+    wanted = _spread(points, first, points.shape[1] + 2, rng)
+    search = _Search(points, space.rows, rng)
     while wanted:
-        answers = yield [space[at] for at in wanted]
-        scores.update(zip(wanted, answers, strict=True))
-        wanted = _improving(process, points, scores, _candidates(space, scores, rng))
+        search.tell(wanted, (yield [space[at] for at in wanted]))
+        wanted = search.next()
+
+
+class _Search:
+    """What is known of a space, and what to ask next; configurations are places in the order of the space."""
+
+    def __init__(self, points: np.ndarray, rows: np.ndarray, rng: random.Random):
+        self._rows, self._rng = rows, rng
+        self._process = GaussianProcess(points, rows)
+        self._logs: dict[int, float] = {}
+        self._failed: dict[int, None] = {}
+        self._fitted = 0
+        self._pool = np.zeros(0, dtype=int)
+
+    def tell(self, asked: list[int], seconds: list[float]) -> None:
+        """The answers; infinity for a configuration that failed."""
+        for at, value in zip(asked, seconds, strict=True):
+            if math.isfinite(value):
+                self._logs[at] = math.log(value)
+            else:
+                self._failed[at] = None
+
+    def next(self) -> list[int]:
+        """The next pair; one or none where no more are left."""
+        count = len(self._logs) + len(self._failed)
+        most = min(BATCH, len(self._rows) - count)
+        if not most:
+            return []
+        if not self._logs:
+            left = [at for at in range(len(self._rows)) if at not in self._failed]
+            return self._rng.sample(left, most)
+        best = min(self._logs, key=self._logs.__getitem__)
+        asked = self._asked()
+        if count <= _REFITS or count - self._fitted >= _EVERY or asked.all():
+            self._fit()
+            self._fitted, asked = count, self._asked()
+        near = np.count_nonzero(self._rows[self._pool] != self._rows[best], axis=1) == 1
+        wanted: list[int] = []
+        while len(wanted) < most and not asked.all():
+            promise = self._promise(self._logs[best])
+            among = ~asked & near if wanted and (~asked & near).any() else ~asked
+            chosen = int(np.argmax(np.where(among, promise, -1.0)))
+            asked[chosen] = True
+            wanted.append(int(self._pool[chosen]))
+            self._process.add(wanted[-1])
+        return wanted
+
+    def _asked(self) -> np.ndarray:
+        return np.isin(self._pool, [*self._logs, *self._failed])
+
+    def _fit(self) -> None:
+        ordered = sorted(self._logs, key=self._logs.__getitem__)
+        self._pool = np.arange(len(self._rows))
+        if len(self._rows) > _CANDIDATES:
+            self._pool = self._pool[~self._asked()]
+            some = set(self._rng.sample(self._pool.tolist(), min(len(self._pool), _CANDIDATES)))
+            for at in ordered[:3]:
+                differ = np.count_nonzero(self._rows[self._pool] != self._rows[at], axis=1)
+                some.update(self._pool[differ == 1].tolist())
+            self._pool = np.array(sorted(some), dtype=int)
+        known = ordered[:_FITTED]
+        self._process.fit(known, np.array([self._logs[at] for at in known]), self._pool)
+        for at in list(self._failed)[-_FITTED // 2 :]:
+            self._process.add(at)
+
+    def _promise(self, best: float) -> np.ndarray:
+        """Expected improvement times the chance to run, at each point of the pool."""
+        known = self._process.known
+        values = np.array([self._logs.get(at, math.nan) for at in known])
+        deviation = self._process.deviation() * (float(np.nanstd(values)) or 1.0)
+        promise = expected_improvement(self._process.mean(values), deviation, best)
+        if self._failed:
+            ran = (len(self._logs) + 1) / (len(self._logs) + len(self._failed) + 2)
+            labels = np.array([1.0 if at in self._logs else 0.0 if at in self._failed else math.nan for at in known])
+            promise *= np.clip(self._process.mean(labels, ran), _HOPELESS, 1.0)
+        return promise
 
 
 def _spread(points: np.ndarray, first: int, count: int, rng: random.Random) -> list[int]:
@@ -61,40 +137,3 @@ def _spread(points: np.ndarray, first: int, count: int, rng: random.Random) -> l
         chosen.append(best)
         nearest = np.minimum(nearest, np.sum((scaled - scaled[best]) ** 2, axis=1))
     return chosen
-
-
-def _candidates(space: Space, scores: Mapping[int, float], rng: random.Random) -> np.ndarray:
-    if len(space) <= _CANDIDATES:
-        return np.array([at for at in range(len(space)) if at not in scores], dtype=int)
-    some = set(rng.sample(range(len(space)), _CANDIDATES))
-    for at in sorted(scores, key=scores.__getitem__)[:3]:
-        some.update(space.index(config) for config in space.neighbours(space[at], adjacent=False))
-    return np.array(sorted(some - scores.keys()), dtype=int)
-
-
-def _improving(
-    process: GaussianProcess, points: np.ndarray, scores: Mapping[int, float], left: np.ndarray
-) -> list[int]:
-    """The next batch: each the largest expected improvement, the ones before it taken to come out as predicted."""
-    if not len(left):
-        return []
-    known = sorted(scores, key=scores.__getitem__)[:_FITTED]
-    values = _log(np.array([scores[at] for at in known]))
-    best = float(values.min())
-    count = len(scores)
-    rounds = 1 if count <= _REFITS or count % 8 == 0 else 0
-    batch: list[int] = []
-    while len(batch) < BATCH and len(left):
-        process.fit(points[known], values, rounds=0 if batch else rounds)
-        mean, deviation = process.predict(points[left])
-        at = int(np.argmax(expected_improvement(mean, deviation, best)))
-        batch.append(int(left[at]))
-        known, values = [*known, batch[-1]], np.append(values, mean[at])
-        left = np.delete(left, at)
-    return batch
-
-
-def _log(scores: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(scores)
-    worst = float(scores[finite].max()) if finite.any() else 1.0
-    return np.log(np.where(finite, scores, _FAILED * worst)) if math.isfinite(worst) else np.zeros(len(scores))
