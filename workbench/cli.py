@@ -372,15 +372,22 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 
 @bench.command("tune")
 @click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@click.option("--measured", metavar="FOLDER", help="Also published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
+@click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
+@click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
 @click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
 @_json_option
-def bench_tune(sweeps: tuple[str, ...], seeds: int, skip_peers: bool, skip_speed: bool, as_json: bool) -> None:
-    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs: a few minutes."""
+def bench_tune(sweeps, measured, seeds, tolerance, budget, skip_peers, skip_speed, as_json) -> None:
+    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
+
+    A few minutes; with --measured and Kernel Tuner's strategies about an hour, on one core.
+    """
     from workbench.bench.tune import run
 
-    options = {"seeds": seeds, "peers": not skip_peers, "speed": not skip_speed}
+    options = {"measured": measured, "seeds": seeds, "tolerance": tolerance, "budget": budget}
+    options |= {"peers": not skip_peers, "speed": not skip_speed}
     result = run(list(sweeps) or None, **options, progress=lambda line: say(line, err=True))
     say(result.to_json() if as_json else str(result))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -171,6 +173,23 @@ def test_failures_and_a_start_are_understood(space):
     plan = kernel_tuner_strategies.strategy("genetic_algorithm")
     asked = drive(plan, space, start=start, score=lambda c: float("inf") if c["A"] == 1 else cost(c))
     assert asked[0] == start
+
+
+def test_its_bayesian_optimiser_knows_a_failure_from_a_time(monkeypatch):
+    pytest.importorskip("kernel_tuner")
+    pytest.importorskip("sklearn")
+    wide = Space({"A": tuple(range(16)), "B": tuple(range(8))})
+
+    def score(config):
+        return float("inf") if config["B"] % 2 else 1 + abs(config["A"] - 11) + config["B"]
+
+    plan = kernel_tuner_strategies.strategy("bayes_opt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert min(map(score, drive(plan, wide, score=score, count=50))) == 1
+    monkeypatch.setattr(kernel_tuner_strategies, "_FAILED_FOR_BAYES_OPT", sys.float_info.max)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        drive(plan, wide, score=score, count=30)
 
 
 def test_a_live_search_with_a_strategy_of_kernel_tuner_s():

@@ -47,6 +47,11 @@ _PATIENCE = 1000
 """A strategy that asks for so many configurations in a row that it knows already has ended: some go on for ever."""
 
 
+_FAILED_FOR_BAYES_OPT = 1e20
+"""The time by which its Bayesian optimiser tells a failure. What Kernel Tuner 1.5 turns errors into, the largest float,
+is not that one: it would be fitted as a time, and the process could tell nothing else apart."""
+
+
 def available() -> bool:
     """Whether Kernel Tuner is installed."""
     return importlib.util.find_spec("kernel_tuner") is not None
@@ -179,6 +184,8 @@ def _tune(name: str, space: Space, start: Mapping | None, asker: _Strategy) -> N
         times = dict.fromkeys(("compile_time", "verification_time", "benchmark_time"), 0.0)
         if math.isfinite(seconds):
             return config | times | {"time": seconds * 1e3}
+        if name == "bayes_opt":
+            return config | times | {"time": _FAILED_FOR_BAYES_OPT}
         return config | times | {"time": util.RuntimeFailedConfig(), "__error__": util.RuntimeFailedConfig()}
 
     options = interface.Options({"max_fevals": len(space)} | ({"fraction": 1.0} if name == "random_sample" else {}))
