@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import importlib
 import io
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -196,6 +198,15 @@ def serve(imports: Sequence[str], fd: int, parent: int) -> None:
             except Exception as error:
                 answer = "raised", error
             connection.send_bytes(_packed(*answer))
+
+
+@functools.cache
+def end_with_pool(parent: int) -> None:
+    """In a worker of a process pool that ``parent`` made: end when that process does. By itself such a worker goes on,
+    and waits for more, for good: it holds both ends of the pipe that its tasks come through."""
+    made_by = multiprocessing.parent_process()
+    if made_by is not None and made_by.pid == parent:
+        threading.Thread(target=lambda: (made_by.join(), os._exit(0)), name="end with pool", daemon=True).start()
 
 
 def _packed(kind: str, value: object) -> bytes:

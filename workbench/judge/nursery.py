@@ -27,9 +27,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench.errors import WorkbenchError
 from workbench.worker import how_ended
@@ -39,6 +39,7 @@ START_SECONDS = 600.0
 
 MAX_LINE_BYTES = 64 << 20
 _MARK = "WORKBENCH_NURSERY"
+_FOLDER = "WORKBENCH_NURSERY_FOLDER"
 _MESSAGE = 9  # a command and a number
 _REAP = b"-"
 _UNKNOWN = 1 << 32  # the status of a child of a process that is gone
@@ -164,7 +165,7 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 stderr=open(Path(self._folder) / "errors", "wb"),  # noqa: SIM115, the process's own
                 start_new_session=True,
-                env=os.environ | {_MARK: self._word, "OMP_NUM_THREADS": "1", "WORKBENCH_NURSERY_FOLDER": self._folder},
+                env=os.environ | {_MARK: self._word, "OMP_NUM_THREADS": "1", _FOLDER: self._folder},
             )
 
     def fork(self, role: str, memory_mib: int, *, keep: bool = False) -> Child:
@@ -199,7 +200,7 @@ class Nursery:
             answer = int.from_bytes(self._reply(8), "little")
             status = None if answer == _UNKNOWN else os.waitstatus_to_exitcode(answer)
         if status is not None and not kept:  # one that is kept has started nothing
-            self._end_marked()
+            self._end_others()
         shutil.rmtree(Path(self._folder) / str(pid), ignore_errors=True)
         return status
 
@@ -212,15 +213,8 @@ class Nursery:
             data += more
         return data
 
-    def _end_marked(self) -> None:
-        """Kill what a child has started in sessions of their own (compilers, daemons)."""
-        spared = {os.getpid(), self._process.pid if self._process is not None else 0, *self._kept}
-        mark = f"{_MARK}={self._word}".encode()
-        for name in os.listdir("/proc"):
-            if name.isdecimal() and int(name) not in spared:
-                with contextlib.suppress(OSError):
-                    if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                        os.kill(int(name), signal.SIGKILL)
+    def _end_others(self) -> None:
+        _end_marked(self._word, {os.getpid(), self._process.pid, *self._kept})
 
     def close(self) -> None:
         """End it and everything that came of it."""
@@ -230,9 +224,19 @@ class Nursery:
         self._process.wait()
         self._control.close()
         self._kept.clear()
-        self._end_marked()
+        self._end_others()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._process = self._control = None
+
+
+def _end_marked(word: str, spared: Set[int]) -> None:
+    """Kill what came of a nursery, in sessions of its own too (compilers, daemons)."""
+    mark = f"{_MARK}={word}".encode()
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) not in spared:
+            with contextlib.suppress(OSError):
+                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    os.kill(int(name), signal.SIGKILL)
 
 
 _shared: list[Nursery] = []
@@ -257,19 +261,26 @@ os.register_at_fork(after_in_child=_shared.clear)  # a fork has processes of its
 
 
 def serve(fd: int) -> None:
-    """Fork a child for every connection that arrives, until the caller hangs up."""
-    _warm_up()
+    """Fork a child for every connection that arrives, until the caller hangs up; then end all that came of it."""
     control = socket.socket(fileno=fd)
+    with _ending_with_the_caller(control):
+        _warm_up()
     gc.collect()
     gc.freeze()  # what is here now is shared with the children: a collection would copy it
     children: set[int] = set()
+    with contextlib.suppress(ConnectionError):
+        _answer(control, children)
+    for pid in children:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+    _end()
+
+
+def _answer(control: socket.socket, children: set[int]) -> None:
     while True:
         message, fds, *_ = socket.recv_fds(control, _MESSAGE, 1)
         if len(message) < _MESSAGE:
-            for pid in children:
-                with contextlib.suppress(OSError):
-                    os.killpg(pid, signal.SIGKILL)
-            os._exit(0)
+            return
         command, number = message[:1], int.from_bytes(message[1:], "little")
         if command == _REAP:
             status = os.waitpid(number, 0)[1] if number in children else _UNKNOWN
@@ -285,6 +296,33 @@ def serve(fd: int) -> None:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # at once, whichever of the two comes first
         control.sendall(pid.to_bytes(8, "little"))
+
+
+@contextlib.contextmanager
+def _ending_with_the_caller(control: socket.socket) -> Iterator[None]:
+    """Within the block this process ends when the caller does, whatever it is doing; no thread is left after it."""
+    done = threading.Event()
+    poll = select.poll()
+    poll.register(control, 0)  # no event but the one that cannot be masked: the caller hung up
+
+    def watch() -> None:
+        while not done.is_set():
+            if poll.poll(100):
+                _end()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+
+
+def _end() -> NoReturn:
+    _end_marked(os.environ[_MARK], {os.getpid()})
+    shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)
+    os._exit(0)
 
 
 def _warm_up() -> None:
@@ -320,7 +358,7 @@ def _role(role: str) -> Callable[[Mapping[str, Any], Callable[[dict], None]], No
 
     if role == "r":
         return running.run
-    folder = Path(os.environ["WORKBENCH_NURSERY_FOLDER"], str(os.getpid()))
+    folder = Path(os.environ[_FOLDER], str(os.getpid()))
     folder.mkdir()
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TRITON_HOME", "TRITON_CACHE_DIR", "TMPDIR"):
         os.environ[name] = str(folder)  # a candidate finds no compilation of another one, and leaves none

@@ -120,6 +120,7 @@ def _serve(library: Library, control: socket.socket) -> None:
                 if connection is None:
                     for child in children:
                         os.kill(child, signal.SIGKILL)
+                    signal.set_wakeup_fd(-1)  # their end would find it closed, and a message printed
                     return
                 child = os.fork()
                 if child == 0:
@@ -129,7 +130,8 @@ def _serve(library: Library, control: socket.socket) -> None:
                 children[child] = connection
                 poll.register(connection, 0)  # no event but the one that cannot be masked: the caller hung up
             else:
-                poll.unregister(fd)
+                with contextlib.suppress(KeyError):  # its child has just been reaped
+                    poll.unregister(fd)
                 for child, connection in children.items():
                     if connection.fileno() == fd:
                         os.kill(child, signal.SIGKILL)

@@ -22,6 +22,7 @@ from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped
 from workbench.versions import toolchain
+from workbench.worker import end_with_pool
 
 _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
@@ -88,6 +89,7 @@ class Answer:
 
 def run_task(task: Task) -> Answer:
     """Try the configuration in this process, or in one that this thread has for it."""
+    end_with_pool(task.parent)
     if _LOST.is_set() and os.getpid() != task.parent:
         os._exit(1)  # A context that is lost stays lost as long as the process lives; its successor has a new one.
     try:
