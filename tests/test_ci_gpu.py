@@ -15,9 +15,8 @@ import tarfile
 import venv
 from pathlib import Path
 
-import pycuda_setup
 import pytest
-from simulated_gpu.plugin import environment
+from simulated_gpu.plugin import environment, missing
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ABSENT = re.compile(
@@ -41,7 +40,7 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_ci_gpu(python: Path, tmp_path: Path):
-    problem = pycuda_setup.problem()
+    problem = missing()
     if problem is not None:
         assert not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"), problem
         pytest.skip(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from triton.runtime import driver as triton_runtime
 
 import workbench as wb
 from workbench.driver import triton_driver
+from workbench.driver.imports import when_imported
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
@@ -369,6 +371,18 @@ def test_what_only_newer_hardware_has_names_the_way_out():
 def test_calls_that_triton_does_not_take(kernel, args, message):
     with pytest.raises(ArgumentError, match=message):
         wb.check_kernel(kernel, grid=(1,), args=args)
+
+
+def test_who_asks_whether_there_is_a_package_has_not_imported_it(tmp_path, monkeypatch):
+    (tmp_path / "asked_for.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    done = []
+    when_imported("asked_for", lambda: done.append(True))
+    assert importlib.util.find_spec("asked_for") is not None
+    assert not done
+    importlib.import_module("asked_for")
+    assert done == [True]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def counted_steps(work) -> int:
         return local
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 counts in no frame unless one had it when the tracing began
     sys.settrace(start)
     try:
         work()

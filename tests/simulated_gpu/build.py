@@ -18,6 +18,11 @@ from workbench.home import home
 SOURCE = Path(__file__).with_name("backend.cpp")
 
 
+def torch_for_gpus() -> bool:
+    """Whether the installed torch has a backend of its own for GPUs; asked without importing it."""
+    return (_torch() / "lib" / "libtorch_cuda.so").exists()
+
+
 def load() -> ctypes.CDLL:
     """The library, loaded. Torch asks what an accelerator can do once, when it is imported: this must come before."""
     if "torch._C" in sys.modules:

@@ -16,6 +16,8 @@ from pathlib import Path
 import pycuda_setup
 import pytest
 
+from simulated_gpu import build
+
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -25,6 +27,13 @@ def environment() -> dict[str, str]:
     # What is there of pytest-xdist belongs to the worker that starts it.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     return kept | {"WORKBENCH_SIMULATED_GPU": "1", "PYTHONPATH": os.pathsep.join(folders)}
+
+
+def missing() -> str | None:
+    """Why there can be no simulated GPU here; None where there can be one. Waits for PyCUDA."""
+    if build.torch_for_gpus():
+        return "the simulated GPU takes the place that torch's build for GPUs fills itself; it needs that for CPUs"
+    return pycuda_setup.problem()
 
 
 class Child:
@@ -74,7 +83,7 @@ class SimulatedGpu:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if item.get_closest_marker("gpu") is None or item.get_closest_marker("skip") is not None:
             return None
-        problem = pycuda_setup.problem()
+        problem = missing()
         if problem is not None and not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"):
             item.add_marker(pytest.mark.skip(problem))
             return None

@@ -20,15 +20,23 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
 class _WhenImported(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], None]):
         self._name, self._then = name, then
+        self._looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != self._name:
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Followed(spec.loader, self._then)
+            spec.loader = _Followed(spec.loader, self._imported)
         return spec
+
+    def _imported(self) -> None:
+        sys.meta_path.remove(self)  # not before: who asks for a spec may only want to know whether there is one
+        self._then()
 
 
 class _Followed(Loader):

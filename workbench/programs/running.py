@@ -156,7 +156,7 @@ def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> in
 
 def _advice(error: BaseException, check: bool) -> str | None:
     """What helps where a program that is right on a GPU ends here."""
-    if "Torch not compiled with CUDA enabled" in str(error):
+    if any(said in str(error) for said in ("Torch not compiled with CUDA enabled", "from cudaGetDeviceCount()")):
         return "there is no GPU for torch: the simulated devices take tensors on the CPU (device='cpu')"
     if isinstance(error, KernelFault) and not check:
         return "with --check the report has what else is wrong"
