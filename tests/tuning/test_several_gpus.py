@@ -55,7 +55,7 @@ def test_a_lookup_is_for_the_gpu_that_is_current_then(current, two_tables):
 
 
 def test_an_op_looks_in_the_table_of_its_tensors_gpu(current, two_tables, monkeypatch):
-    monkeypatch.setattr(tuned, "_op", lambda op: OP)
+    monkeypatch.setattr(tuned, "get", lambda op: OP)
     on_gpu_1 = SimpleNamespace(is_cuda=True, device=torch.device("cuda", 1))
     name = dispatch.table_of(on_gpu_1)
     for variant in ("auto", "tuned", "steps"):
