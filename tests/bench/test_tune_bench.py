@@ -77,7 +77,8 @@ def test_a_search_that_ends_early_is_charged_the_whole_space():
 
 def test_the_tuner_s_costs_are_measured(tmp_path):
     figures = [tuner_speed.enumeration(4), tuner_speed.overhead(tmp_path, count=3), *tuner_speed.store(tmp_path, 500)]
-    figures += [tuner_speed.call_path(50), *tuner_speed.compilation(1)]
+    figures += [tuner_speed.call_path(50), *tuner_speed.compilation(1), *tuner_speed.simulation(tmp_path, 1)]
+    figures += [tuner_speed.large_problem(tmp_path, 1)]
     for figure in figures:
         assert figure.value > 0
         assert f"aim {figure.aim:g}" in str(figure)

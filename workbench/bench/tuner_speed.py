@@ -1,4 +1,4 @@
-"""What the tuner itself costs: enumerating, compiling, storing, looking up. Part of ``workbench bench tune``.
+"""What the tuner itself costs: enumerating, compiling, checking, storing, looking up; in ``workbench bench tune``.
 
 Each figure stands beside its aim, in wall-clock seconds on a computer that does nothing else; compiling also in CPU
 seconds, which other work on it changes less.
@@ -20,10 +20,13 @@ from unittest import mock
 
 import torch
 
-from workbench import ops
+from workbench import devices, ops
+from workbench.bench.spaces import SHIPPED, load_space
+from workbench.device_models import device_model
 from workbench.ops.op import Op
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Check, Restriction, TorchVariant
+from workbench.prediction.predict import predict_counts
 from workbench.toolchain import nvrtc_client
 from workbench.trials.store import Store
 from workbench.tuning.space import Space
@@ -64,7 +67,8 @@ def run(*, kernels: int = KERNELS, rows: int = ROWS) -> tuple[Figure, ...]:
     """
     with tempfile.TemporaryDirectory() as folder, _home(folder):
         overheads = (overhead(Path(folder), isolation) for isolation in ("none", "process"))
-        return (enumeration(), *compilation(kernels), *overheads, *store(Path(folder), rows), call_path())
+        compiled = (*compilation(kernels), *simulation(Path(folder), kernels), large_problem(Path(folder), kernels))
+        return (enumeration(), *compiled, *overheads, *store(Path(folder), rows), call_path())
 
 
 def enumeration(values: int = 10) -> Figure:
@@ -94,17 +98,69 @@ def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda pair: variant.kernels(*pair, "sm_80"), work))
 
-    nvrtc_client.stop()  # what its processes took is known when they have ended
-    cpu = sum(os.times()[:4])
-    first = _seconds(compile_all)
-    nvrtc_client.stop()
-    cpu = sum(os.times()[:4]) - cpu
+    first, cpu = _seconds_and_cpu(compile_all)
     again = _seconds(compile_all)
     what = f"{len(work)} configurations of cuda_thread_group"
     return (
-        Figure(f"compile {what} on 2 threads", first, "s", 40, f"{cpu:.1f} s of CPU time"),
+        Figure(f"compile {what} on 2 threads", first, "s", 40, cpu),
         Figure(f"the same {len(work)} from the cache", again, "s", 1),
     )
+
+
+def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figure]:
+    """Configurations of the CUDA paged-attention kernel checked on two threads, predicted by the tuner, and again."""
+    op = ops.get("paged_attention")
+    variant, case = op.variant("cuda_thread_group"), op.case("llama-3-8b")
+    space, sim = Space.of(variant, case), devices.get("sim")
+    chosen = space.sample(count, random.Random(0))
+
+    def check(config: dict) -> bool:
+        problem = case.problem(config)
+        tensors = case.inputs(problem)
+        variant.run(config, problem, tensors, sim)
+        return case.check(tensors.out).ok
+
+    def check_all() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            assert all(pool.map(check, chosen))
+
+    def predict_all() -> None:
+        options = {"strategy": "random", "budget": count, "store": folder / "predicted.sqlite", "record": False}
+        tune(op, case, variants=variant, device="sim", **options)
+
+    with _cache(folder / "checked"):
+        checked, cpu_checked = _seconds_and_cpu(check_all)
+    with _cache(folder / "predicted"):
+        predicted, cpu_predicted = _seconds_and_cpu(predict_all)
+        again = _seconds(predict_all)
+    what = f"{len(chosen)} configurations of cuda_thread_group"
+    return (
+        Figure(f"compile and check {what}", checked, "s", 25, cpu_checked),
+        Figure(f"tune {what}, with predictions", predicted, "s", 40, cpu_predicted),
+        Figure(f"the same {len(chosen)} from the store", again, "s", 1),
+    )
+
+
+def large_problem(folder: Path, count: int = KERNELS) -> Figure:
+    """Configurations of a 4096 x 4096 convolution compiled, run on a sample of their blocks, and predicted."""
+    kernel, model = load_space("convolution", [SHIPPED]), device_model()
+    parameters = {"block_size_x": (16, 32, 64, 128), "block_size_y": (1, 2, 4, 8, 16), "tile_size_x": (1, 2, 3, 4)}
+    parameters |= {"tile_size_y": (1, 2, 3, 4), "read_only": (0, 1), "use_padding": (0, 1)}
+    parameters |= {"filter_height": (15,), "filter_width": (15,)}
+    threads = Restriction(
+        "threads", "64 to 512 in a block", lambda c, p: 64 <= c["block_size_x"] * c["block_size_y"] <= 512
+    )
+    chosen = Space(parameters, (threads,)).sample(count, random.Random(0))
+
+    def predict_all() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            counts = pool.map(lambda config: kernel.counts(config, model.arch), chosen)
+            assert all(predict_counts(one, model).seconds > 0 for one in counts)
+
+    with _cache(folder / "large"):
+        seconds, cpu = _seconds_and_cpu(predict_all)
+    what = f"predict {len(chosen)} configurations of a 4096 x 4096 convolution"
+    return Figure(what, seconds, "s", 90, f"by a sample of blocks, unchecked; {cpu}")
 
 
 def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> Figure:
@@ -154,6 +210,20 @@ def _seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
+
+
+def _seconds_and_cpu(work: Callable[[], object]) -> tuple[float, str]:
+    """Wall-clock seconds, and a note of the CPU time, that of the compiler's processes too."""
+    nvrtc_client.stop()  # what its processes took is known when they have ended
+    cpu = sum(os.times()[:4])
+    seconds = _seconds(work)
+    nvrtc_client.stop()
+    return seconds, f"{sum(os.times()[:4]) - cpu:.1f} s of CPU time"
+
+
+def _cache(folder: Path) -> contextlib.AbstractContextManager:
+    """An empty cache of compilations."""
+    return mock.patch.dict(os.environ, WORKBENCH_CACHE=str(folder))
 
 
 def _home(folder: str) -> contextlib.AbstractContextManager:
