@@ -377,12 +377,12 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 @click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
 @click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
-@click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs (compiles 200 kernels).")
+@click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs: 800 compilations, ten minutes.")
 @_json_option
 def bench_tune(sweeps, measured, seeds, tolerance, budget, skip_peers, skip_speed, as_json) -> None:
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
 
-    A few minutes; with --measured and Kernel Tuner's strategies about an hour, on one core.
+    With --measured, Kernel Tuner's strategies and 50 seeds about an hour on one core.
     """
     from workbench.bench.tune import run
 
