@@ -11,6 +11,7 @@ from workbench.errors import WorkbenchError
 from workbench.lazy import lazily
 
 __version__ = "0.1.0"
+"""The version of the package."""
 
 _LAZY = {
     "doctor": "workbench.doctor",

@@ -21,6 +21,7 @@ DEFAULT_MODEL = "a100-sxm-80gb"
 """The device model that the simulator predicts for where none is named: it runs sm_80 code."""
 
 DEVICES_FILE = Path(__file__).resolve().parent / "recorded" / "devices.json"
+"""The figures and their sources."""
 
 
 @dataclass(frozen=True)

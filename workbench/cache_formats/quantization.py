@@ -86,7 +86,7 @@ def store_token_scales(
 
 
 class Calibration:
-    """Finds scales from sample tokens, batch by batch: one for all heads, or one for each.
+    """Finds scales from sample tokens, batch by batch: one for all heads, or one for each::
 
         keys = Calibration("int8", per_head=True)
         for batch in batches:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 NAMES = ("auto", "sim", "cuda")
+"""The names that `get` knows."""
 
 
 class Device(Protocol):

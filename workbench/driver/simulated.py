@@ -94,7 +94,7 @@ def simulated_driver(
     that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: a quarter of this machine's, at
     most 4 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs
     for more than ``seconds_limit`` (default: 60 s in a notebook, else no limit; None for none) ends with the driver's
-    error for a timeout. The second call returns the same driver.
+    error for a timeout. The second call returns the same driver::
 
         driver = wb.simulated_driver()
         import pycuda.autoprimaryctx

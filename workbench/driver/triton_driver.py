@@ -52,7 +52,7 @@ def simulated_triton(
 ) -> SimulatedTriton:
     """Run Triton's kernels on the PTX machine in this process: ``kernel[grid](...)`` on CPU tensors, without a GPU.
 
-    Active from the call on; as a context manager until its block ends, after which Triton has its driver back.
+    Active from the call on; as a context manager until its block ends, after which Triton has its driver back::
 
         with wb.simulated_triton("sm_80", checks=True) as triton_device:
             softmax_kernel[(rows,)](y, x, columns, BLOCK=1024)

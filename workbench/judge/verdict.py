@@ -17,6 +17,7 @@ SCHEMA = "workbench-check/1"
 """The version of the JSON; its schema is the file `SCHEMA_FILE`."""
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
+"""A JSON schema of what ``workbench check --json`` prints."""
 
 
 @dataclass(frozen=True)

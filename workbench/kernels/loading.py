@@ -197,7 +197,7 @@ def load_cuda(
     is made at once, and what only the assembler refuses is a CompileError here; else when a kernel is asked for it.
 
     In the PTX machine a launch ends with a KernelTimeout after ``seconds_limit``: by default after 60 s in a notebook,
-    never elsewhere; None is no limit, and a launch may have its own, ``module.twice(1, 32, x, seconds_limit=5)``.
+    never elsewhere; None is no limit, and a launch may have its own, ``module.twice(1, 32, x, seconds_limit=5)``::
 
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)

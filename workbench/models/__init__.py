@@ -1,4 +1,4 @@
-"""A small language model that runs on the caches and kernels of this package: the end of the walk.
+"""A small language model that runs on the caches and kernels of this package: the end of the walk::
 
     from workbench.models import load_gpt, stream_text
     model, tokenizer = load_gpt()

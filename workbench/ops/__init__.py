@@ -42,6 +42,7 @@ BUILT_IN.update(
     )
 )
 OPS = MappingProxyType(BUILT_IN)
+"""The built-in ops by name, in teaching order."""
 
 # Importing an op's folder binds its module to the op's name here; users want the function under that name.
 causal_attention = CAUSAL_ATTENTION.function

@@ -87,6 +87,7 @@ STRATEGIES: dict[str, Strategy] = {
     "predicted": predicted,
     "bayesian": bayesian,
 }
+"""The strategies of our own by name."""
 
 
 def strategy(name: str | Strategy) -> Strategy:

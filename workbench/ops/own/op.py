@@ -303,7 +303,7 @@ def op(
         tolerance: the relative error that counts as rounding, a number or by dtype; default
             `workbench.ops.own.contract.TOLERANCE`.
         minimum_bytes: a function of the arguments, what must cross memory once; default inputs and outputs.
-        backward: (gradient of each output, each output, **arguments) -> gradients of the tensor arguments.
+        backward: ``(gradient of each output, each output, **arguments)`` -> gradients of the tensor arguments.
 
     Raises:
         ArgumentError: what cannot be a reference, a name that no function could have, or that of a built-in op.

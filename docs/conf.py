@@ -1,0 +1,71 @@
+"""The documentation site: the repository's own pages and notebooks where they lie, and the public names.
+
+``python -m sphinx -W --keep-going -c docs . build/docs``: the source folder is the checkout, so that links between its
+pages hold on the site as they do in it. Nothing is executed and nothing is fetched.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sphinx.application import Sphinx
+
+from workbench import __version__
+
+project = "Kernel workbench"
+version = release = __version__
+copyright = "the authors; Apache-2.0"
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "mathml",
+    "rooms",
+]
+
+root_doc = "README"
+include_patterns = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/cli.rst",
+    "docs/api/*.rst",
+    "notebooks/*.ipynb",
+    "workbench/driver/*.md",
+    "workbench/ptx/*.md",
+]
+exclude_patterns = [".*", "build", "tests", "**/.ipynb_checkpoints"]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]  # its picture instead
+nb_ipywidgets_js = {}
+
+default_role = "py:obj"
+add_module_names = False
+maximum_signature_line_length = 100
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__"}
+
+html_theme = "furo"
+html_title = "Kernel workbench"
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_extra_path = ["index.html"]
+
+
+def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The README is the first page, as it stands; the table of contents, which it has no use for elsewhere, goes below."""
+    if docname == root_doc:
+        source[0] += "\n\n" + (Path(__file__).parent / "contents.md").read_text()
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", add_contents)
