@@ -4,6 +4,7 @@
 pages hold on the site as they do in it. Nothing is executed and nothing is fetched.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from sphinx.application import Sphinx
 
 from workbench import __version__
 
+MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+"""One file with its fonts. Sphinx would have browsers fetch one."""
+
 project = "Kernel workbench"
 version = release = __version__
 copyright = "the authors; Apache-2.0"
@@ -21,7 +25,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_click",
-    "mathml",
     "rooms",
 ]
 
@@ -54,10 +57,21 @@ autodoc_default_options = {"members": True, "special-members": "__call__, __geti
 
 html_theme = "furo"
 html_title = "Kernel workbench"
-html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
 html_extra_path = ["index.html"]
+html_static_path = [str(MATHJAX), "site.css"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "dark_css_variables": {  # the package's views take their colours from JupyterLab, and without it a light page's
+        "jp-mirror-editor-comment-color": "#7fb5b5",
+        "jp-mirror-editor-keyword-color": "#4caf50",
+        "jp-mirror-editor-meta-color": "#c792ea",
+        "jp-mirror-editor-number-color": "#66bb6a",
+        "jp-mirror-editor-string-color": "#ff8a80",
+    }
+}
+mathjax_path = MATHJAX.name
 
 
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
