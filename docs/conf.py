@@ -10,12 +10,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import click
 from sphinx.application import Sphinx
 
 from workbench import __version__
 
-MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
-"""One file with its fonts. Sphinx would have browsers fetch one."""
+MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg-full.js"
+"""One file with its fonts and extensions. Without it Sphinx has browsers fetch one."""
 
 project = "Kernel workbench"
 version = release = __version__
@@ -72,14 +73,24 @@ html_theme_options = {
     }
 }
 mathjax_path = MATHJAX.name
+mathjax3_config = {"tex": {"packages": {"[+]": ["textmacros"]}}}  # for an underscore in text
 
 
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The README is the first page, as it stands; the table of contents, which it has no use for elsewhere, goes below."""
+    """The first page is the README as it stands, and below it the table of contents."""
     if docname == root_doc:
         source[0] += "\n\n" + (Path(__file__).parent / "contents.md").read_text()
+
+
+def add_epilog(app: Sphinx, context: click.Context, lines: list[str]) -> None:
+    """What a command writes below its options (`workbench check`: the exit statuses), as it writes it."""
+    formatter = context.make_formatter()
+    context.command.format_epilog(context, formatter)
+    if formatter.buffer:
+        lines += [".. code-block:: text", "", *("    " + line for line in formatter.getvalue().splitlines()), ""]
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", add_contents)
+    app.connect("sphinx-click-process-epilog", add_epilog)

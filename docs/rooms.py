@@ -116,8 +116,15 @@ def find_anywhere(app: Sphinx, env: BuildEnvironment, node: nodes.Element, shown
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, shown, name)
 
 
+def keep_first_line(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """Napoleon takes what stands before a colon there for a property's type: it gets an empty comment instead."""
+    if what in ("attribute", "property"):
+        lines[:0] = ["..", ""]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the directive, and the search for what its pages refer to."""
+    """Called by Sphinx."""
     app.add_directive("room", Room)
     app.connect("missing-reference", find_anywhere)
+    app.connect("autodoc-process-docstring", keep_first_line, priority=400)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,6 +12,7 @@ import pytest
 ABSENT = {
     "lab": "IPython anywidget comm ipykernel ipywidgets jupyterlab matplotlib nbconvert nbformat pandas traitlets",
     "test": "build hypothesis jsonschema kernel_tuner mako nbval playwright pytools xdist",
+    "docs": "docutils furo myst_nb sphinx sphinx_click",
     "cuda, dask, hf and peers": "pynvml dask distributed transformers numba",
 }
 
