@@ -15,7 +15,8 @@ from sphinx.application import Sphinx
 
 from workbench import __version__
 
-MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg-full.js"
+OFFLINE = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
+MATHJAX = OFFLINE / "static" / "mathjax" / "tex-svg-full.js"
 """One file with its fonts and extensions. Without it Sphinx has browsers fetch one."""
 
 project = "Kernel workbench"
@@ -79,7 +80,9 @@ mathjax3_config = {"tex": {"packages": {"[+]": ["textmacros"]}}}  # for an under
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
     """The first page is the README as it stands, and below it the table of contents."""
     if docname == root_doc:
-        source[0] += "\n\n" + (Path(__file__).parent / "contents.md").read_text()
+        contents = Path(__file__).parent / "contents.md"
+        app.env.note_dependency(str(contents))
+        source[0] += "\n\n" + contents.read_text()
 
 
 def add_epilog(app: Sphinx, context: click.Context, lines: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -108,7 +109,7 @@ def find_anywhere(app: Sphinx, env: BuildEnvironment, node: nodes.Element, shown
     if node.get("refdomain") != "py":
         return None
     domain = env.domains.python_domain
-    target = node["reftarget"].replace("wb.", "workbench.", 1)
+    target = re.sub(r"^wb\.", "workbench.", node["reftarget"])
     found = [match for match in domain.find_obj(env, None, None, target, None, 1) if not match[1].aliased]
     if len(found) != 1:
         return None
