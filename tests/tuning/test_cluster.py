@@ -243,6 +243,14 @@ def test_a_killed_process_costs_the_guilty_row_only_and_the_pool_is_replaced(poo
     check_deaths(pool, tmp_path, values=(1, 5), crashes=[5])
 
 
+def test_a_worker_is_told_whom_to_end_with(monkeypatch, tmp_path):  # tests/test_killed_callers.py has what it does then
+    told = set()
+    monkeypatch.setattr(tasks, "end_with_pool", told.add)
+    with ThreadPoolExecutor(1) as threads:
+        tune_steps(executor=threads, store=tmp_path / "store.sqlite")
+    assert told == {os.getpid()}
+
+
 @pytest.mark.long
 def test_a_killed_worker_of_a_dask_cluster_with_one_slot_per_gpu_loses_no_row(dask, tmp_path):
     check_deaths(dask.get_executor(resources={"GPU": 1}), tmp_path, values=(1, 2, 3, 4, 6, 7), crashes=[])
