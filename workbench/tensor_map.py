@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import ArgumentError
@@ -58,7 +58,7 @@ class TensorMap:
     steps: Sequence[int] = ()
     swizzle: int = 0
     fill: str = "zero"
-    owner: Any = None
+    owner: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rank = len(self.sizes)

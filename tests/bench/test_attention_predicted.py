@@ -35,8 +35,9 @@ def predictor():
         ("cuda_partitioned", SPLIT, Cell(4, 2, num_seqs=3, context=2048, head_size=64)),
         ("cuda_partitioned", SPLIT | {"PARTITION_SIZE": 4096}, Cell(4, 2, num_seqs=3, context=2048, head_size=64)),
         ("cuda_thread_group", None, Cell(4, 2, num_seqs=2, context=2048, head_size=64)),
+        ("cuda_thread_group", None, Cell(4, 2, num_seqs=2, context=2048, head_size=64, cache="fp8")),
     ],
-    ids=["more partitions", "within one", "not split"],
+    ids=["more partitions", "within one", "not split", "fp8"],
 )
 def test_extrapolated_counts_are_those_of_the_full_cell(predictor, variant, config, cell):
     one = Ours(OP.variant(variant))

@@ -14,6 +14,7 @@ import torch
 
 from workbench.devices import gpu
 from workbench.errors import ArgumentError, KernelFault
+from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda, compile_cuda_module
 
 SOURCE = """
@@ -152,6 +153,21 @@ def test_static_shared_memory_counts_too(device: gpu.Gpu, recorder: Recorder):
     for shared in (1024, 46720, 46721, 49152, 47000):
         device.launch(kernel, 1, 32, [4096], shared_bytes=shared)
     assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [46721, 49152]
+
+
+def test_checked_launches_are_not_kept_without_end(device: gpu.Gpu, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu, "_MOST_CHECKED", 2)
+    kernel = compile_cuda(SOURCE, "store", arch="sm_90")
+    for blocks in range(1, 6):
+        device.launch(kernel, (blocks, 1, 1), (32, 1, 1), [4096, 1])
+        assert 1 <= len(device._checked) <= 2
+
+
+def test_a_tensor_map_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch):
+    driver = SimpleNamespace(cuTensorMapEncodeTiled=lambda *values: 1)
+    monkeypatch.setattr(gpu.ctypes, "CDLL", lambda name: driver)
+    with pytest.raises(ArgumentError, match=r"tensor map.*it says 1.*compute capability 9\.0"):
+        gpu._encoded(TensorMap.of(torch.zeros(64, 64), (8, 8)))
 
 
 def test_each_thread_retains_the_context_for_itself(device: gpu.Gpu, recorder: Recorder):

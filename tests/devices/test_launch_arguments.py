@@ -73,6 +73,7 @@ def test_what_fits_is_taken(every: CompiledKernel):
         (5, float("inf"), float("inf")),
         (7, np.bool_(True), 1),
         (8, np.zeros((), np.dtype([("a", "<i4"), ("pad", "<i4"), ("b", "<f8")]))[()], bytes(16)),
+        (8, np.zeros(1, np.dtype([("a", "<i4"), ("pad", "<i4"), ("b", "<f8")])), bytes(16)),
         (8, (ctypes.c_byte * 16)(), bytes(16)),
     ],
 )

@@ -56,12 +56,6 @@ class Limits:
                 raise ArgumentError(f"limits.{name}", value, "a number above 0", "Leave it out for the default.")
 
 
-def check_limits(limits: Limits | None) -> None:
-    """Raise ArgumentError for what is no `Limits`; each configuration would fail by it."""
-    if limits is not None and not isinstance(limits, Limits):
-        raise ArgumentError("limits", repr(limits), "Limits(...)", "See workbench.tuning.Limits.")
-
-
 class DeviceLostError(WorkbenchError):
     """A kernel left the GPU's context unusable; ``trial`` is the row that it came to."""
 

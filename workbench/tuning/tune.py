@@ -21,7 +21,7 @@ from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
 from workbench.tuning.live import LiveTuning
-from workbench.tuning.measure import Limits, check_limits
+from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
 
@@ -98,7 +98,6 @@ def tune(
     """
     check_executor(executor)
     check_isolation(isolation)
-    check_limits(limits)
     if quick and strategy == "exhaustive" and budget is None:
         strategy, budget = "random", QUICK_CONFIGURATIONS
     plan, allowed = search.strategy(strategy), search.budget_of(budget)
