@@ -195,10 +195,16 @@ def run(
     warned: Counter[str] = Counter()
     for sweep in loaded:
         progress(f"searching {sweep.name}, {seeds} times with each of {len(names)} strategies")
-        for name, plan, start in _plans(sweep, names, loaded):
+        space = space_of(sweep)
+        seconds = {tuple(trial.config.values()): trial.seconds for trial in sweep.trials}
+        for name, plan, start in _plans(sweep, space, names, loaded):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                searches.append(_searched(sweep, name, plan, start, seeds, tolerance, budget))
+                counts = tuple(
+                    evaluations(space, seconds, plan, start, random.Random(seed), tolerance, budget)
+                    for seed in range(seeds)
+                )
+            searches.append(Searched(sweep.name, name, len(space), counts))
             warned.update(f"{name} warned: {one.category.__name__}: {one.message}" for one in caught)
     notes += [f"{text} ({count} times)" for text, count in warned.items()]
     if speed:
@@ -220,32 +226,17 @@ def _beside(one: Searched, ours: Searched | None) -> str:
 
 
 def _plans(
-    sweep: Sweep, names: Iterable[str], sweeps: Sequence[Sweep]
+    sweep: Sweep, space: Space, names: Iterable[str], sweeps: Sequence[Sweep]
 ) -> Iterable[tuple[str, search.Strategy, Mapping | None]]:
     """What is compared on a sweep: a name, the strategy, and where it starts."""
     yield from ((name, search.strategy(name), None) for name in names)
     for other in sweeps:
         if (other.op, other.variant) == (sweep.op, sweep.variant) and other.case_name != sweep.case_name:
             yield f"predicted, after scouting {other.case_name}", _ordered_by(other), None
-    if sweep.default_config is not None and sweep.default_config in space_of(sweep):
+    if sweep.default_config is not None and sweep.default_config in space:
         for name in names:
             if name in _STARTED:
                 yield f"{name}, from the untuned rule", search.strategy(name), sweep.default_config
-
-
-def _searched(
-    sweep: Sweep,
-    name: str,
-    plan: search.Strategy,
-    start: Mapping | None,
-    seeds: int,
-    tolerance: float,
-    budget: int | None,
-) -> Searched:
-    space = space_of(sweep)
-    seconds = {tuple(trial.config.values()): trial.seconds for trial in sweep.trials}
-    counts = (evaluations(space, seconds, plan, start, random.Random(seed), tolerance, budget) for seed in range(seeds))
-    return Searched(sweep.name, name, len(space), tuple(counts))
 
 
 def _ordered_by(scouted: Sweep) -> search.Strategy:
