@@ -70,7 +70,7 @@ def undocumented(texts: dict[str, str]) -> list[str]:
 
 
 OPEN = (
-    "bench", "driver", "kvcache", "models", "ops", "prediction", "programs", "ptx", "reports", "toolchain", "trials",
+    "bench", "ops", "prediction", "ptx", "trials",
     "tuning", "ui",
 )  # fmt: skip
 """Rooms that are not documented yet."""

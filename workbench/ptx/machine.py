@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from workbench.errors import DeviceUnavailableError
-from workbench.ptx import _core as _first
+from workbench.ptx import _core as _first  # type: ignore[attr-defined]  # compiled
 
 
 class Opcode(NamedTuple):
@@ -47,7 +47,7 @@ def _choose() -> ModuleType:
         raise DeviceUnavailableError(
             "WORKBENCH_PTX_CORE=v3, but this processor lacks AVX2, FMA or BMI2: unset the variable."
         )
-    from workbench.ptx import _core_v3
+    from workbench.ptx import _core_v3  # type: ignore[attr-defined]  # compiled
 
     return _core_v3
 
