@@ -70,7 +70,7 @@ def undocumented(texts: dict[str, str]) -> list[str]:
 
 
 OPEN = (
-    "bench", "ops", "prediction", "ptx", "trials",
+    "bench", "ops", "prediction", "trials",
     "tuning", "ui",
 )  # fmt: skip
 """Rooms that are not documented yet."""

@@ -104,13 +104,11 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
     """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
     found = device_model(model) if model is not None else None
     known = ("sm_80", "sm_89", "sm_90")
-    if arch is None:
-        return found or device_model()
-    if arch not in known:
+    if arch is not None and arch not in known:
         raise ArgumentError("arch", repr(arch), ", ".join(known), "The PTX machine runs code for these.")
-    if found is not None and found.arch != arch:
+    if arch is not None and found is not None and found.arch != arch:
         raise ArgumentError("arch", repr(arch), f"{found.arch}, that of {found.name}", "Leave one of the two out.")
-    found = found or model_of_arch(arch)
+    found = found or model_of_arch(arch or DEFAULT_ARCH)
     assert found is not None  # each of `known` has one
     return found
 

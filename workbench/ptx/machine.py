@@ -16,7 +16,7 @@ class Opcode(NamedTuple):
     ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll, 9 wait.
     """
 
-    index: int
+    number: int
     name: str
     kind: int
     group: str
@@ -52,7 +52,7 @@ def _choose() -> ModuleType:
     return _core_v3
 
 
-core = _choose()
+core: ModuleType = _choose()
 TARGET: str = core.TARGET
 
 

@@ -96,7 +96,7 @@ class Program(Mapping[str, "Kernel"]):
             if variable.name in self.variables:
                 self.variables[variable.name][:] = 0
                 if variable.initial:
-                    _initialise(self, variable)
+                    _initialise(self, variable, variable.initial)
 
     def _place_variables(self, place: Callable[[int], int] | None) -> None:
         placed = [v for v in self.module.variables.values() if v.space in ("global", "const")]
@@ -108,13 +108,13 @@ class Program(Mapping[str, "Kernel"]):
             address += span
         for variable in placed:
             if variable.initial:
-                _initialise(self, variable)
+                _initialise(self, variable, variable.initial)
 
 
-def _initialise(program: Program, variable: parse.Variable) -> None:
+def _initialise(program: Program, variable: parse.Variable, values: str) -> None:
     storage, size = program.variables[variable.name], TYPE_SIZES[variable.type]
     position = 0
-    for token in variable.initial.replace("{", " ").replace("}", " ").split(","):
+    for token in values.replace("{", " ").replace("}", " ").split(","):
         token = token.strip()
         if not token:
             continue
