@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -33,7 +33,7 @@ def stream(
     sampling: Sampling = GREEDY,
     stop: Sequence[int] = STOP,
     seq: Hashable = "prompt",
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Yield the tokens that continue a prompt, each as soon as it is known.
 
     The prompt is computed when the first token is asked for. However the generator ends, also by ``close()`` or an

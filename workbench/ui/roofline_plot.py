@@ -10,6 +10,8 @@ from workbench.ptx.report import SECTOR_BYTES
 from workbench.ui.plots import OKABE_ITO, figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.comparison import Comparison
     from workbench.trials.trial import Trial
 
@@ -25,7 +27,7 @@ def intensities(trial: Trial) -> tuple[float, float]:
     return counts["warp_instructions"] / distinct, counts["warp_instructions"] / requested
 
 
-def roofline(comparison: Comparison, ax=None):
+def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
 
     A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
@@ -70,7 +72,7 @@ def roofline(comparison: Comparison, ax=None):
     return ax
 
 
-def _ceilings(ax, model: DeviceModel) -> None:
+def _ceilings(ax: Axes, model: DeviceModel) -> None:
     left, right = ax.get_xlim()
     left, right = left / 2, right * 2
     issue = model.multiprocessors * model.issue_slots * model.clock_hz / 1e9
