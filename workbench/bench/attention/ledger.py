@@ -97,7 +97,7 @@ class Ledger:
 
     _SAME = ("basis", "machine", "versions")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._places = {row.turn: at for at, row in enumerate(self.rows)}
 
     @classmethod

@@ -36,7 +36,7 @@ class Xformers:
         return missing("xformers", "xformers")
 
     def ways(self, cell: Cell) -> Sequence[Way]:
-        ways = []
+        ways: list[SplitK] = []
         for tile, blocks, warps, stages in _CHOICES:
             tile = min(tile, cell.block_size)
             ways.append(SplitK(tile, parts_for(cell, blocks, tile) if blocks else 0, warps, stages))
