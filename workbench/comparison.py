@@ -11,7 +11,7 @@ import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import devices, ops, tables
 from workbench.argument_kinds import checked_kinds
@@ -247,7 +247,7 @@ def _verdict(trial: Trial, least: int) -> str:
     return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
 
 
-def _resource(name: str, unit: str = "") -> Callable[[Trial, int], str]:
+def _resource(name: Literal["registers", "spill_bytes", "shared_bytes"], unit: str = "") -> Callable[[Trial, int], str]:
     return lambda trial, least: f"{trial.resources[name]:,}{unit}" if name in trial.resources else _NONE
 
 
@@ -257,8 +257,8 @@ def _occupancy(trial: Trial, least: int) -> str:
     return f"{trial.resources['occupancy']:.0%}, limited by {trial.resources['limited_by']}"
 
 
-def _count(name: str) -> Callable[[Trial, int], str]:
-    return lambda trial, least: f"{trial.counts[name]:,}" if name in trial.counts else _NONE
+def _instructions(trial: Trial, least: int) -> str:
+    return f"{trial.counts['warp_instructions']:,}" if "warp_instructions" in trial.counts else _NONE
 
 
 def _other_arch(trial: Trial, least: int) -> str:
@@ -307,7 +307,7 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("spilled", _resource("spill_bytes", " bytes")),
     ("shared memory per block", _resource("shared_bytes", " bytes")),
     ("occupancy", _occupancy),
-    ("warp instructions", _count("warp_instructions")),
+    ("warp instructions", _instructions),
     ("global sectors per request", _sectors),
     ("bytes moved", _moved),
     ("distinct bytes touched", _touched),

@@ -11,11 +11,12 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Self
 from unittest import mock
 
 import torch
@@ -25,7 +26,7 @@ from workbench.bench.spaces import SHIPPED, load_space
 from workbench.device_models import device_model
 from workbench.ops.op import Op
 from workbench.ops.tuned import lookup
-from workbench.ops.variant import Check, Restriction, TorchVariant
+from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.prediction.predict import predict_counts
 from workbench.toolchain import nvrtc_client
 from workbench.trials.store import Store
@@ -50,6 +51,7 @@ class Figure:
 
     @property
     def ok(self) -> bool:
+        """Whether it stays within the aim."""
         return self.value <= self.aim
 
     def __str__(self) -> str:
@@ -96,7 +98,7 @@ def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
 
     def compile_all() -> None:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda pair: variant.kernels(*pair, "sm_80"), work))
+            list(pool.map(lambda pair: variant.kernels(pair[0], pair[1], "sm_80"), work))
 
     first, cpu = _seconds_and_cpu(compile_all)
     again = _seconds(compile_all)
@@ -243,21 +245,31 @@ class _IdleCase:
 
     name = label = "idle"
 
-    def problem(self, config=None, arch: str = "sm_80") -> _IdleProblem:
+    def override(self, **changes: Any) -> Self:
+        return self
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> _IdleProblem:
         return _IdleProblem(arch=arch)
 
-    def inputs(self, problem, device: str = "cpu") -> SimpleNamespace:
+    def inputs(self, problem: _IdleProblem, device: str = "cpu") -> SimpleNamespace:
         return SimpleNamespace(out=torch.empty(64, device=device))
 
-    def minimum_bytes(self, problem) -> int:
+    def minimum_bytes(self, problem: _IdleProblem) -> int:
         return 4 * 64
 
-    def check(self, out) -> Check:
+    def check(self, out: torch.Tensor) -> Check:
         error = float(out.abs().max())
         return Check(error, 0.0, error == 0.0)
 
+    def reference(self) -> torch.Tensor:
+        return torch.zeros(64)
+
     def to_dict(self) -> dict:
         return {"name": self.name}
+
+    @classmethod
+    def from_dict(cls, record: Mapping) -> Self:
+        return cls()
 
 
 def _first(problem: _IdleProblem) -> dict:

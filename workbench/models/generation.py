@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def stream(
     sampling: Sampling = GREEDY,
     stop: Sequence[int] = STOP,
     seq: Hashable = "prompt",
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Yield the tokens that continue a prompt, each as soon as it is known.
 
     The prompt is computed when the first token is asked for. However the generator ends, also by ``close()`` or an
@@ -60,7 +60,7 @@ def stream(
 def _stream(
     model: GPT, prompt: Sequence[int], max_new_tokens: int, cache: ModelCache, sampler: Sampler, stop: Collection[int],
     seq: Hashable,
-) -> Iterator[int]:  # fmt: skip
+) -> Generator[int, None, None]:  # fmt: skip
     if max_new_tokens == 0:
         return
     step = cache.begin(seq, prompt)

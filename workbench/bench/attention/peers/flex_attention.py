@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from workbench.bench.attention.cells import Cell
-from workbench.bench.attention.contender import Prepared, Way
+from workbench.bench.attention.contender import Contender, Prepared, Way
 from workbench.bench.attention.inputs import FREE_PAGES, Inputs
 from workbench.bench.attention.peers.installed import LEAST_TILE, NO_QUANTIZED, parts_for
 
@@ -25,7 +25,7 @@ _CHOICES = ((512, 2, 3), (1024, 1, 3), (512, 4, 2))
 
 
 @dataclass(frozen=True)
-class FlexAttention:
+class FlexAttention(Contender):
     """``torch.compile`` of FlexAttention with several choices of its sizes."""
 
     name = "flex_attention"
@@ -53,7 +53,7 @@ def _named(choice: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class FlexWay:
+class FlexWay(Way):
     """One choice of sizes.
 
     The pages are whole, so that nothing is to be masked. They are listed as partial blocks all the same: its decode
