@@ -88,7 +88,7 @@ class Resources(TypedDict, total=False):
     spill_bytes: int
     stack_bytes: int
     shared_bytes: int
-    threads_per_block: int
+    threads_per_block: int | None
     occupancy: float
     blocks_per_sm: int
     limited_by: str

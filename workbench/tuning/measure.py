@@ -14,9 +14,10 @@ import re
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import (
@@ -35,8 +36,14 @@ from workbench.errors import (
 from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.trials.trial import Trial
+from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Case, Config, Variant
+    from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Limits:
     instructions: int | None = None
     compile_seconds: float = 120.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None and not value > 0:
                 raise ArgumentError(f"limits.{name}", value, "a number above 0", "Leave it out for the default.")
@@ -70,13 +77,13 @@ class DeviceLostError(WorkbenchError):
 class Inputs:
     """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size)."""
 
-    def __init__(self, case, device_name: str, keep: int = 2):
+    def __init__(self, case: Case, device_name: str, keep: int = 2):
         self._case = case
         self._where = "cuda" if device_name == "cuda" else "cpu"
         self._keep = keep
-        self._made: OrderedDict[object, object] = OrderedDict()
+        self._made: OrderedDict[Any, Any] = OrderedDict()
 
-    def of(self, problem):
+    def of(self, problem: Any) -> Any:
         """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
         if problem not in self._made:
             with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
@@ -94,7 +101,7 @@ class Inputs:
 
 
 @contextlib.contextmanager
-def enough_memory(case, where: str, least_bytes: int = 0) -> Iterator[None]:
+def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
     """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
     what = f"case {case.name} does not fit into memory ({where})"
     remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
@@ -125,7 +132,7 @@ def available_bytes(where: str) -> float:
     return math.inf
 
 
-def renew(tensors) -> None:
+def renew(tensors: Any) -> None:
     """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
 
     Tensors that know more, such as what a run writes in place, do it themselves.
@@ -142,20 +149,23 @@ def renew(tensors) -> None:
 class Compiled:
     """The result of compiling a configuration: its kernels, or the outcome and message that ended it."""
 
-    kernels: tuple
+    kernels: tuple[CompiledKernel, ...]
     outcome: str = "ok"
     message: str = ""
     seconds: float = 0.0
 
 
-def compile_configuration(variant, config: Mapping, problem, arch: str, seconds: float = 120.0) -> Compiled:
+def compile_configuration(
+    variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0
+) -> Compiled:
     """Compile, and turn whatever goes wrong with this one configuration into an outcome.
 
     A program of NVRTC's is ended after ``seconds``. Raises MissingToolError where there is no compiler: then no
     configuration can be compiled.
     """
     begun = time.perf_counter()
-    kernels, outcome, message = (), "ok", ""
+    kernels: tuple[CompiledKernel, ...] = ()
+    outcome, message = "ok", ""
     try:
         with compile_limit(seconds):
             kernels = variant.kernels(config, problem, arch)
@@ -175,10 +185,10 @@ def compile_configuration(variant, config: Mapping, problem, arch: str, seconds:
 
 
 def evaluate(
-    variant,
-    config: Mapping,
-    case,
-    device,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
     *,
     model: str | DeviceModel | None = None,
     limits: Limits | None = None,
@@ -220,7 +230,18 @@ def evaluate(
     return trial
 
 
-def _evaluate(trial, variant, config, case, device, model, limits, inputs, compiled, clock) -> Trial:
+def _evaluate(
+    trial: Trial,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
+    model: DeviceModel,
+    limits: Limits,
+    inputs: Inputs,
+    compiled: Compiled | None,
+    clock: Clock | None,
+) -> Trial:
     try:
         problem = case.problem(config, arch=device.arch)
         broken = variant.broken(config, problem)
@@ -228,7 +249,7 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
         return replace(trial, outcome="restricted", message=str(error))
     if broken:
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
-    kernels = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     if variant.language != "torch":
         compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         trial = replace(trial, compile_seconds=compiled.seconds)
@@ -243,7 +264,7 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
                 message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"
                 return replace(trial, outcome="launch_error", message=message)
     tensors = inputs.of(problem)
-    options = {}
+    options: dict[str, Any] = {}
     if device.name == "sim" and kernels:
         options = {
             "statistics": True,
@@ -273,7 +294,7 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
     return with_prediction(trial, model)
 
 
-def _checked(trial: Trial, case, tensors) -> Trial:
+def _checked(trial: Trial, case: Case, tensors: Any) -> Trial:
     with enough_memory(case, "cpu"):
         check = case.check(tensors.out)
     if not check.ok:
@@ -291,7 +312,16 @@ def _checked(trial: Trial, case, tensors) -> Trial:
     )
 
 
-def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
+def _timed(
+    trial: Trial,
+    variant: Variant,
+    config: Config,
+    problem: Any,
+    case: Case,
+    device: Device,
+    tensors: Any,
+    clock: Clock,
+) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
     renew(tensors)
     before = clock.look(prepared)
@@ -304,10 +334,11 @@ def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock)
     trial = _checked(trial, case, tensors)
     if not trial.ok:
         return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")
-    timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbance(before, after)}
-    for name, state in (("clock_mhz_before", before), ("clock_mhz_after", after)):
-        if isinstance(state, GpuState):
-            timing[name] = state.clock_mhz
+    timing: Timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbance(before, after)}
+    if isinstance(before, GpuState):
+        timing["clock_mhz_before"] = before.clock_mhz
+    if isinstance(after, GpuState):
+        timing["clock_mhz_after"] = after.clock_mhz
     return replace(trial, samples=samples, timing=timing, measured_seconds=statistics.median(samples))
 
 
@@ -331,7 +362,7 @@ def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
     )
 
 
-def resources_of(kernels) -> dict:
+def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
     """What the first, main kernel takes: registers and spills per thread, shared memory per block, occupancy.
 
     Spills and stack are those of the kernel that has most, and the key names all of them.

@@ -20,7 +20,7 @@ from workbench.tuning.cluster import check_executor
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
-from workbench.tuning.live import LiveTuning
+from workbench.tuning.live import Job, LiveTuning
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
@@ -114,24 +114,24 @@ def tune(
             executor=executor,
             isolation=isolation,
         )
-        job = replay.ReplayJob(replayed, plan, allowed, seed)
+        job: Job = replay.ReplayJob(replayed, plan, allowed, seed)
     else:
-        op = arguments.op_of(op)
-        cases = arguments.cases_of(op, cases)
-        variants = None if variants is None else arguments.variants_of(op, variants)
-        device, model = arguments.device_of(device, model, arguments.model_for(variants, cases))
-        spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
+        searched = arguments.op_of(op)
+        judged = arguments.cases_of(searched, cases)
+        chosen = None if variants is None else arguments.variants_of(searched, variants)
+        where, predicting = arguments.device_of(device, model, arguments.model_for(chosen, judged))
+        spaces, notes = arguments.spaces_of(searched, chosen, judged, where.arch)
         if record:
-            table.check_usable(table.name_for(device, model))
+            table.check_usable(table.name_for(where, predicting))
         if background and isinstance(store, Store):
             store = store.path  # a connection belongs to the thread that opened it
-        job = TuningJob(
-            op=op,
-            cases=cases,
+        job = tuning = TuningJob(
+            op=searched,
+            cases=judged,
             spaces=spaces,
             notes=tuple(notes),
-            device=device,
-            model=model,
+            device=where,
+            model=predicting,
             strategy=plan,
             budget=allowed,
             store=store,
@@ -141,12 +141,12 @@ def tune(
             limits=limits,
             executor=executor,
             isolation=isolation,
-            gpu=current_gpu(device),
+            gpu=current_gpu(where),
         )
         if plan is search.predicted:
-            ahead = scoutings(job)
+            ahead = scoutings(tuning)
             notes += [scouting.note for scouting in ahead]
-            job = dataclasses.replace(job, scoutings=ahead, notes=tuple(notes))
+            job = dataclasses.replace(tuning, scoutings=ahead, notes=tuple(notes))
     if background:
         return LiveTuning(job, progress)
     run = job.run(progress)
