@@ -175,7 +175,7 @@ def tune(
     from rich.console import Console
 
     from workbench.ops.own.files import load_op
-    from workbench.tuning import ProgressBar, TuningRun, summary_table
+    from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
     from workbench.tuning.sweep import check_path, sweep_of
 
@@ -195,7 +195,6 @@ def tune(
             isolation=isolation,
             progress=bar,
         )
-    assert isinstance(result, TuningRun)  # nothing in the background
     console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)
     if as_json:
         say(result.to_json())

@@ -53,7 +53,7 @@ def _named(choice: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class FlexWay(Way):
+class FlexWay:
     """One choice of sizes.
 
     The pages are whole, so that nothing is to be masked. They are listed as partial blocks all the same: its decode
@@ -65,6 +65,7 @@ class FlexWay(Way):
     form = "nhd"
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """What its decode kernel cannot read."""
         if cell.cache != "bf16":
             return f"FlexAttention {NO_QUANTIZED}"
         if cell.group.bit_count() != 1:
@@ -76,9 +77,11 @@ class FlexWay(Way):
         return "its decode kernel has 32-bit offsets: fewer than 2**31 keys' elements" if elements >= 2**31 else ""
 
     def code(self, cell: Cell) -> Hashable:
+        """A kernel for each cell and choice."""
         return cell, self.label  # its shapes are constants
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """The cache as one sequence, whose blocks a block mask lists."""
         from torch.nn.attention.flex_attention import BlockMask
 
         cell, tables = inputs.cell, inputs.block_tables
