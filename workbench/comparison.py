@@ -74,7 +74,7 @@ class Comparison:
         return table
 
     @property
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):

@@ -114,7 +114,7 @@ class Gpu:
         self._modules: dict[tuple[int, str], Any] = {}
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._archs: dict[int, str] = {}
-        self._checked: dict[tuple, _Ready] = {}
+        self._checked: dict[tuple[object, ...], _Ready] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -210,7 +210,7 @@ class Gpu:
 
     def _packed(
         self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]
-    ) -> tuple[bytes, int, Sequence[tuple], Any]:
+    ) -> tuple[bytes, int, Sequence[tuple[np.ndarray, Any]], Any]:
         """The parameter buffer, the one device of all tensors, the NumPy arrays with their copies there, and the
         kernel's scratch memory, to be held until it is launched.
 

@@ -140,7 +140,8 @@ class _Loaded:
     def __init__(self, program: Program, text: str):
         self.program, self.text = program, text
         self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
-        self.times: dict[bytes, tuple[tuple, float]] = {}  # by kernel: what was counted last, and the predicted seconds
+        # By kernel what was counted last, and the predicted seconds.
+        self.times: dict[bytes, tuple[tuple[object, ...], float]] = {}
         self.kept: list[Any] = []  # arrays that the library reads
 
     @functools.cached_property
@@ -278,7 +279,7 @@ class Machine:
         _, facts = self._modules[number].kernels[name]
         out[0] = occupancy(self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared).blocks_per_sm
 
-    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable) -> None:
+    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable[..., None]) -> None:
         texts = [modules[number].decode(errors="replace") for number in range(count)]
         text = linked(texts, self._facts.arch, bool(device_runtime)).encode()
         put(taker, text, len(text))

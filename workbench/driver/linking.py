@@ -69,7 +69,7 @@ def _header(text: str, which: str) -> str:
     return found[1].rstrip(",")
 
 
-def _definitions(text: str) -> list[re.Match]:
+def _definitions(text: str) -> list[re.Match[str]]:
     """What a module defines: functions with a body, variables that are not extern."""
     found = [match for match in _VARIABLE.finditer(text) if "extern" not in match["links"]]
     for match in _FUNCTION.finditer(text):

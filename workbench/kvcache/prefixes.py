@@ -36,7 +36,7 @@ class Prefixes:
     """Finds the one `Prefix` of given contents. One that no block, sequence or longer prefix refers to vanishes."""
 
     def __init__(self) -> None:
-        self._found: WeakValueDictionary[tuple, Prefix] = WeakValueDictionary()
+        self._found: WeakValueDictionary[tuple[object, ...], Prefix] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._found)

@@ -102,14 +102,14 @@ class DecodeCase:
         """Not possible: a recorded step has the sizes that it has."""
         raise ArgumentError("override", sorted(changes), "nothing", "Make another with decode_case().")
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Not possible: what a model computed is not kept in a store."""
         raise ArgumentError(
             "case", self.name, "a case of the op, made of its seed", "Tune for a case with these sizes."
         )
 
     @classmethod
-    def from_dict(cls, record: Mapping) -> Self:
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Not possible, see `to_dict`."""
         raise ArgumentError("record", sorted(record), "none", "Make one with decode_case().")
 

@@ -150,7 +150,12 @@ class PagedLayer(CacheLayerMixin):
         return -1
 
     def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, how: Mapping
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        how: Mapping[str, Any],
     ) -> torch.Tensor:
         """Store the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
         paged, step = self.cache.paged, self.cache.step
@@ -175,7 +180,9 @@ class PagedLayer(CacheLayerMixin):
             )
         return out[:, None]
 
-    def _prompt(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping) -> torch.Tensor:
+    def _prompt(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping[str, Any]
+    ) -> torch.Tensor:
         """Several new tokens of each row, over what the row has in the cache and over each other."""
         step = self.cache.step
         out = query.new_zeros(query.shape).transpose(1, 2).contiguous()

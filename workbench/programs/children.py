@@ -53,7 +53,7 @@ class RunLaunches(Launches):
     def __init__(self, folder: Path, owner: int):
         super().__init__()
         self._folder, self._owner = folder, owner
-        self._told: set[tuple] = set()
+        self._told: set[tuple[object, ...]] = set()
 
     def add(self, *launch: Any, **options: Any) -> Launch:
         """Likewise; in another process what is new goes to its file."""

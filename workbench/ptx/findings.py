@@ -116,7 +116,7 @@ def describe(
 def folded(findings: Iterable[Finding]) -> list[Finding]:
     """One finding of a kind for each place in the source, and for each pair of places that race; the first one's words
     with the counts of all."""
-    found: dict[tuple, Finding] = {}
+    found: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         place = finding.kind, finding.sides
         known = found.get(place)

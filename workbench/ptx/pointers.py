@@ -111,11 +111,15 @@ def _heap() -> tuple[int, int]:
     return start, sbrk(0)
 
 
+_Seen = tuple[int, int, "weakref.ref[Any]", str]
+"""(start, end, owner, what it is) of an allocation."""
+
+
 class _Known:
     """The allocations that were seen, by ascending address."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, weakref.ref, str]] = []
+        self._rows: list[_Seen] = []
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds an address."""
@@ -133,7 +137,7 @@ class _Known:
 
     def scan(self) -> None:
         """Look at all tensors and arrays that are alive; those that are gone are remembered where nothing took over."""
-        found: dict[int, tuple[int, int, weakref.ref, str]] = {}
+        found: dict[int, _Seen] = {}
         for owner in _arrays():
             start, end = storage_of(owner)
             if end > start and (start not in found or found[start][1] < end):
@@ -143,14 +147,14 @@ class _Known:
         ends = sorted((row[0], row[1]) for row in found.values())
         starts = [start for start, _ in ends]
 
-        def taken(row: tuple[int, int, weakref.ref, str]) -> bool:
+        def taken(row: _Seen) -> bool:
             at = bisect_right(starts, row[1] - 1)
             return at > 0 and ends[at - 1][1] > row[0]
 
         gone = [row for row in self._rows if not taken(row)]
         self._rows = sorted([*found.values(), *gone], key=lambda row: row[0])
 
-    def _row(self, address: int) -> tuple[int, int, weakref.ref, str] | None:
+    def _row(self, address: int) -> _Seen | None:
         at = bisect_right(self._rows, address, key=lambda row: row[0])
         return self._rows[at - 1] if at and address < self._rows[at - 1][1] else None
 

@@ -33,6 +33,9 @@ class Misuse(NamedTuple):
     other: Step
 
 
+_Aged = tuple[int, Step]  # how many groups were committed after a product, and the product
+
+
 class _State(NamedTuple):
     """What registers of products are in.
 
@@ -40,8 +43,8 @@ class _State(NamedTuple):
     and the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
     """
 
-    running: dict[Register, tuple[int, Step]]
-    reading: dict[Register, tuple[int, Step]]
+    running: dict[Register, _Aged]
+    reading: dict[Register, _Aged]
     written: dict[Register, Step]
 
 
@@ -82,7 +85,7 @@ def _factors(step: Step) -> list[Register]:
 
 
 def _joined(a: _State, b: _State) -> _State:
-    def least(x: dict, y: dict) -> dict:
+    def least(x: dict[Register, _Aged], y: dict[Register, _Aged]) -> dict[Register, _Aged]:
         both = dict(x)
         for register, value in y.items():
             if register not in both or value[0] < both[register][0]:
