@@ -28,6 +28,7 @@ from workbench.tuning.measure import evaluate
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 _NONE = "–"
 _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
@@ -108,7 +109,7 @@ class Comparison:
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
-    def roofline(self, ax=None):
+    def roofline(self, ax: Axes | None = None) -> Axes:
         """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
         of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
 
@@ -131,7 +132,8 @@ class Comparison:
 
         width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
-        console = Console(width=width, file=io.StringIO(), color_system=None)
+        text = io.StringIO()
+        console = Console(width=width, file=text, color_system=None)
         console.print(plain(self.title))
         for first in range(0, len(self.trials), beside):
             table = Table("", show_edge=False)
@@ -140,7 +142,7 @@ class Comparison:
             for name, texts in self.facts().items():
                 table.add_row(name, *map(plain, texts[first : first + beside]))
             console.print(table)
-        lines = (line.rstrip() for line in console.file.getvalue().splitlines())
+        lines = (line.rstrip() for line in text.getvalue().splitlines())
         return "\n".join(line for line in lines if line)
 
     def __repr__(self) -> str:

@@ -64,6 +64,7 @@ class Row:
 
     @property
     def predicted_us(self) -> float:
+        """In microseconds."""
         return self.prediction.seconds * 1e6
 
     @property

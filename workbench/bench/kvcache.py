@@ -48,6 +48,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
+        """The time in the largest pool by that in the smallest."""
         sizes = sorted(self.nanoseconds)
         return self.nanoseconds[sizes[-1]] / self.nanoseconds[sizes[0]]
 

@@ -55,6 +55,7 @@ class Row:
 
     @property
     def rate(self) -> float | None:
+        """Millions of warp instructions per second; None where nobody counts them."""
         return None if self.instructions is None else self.instructions / self.seconds / 1e6
 
 

@@ -41,6 +41,7 @@ class Ceiling:
     """Median absolute deviation, as a share of the median."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, as the benchmark's JSON file has them."""
         return asdict(self)
 
 

@@ -15,6 +15,7 @@ from workbench.ops.variant import TritonVariant
 
 
 def main(variant_name: str, case_json: str, config_json: str) -> None:
+    """Time one run of a variant, and print the seconds and the check as JSON."""
     op = ops.get("paged_attention")
     variant, config = op.variant(variant_name), json.loads(config_json)
     assert isinstance(variant, TritonVariant)

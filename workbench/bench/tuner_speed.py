@@ -51,6 +51,7 @@ class Figure:
 
     @property
     def ok(self) -> bool:
+        """Whether it stays within the aim."""
         return self.value <= self.aim
 
     def __str__(self) -> str:

@@ -35,16 +35,24 @@ class VariableHolder(Protocol):
 
 
 class Device(VariableHolder, Protocol):
-    """What every device offers.
-
-    ``arch`` is the architecture to compile for, ``description`` says in words what the device is,
-    ``runs_machine_code`` whether a launch needs more than PTX.
-    """
+    """What every device offers."""
 
     name: str
-    arch: str
-    description: str
-    runs_machine_code: bool
+
+    @property
+    def arch(self) -> str:
+        """The architecture to compile for, such as ``"sm_80"``."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the device is, in words."""
+        ...
+
+    @property
+    def runs_machine_code(self) -> bool:
+        """Whether a launch needs more than PTX."""
+        ...
 
     def launch(
         self,

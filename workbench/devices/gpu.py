@@ -168,8 +168,9 @@ class Gpu:
         shows, as always with CUDA, at a later synchronisation.
         """
         if statistics or checks or (instruction_limit, seconds_limit, record_block) != (None, None, None):
-            requests = {"statistics": statistics or None, "checks": checks or None, "record_block": record_block}
-            requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
+            requests: dict[str, object] = {"statistics": statistics or None, "checks": checks or None}
+            requests |= {"record_block": record_block, "instruction_limit": instruction_limit}
+            requests |= {"seconds_limit": seconds_limit}
             name, request = next((name, request) for name, request in requests.items() if request is not None)
             raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
         if cluster is not None:
@@ -215,7 +216,7 @@ class Gpu:
 
         Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
         """
-        values = [
+        values: list[Any] = [
             _encoded(value) if isinstance(value, TensorMap) else value
             for value in arguments.check_arguments(kernel, args)
         ]
@@ -351,7 +352,7 @@ class Gpu:
 
     def copy_variable(self, kernel: CompiledKernel, symbol: str, tensor: Any) -> None:
         """Copy a contiguous CUDA tensor of its size into a device variable, in the order of torch's current stream."""
-        index = self._index_of(tensor)
+        index = tensor.get_device()
         with self._lock, self._context(index), self._driver_errors(kernel), self._stream(index) as stream:
             place, size = self._module(kernel, index).get_global(symbol)
             self._driver.memcpy_dtod_async(place, tensor.data_ptr(), size, stream)

@@ -35,7 +35,7 @@ class Prefix:
 class Prefixes:
     """Finds the one `Prefix` of given contents. One that no block, sequence or longer prefix refers to vanishes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._found: WeakValueDictionary[tuple, Prefix] = WeakValueDictionary()
 
     def __len__(self) -> int:

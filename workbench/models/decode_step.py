@@ -93,12 +93,12 @@ class DecodeCase:
 
     @cached_property
     def _answers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        options = {"scale": self.sizes.head_size**-0.5}
-        exact = attend_all(self.query, self.keys, self.values, **options)
-        same = attend_all(self.query, self.keys, self.values, dtype=self.query.dtype, **options)
+        scale = self.sizes.head_size**-0.5
+        exact = attend_all(self.query, self.keys, self.values, scale=scale)
+        same = attend_all(self.query, self.keys, self.values, dtype=self.query.dtype, scale=scale)
         return exact, 2 * (same.double() - exact).abs().flatten(1).amax(1) + 1e-5
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: object) -> Self:
         """Not possible: a recorded step has the sizes that it has."""
         raise ArgumentError("override", sorted(changes), "nothing", "Make another with decode_case().")
 

@@ -56,6 +56,7 @@ class Chain:
     barriers: float = 0.0
 
     def to_dict(self) -> ChainSteps:
+        """What a store keeps of it, rounded to a thousandth."""
         return {
             "global_loads": round(self.global_loads, 3),
             "shared_accesses": round(self.shared_accesses, 3),

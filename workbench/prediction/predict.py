@@ -111,6 +111,7 @@ class Prediction:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"
 
     def to_dict(self) -> PredictionRecord:
+        """What a store keeps of it; the parts to six digits."""
         parts = {name: float(f"{value:.6g}") for name, value in self.parts.items()}
         return {
             "seconds": self.seconds,
@@ -132,9 +133,8 @@ def counts_of(report: LaunchReport, kernels: Sequence[CompiledKernel], model: De
     """
     if len(kernels) == 1:
         return launch_counts(report, kernels[0], model=model)
-    launches: Sequence[LaunchReport] = getattr(report, "parts", ())
     counts = _ptx_counts(report, kernels[0], *_extent(report))
-    counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(launches, kernels, strict=True)]
+    counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(report.parts, kernels, strict=True)]
     counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
     return counts
 

@@ -56,12 +56,14 @@ class RunLaunches(Launches):
         self._told: set[tuple] = set()
 
     def add(self, *launch: Any, **options: Any) -> Launch:
+        """Likewise; in another process what is new goes to its file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
             self._write(row.kernel.label, [str(report) for report in self.unseen(row)])
         return row
 
     def failed(self, fault: KernelFault) -> None:
+        """Likewise; in another process it goes to its file."""
         super().failed(fault)
         if os.getpid() != self._owner:
             self._write("", [f"a launch ended early: {fault}"])

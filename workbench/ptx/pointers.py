@@ -15,6 +15,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,8 @@ def words_at(address: int, size: int) -> np.ndarray:
     """The aligned 64-bit words of ``size`` bytes of this process' memory."""
     skipped = -address % 8
     count = max(size - skipped, 0) // 8
-    return np.frombuffer((ctypes.c_char * (8 * count)).from_address(address + skipped), np.uint64)
+    content = (ctypes.c_char * (8 * count)).from_address(address + skipped)
+    return np.frombuffer(memoryview(content), np.uint64)
 
 
 def candidates(words: np.ndarray) -> list[tuple[int, int]]:
@@ -118,10 +120,11 @@ class _Known:
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds an address."""
         row = self._row(address)
-        owner = row and row[2]()
-        if owner is None or storage_of(owner) != (row[0], row[1]):
+        if row is None:
             return None
-        return Allocation(row[0], row[1], owner, row[3])
+        start, end, reference, kind = row
+        owner = reference()
+        return None if owner is None or storage_of(owner) != (start, end) else Allocation(start, end, owner, kind)
 
     def freed(self, address: int) -> str | None:
         """What an address belonged to once."""
@@ -173,9 +176,10 @@ def _arrays() -> list[Any]:
     """All tensors and arrays that are alive and have memory of their own on this machine."""
     torch = sys.modules.get("torch")
     bases = (np.ndarray,) if torch is None else (np.ndarray, torch.Tensor)
+    strided = getattr(torch, "strided", None)
     tracked = gc.get_objects()
     reached = gc.get_referents(*tracked)  # the collector does not track NumPy arrays, but what holds them
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         local = frame.f_locals
         reached += local.values()
@@ -189,7 +193,7 @@ def _arrays() -> list[Any]:
             if isinstance(value, np.ndarray):
                 usable = value.dtype.kind != "O"
             else:
-                usable = value.device.type == "cpu" and value.layout is torch.strided
+                usable = value.device.type == "cpu" and value.layout is strided
             if usable and storage_of(value):
                 found.append(value)
         except (RuntimeError, NotImplementedError):

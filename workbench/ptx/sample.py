@@ -36,10 +36,10 @@ def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] 
 
 def parts_of(grid: Sequence[int], count: int) -> Block:
     """Into how many equal parts to cut a grid along x, y and z for about ``count``: along x first."""
-    parts: list[int] = []
-    for size in (*grid, 1, 1)[:3]:
-        parts.append(min(size, max(1, count // math.prod(parts))))
-    return tuple(parts)
+    sizes = (*grid, 1, 1)
+    x = min(sizes[0], max(1, count))
+    y = min(sizes[1], max(1, count // x))
+    return x, y, min(sizes[2], max(1, count // (x * y)))
 
 
 def middles_of(grid: Sequence[int], parts: Sequence[int]) -> list[Block]:

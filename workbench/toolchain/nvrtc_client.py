@@ -53,9 +53,9 @@ def compile_program(library: str, request: dict, label: str) -> dict:
         if data is None:
             raise CompileTimeout(f"NVRTC took longer than {seconds:g} s to compile {label}, and was stopped.")
         answer, rest = nvrtc_server.unframe(data) or (None, data)
-        if isinstance(answer, dict) and "error" in answer:
-            raise CompileError(f"NVRTC could not compile {label}: {answer['error']}")
         if answer is not None:
+            if "error" in answer:
+                raise CompileError(f"NVRTC could not compile {label}: {answer['error']}")
             return answer
         if len(rest) == 4:
             status = os.waitstatus_to_exitcode(int.from_bytes(rest, "little"))

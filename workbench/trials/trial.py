@@ -73,6 +73,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
+        """Whether it was correct, and counted or timed."""
         return self.outcome == "ok"
 
     @property
@@ -100,6 +101,7 @@ class Trial:
 
     @property
     def config_text(self) -> str:
+        """``"BLOCK_SIZE=16 num_warps=4"``."""
         return " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
 
 

@@ -56,6 +56,8 @@ class Progress:
 
 @dataclass
 class Attempt:
+    """One configuration on one case, from its claim in the store to its row."""
+
     variant: Variant
     config: Config
     case: Case

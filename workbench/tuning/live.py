@@ -23,11 +23,22 @@ class Job(Protocol):
     """A call of `tune` whose arguments have been understood."""
 
     @property
-    def op(self) -> AnyOp: ...
+    def op(self) -> AnyOp:
+        """What is tuned."""
+        ...
+
     @property
-    def total(self) -> int | None: ...
-    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun: ...
-    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun: ...
+    def total(self) -> int | None:
+        """How many configurations will be tried at most; None where time decides."""
+        ...
+
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
+        """Search. Ends as by Ctrl-C when ``stop`` is set."""
+        ...
+
+    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun:
+        """What the attempts so far come to."""
+        ...
 
 
 class LiveTuning:

@@ -44,6 +44,7 @@ class ReplayedCase:
         """Nothing: a replay solves no problem."""
 
     def to_dict(self) -> dict:
+        """The record."""
         return dict(self.record)
 
 
@@ -185,6 +186,7 @@ class ReplayJob:
 
     @property
     def op(self) -> ReplayedOp:
+        """The op as the sweep has it."""
         return self.device.op
 
     @property

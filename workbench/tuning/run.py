@@ -50,6 +50,7 @@ class Choice:
 
     @property
     def basis(self) -> str:
+        """``"measured"`` or ``"predicted"``: what its times are."""
         return self.trials[0].basis
 
     @property

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Literal, overload
 
 from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
@@ -29,6 +30,26 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
+@overload
+def tune(
+    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
+    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
+    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
+    store: str | Path | Store | None = None, quick: bool = False,
+    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
+    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
+    executor: Executor | None = None, background: Literal[False] = False, isolation: str = "auto",
+) -> TuningRun: ...  # fmt: skip
+@overload
+def tune(
+    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
+    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
+    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
+    store: str | Path | Store | None = None, quick: bool = False,
+    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
+    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
+    executor: Executor | None = None, background: Literal[True], isolation: str = "auto",
+) -> LiveTuning: ...  # fmt: skip
 @checked_kinds(but=("op", "executor"))
 def tune(
     op: str | Op,

@@ -50,6 +50,7 @@ class BankMap(Picture):
 
     @property
     def conflicts(self) -> int:
+        """Wavefronts in which a bank is asked again for another word."""
         return sum(front.again > 0 for front in self.wavefronts)
 
     @property

@@ -62,6 +62,7 @@ class PipelinePicture(Picture):
 
     @property
     def caption(self) -> str:
+        """Which block it is, and by which model the cycles are counted."""
         model = f"an instruction 1 cycle, a copy {self.pipeline.copy_cycles:,}"
         if self.pipeline.products:
             model += ", a product of N columns N/2"

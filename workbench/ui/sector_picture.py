@@ -36,14 +36,17 @@ class WarpMap(Picture):
 
     @property
     def bytes_used(self) -> int:
+        """Distinct bytes that lanes asked for."""
         return sum(sector.used for sector in self.sectors)
 
     @property
     def bytes_moved(self) -> int:
+        """32 for each sector."""
         return SECTOR_BYTES * len(self.sectors)
 
     @property
     def ideal_sectors(self) -> int:
+        """The fewest sectors that could hold the bytes used."""
         return -(-self.bytes_used // SECTOR_BYTES)
 
     @property

@@ -38,10 +38,12 @@ class Joint:
 
     @property
     def last(self) -> tuple[int, ...]:
+        """The warps that did not wait: they came last."""
         return tuple(warp for warp in self.warps if warp not in self.waits)
 
     @property
     def waited(self) -> int:
+        """Warp instructions that all warps waited together."""
         return sum(self.waits.values())
 
 
@@ -73,6 +75,7 @@ class WarpTimeline(Picture):
 
     @property
     def caption(self) -> str:
+        """Which block it is, and what the picture does not say."""
         cut = "; only the first spans were kept" if self.recording.truncated else ""
         return f"block {self.recording.block}; who waits for whom, not for how many nanoseconds{cut}"
 

@@ -83,10 +83,12 @@ class Cell:
         return self.case("nhd").minimum_bytes(self.problem("nhd", "sm_80"))
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, as the benchmark's JSON file has them."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Cell:
+        """The cell of such a record."""
         return cls(**record)
 
 

@@ -33,6 +33,7 @@ class Prepared:
     out: torch.Tensor = field(init=False)
 
     def run(self) -> None:
+        """Compute the output anew, into ``out``."""
         self.out = self.compute()
 
     @property
@@ -101,7 +102,7 @@ class Contender(Protocol):
 
 
 @dataclass(frozen=True)
-class Ours:
+class Ours(Contender, Way):
     """A variant of the op, with its tuned configuration for this GPU where there is one, else its default."""
 
     variant: Variant
