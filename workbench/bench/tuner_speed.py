@@ -127,8 +127,8 @@ def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figu
             assert all(pool.map(check, chosen))
 
     def predict_all() -> None:
-        options = {"strategy": "random", "budget": count, "store": folder / "predicted.sqlite", "record": False}
-        tune(op, case, variants=variant, device="sim", **options)
+        store = folder / "predicted.sqlite"
+        tune(op, case, variant, "sim", strategy="random", budget=count, store=store, record=False)
 
     with _cache(folder / "checked"):
         checked, cpu_checked = _seconds_and_cpu(check_all)
@@ -173,8 +173,14 @@ def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> F
 
     def each(attempt: int) -> float:
         ended: list[float] = []
-        options = {"store": folder / f"{isolation}{attempt}.sqlite", "isolation": isolation, "record": False}
-        tune(_idle_op(count), device="sim", progress=lambda progress: ended.append(time.perf_counter()), **options)
+        tune(
+            _idle_op(count),
+            device="sim",
+            store=folder / f"{isolation}{attempt}.sqlite",
+            progress=lambda progress: ended.append(time.perf_counter()),
+            record=False,
+            isolation=isolation,
+        )
         return (ended[-1] - ended[0]) / (count - 1)
 
     what = f"the tuner's own part of one measurement, isolation={isolation!r}"
