@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,40 @@ SAID_ELSEWHERE = {"setter", "overload", "jit"}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def test_mypy_finds_nothing(tmp_path):
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs mypy in the checkout, with the cache of these tests alone; what it says."""
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), "--no-error-summary"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, f"\n{done.stdout}{done.stderr}"
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path_factory.mktemp("mypy"))]
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([*command, *arguments], cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, f"\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def test_mypy_finds_nothing(mypy):
+    mypy()
+
+
+def test_every_public_name_has_a_type(mypy, tmp_path):
+    """For who imports it from where it is offered: a type checker sees it there, and it is no Any."""
+    packages = [path.parent for path in PACKAGE.rglob("__init__.py") if "__all__" in path.read_text()]
+    modules = [".".join(package.relative_to(CHECKOUT).parts) for package in sorted(packages)]
+    names = [(module, name) for module in modules for name in importlib.import_module(module).__all__]
+    program = tmp_path / "program.py"
+    program.write_text(
+        "".join(
+            f"from {module} import {name} as name_{number}; reveal_type(name_{number})\n"
+            for number, (module, name) in enumerate(names)
+        )
+    )
+    revealed = re.findall(r':(\d+): note: Revealed type is "(.*)"', mypy(str(program)))
+    assert len(revealed) == len(names)
+    untyped = [names[int(line) - 1] for line, kind in revealed if kind == "Any" or kind.startswith("def (*Any, **Any)")]
+    assert untyped == []
 
 
 def bases(node: ast.ClassDef) -> list[str]:

@@ -166,12 +166,14 @@ class PagedLayer(CacheLayerMixin):
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
             return self._prompt(query, key, value, how)
+        key_cache, value_cache = paged.layers[self.index]
         newest = query[:, :, 0].contiguous()
         out = torch.empty_like(newest)
         for window, rows in step.rows_by_window(self.sliding_window):
             out[rows] = paged_attention(
                 newest[rows],
-                *paged.layers[self.index],
+                key_cache,
+                value_cache,
                 step.block_tables[rows],
                 step.seq_lens[rows],
                 **(paged.attention_options(self.index) | {"sliding_window": window}),
