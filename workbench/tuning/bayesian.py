@@ -31,6 +31,9 @@ _FITTED = 400
 """The process is fitted to the best so many scores and half as many failures at most: its cost grows with the cube."""
 _REFITS, _EVERY = 64, 8
 """Up to so many scores it is fitted anew at each step, later when there are so many more."""
+_AMONG = 4
+"""Each of the first configurations is the farthest from those before it of so many random ones; of more, it would lie in
+a corner of the space."""
 _HOPELESS = 0.02
 """The least chance to run that a configuration is given."""
 
@@ -43,7 +46,7 @@ def bayesian(
     if not len(points):
         return
     first = space.index(start) if start is not None else rng.randrange(len(points))
-    wanted = _spread(points, first, points.shape[1] + 2, rng)
+    wanted = _spread(points, first, points.shape[1], rng)
     search = _Search(points, space.rows, rng)
     while wanted:
         search.tell(wanted, (yield [space[at] for at in wanted]))
@@ -132,7 +135,7 @@ def _spread(points: np.ndarray, first: int, count: int, rng: random.Random) -> l
     scaled = points / extent
     nearest = np.sum((scaled - scaled[first]) ** 2, axis=1)
     while len(chosen) < min(count, len(points)):
-        some = rng.sample(range(len(points)), min(len(points), max(16, len(points) // 20)))
+        some = rng.sample(range(len(points)), min(len(points), _AMONG))
         best = max(some, key=lambda at: nearest[at])
         if nearest[best] <= 0:
             best = int(np.argmax(nearest))
