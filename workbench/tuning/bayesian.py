@@ -32,8 +32,8 @@ _FITTED = 400
 _REFITS, _EVERY = 64, 8
 """Up to so many scores it is fitted anew at each step, later when there are so many more."""
 _AMONG = 4
-"""Each of the first configurations is the farthest from those before it of so many random ones; of more, it would lie in
-a corner of the space."""
+"""Each of the first configurations is the farthest from those before it of so many random ones; of more, it would lie
+in a corner of the space."""
 _HOPELESS = 0.02
 """The least chance to run that a configuration is given."""
 
