@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import digest
 from workbench.ops.values import Config, Restriction
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What is declared where a mapping is left out."""
 
 _REMEMBERED = 256
 """Problems whose sizes are kept."""
