@@ -36,7 +36,7 @@ class CacheCase(NamedCase):
         return f"{self.layout}/{self.block_size}{kind}"
 
     @property
-    def cache_features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
         """The features of the problem: the kind of a quantized cache."""
         return (self.kv_cache_dtype,) if self.quantized else ()
 

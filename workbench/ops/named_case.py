@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.values import Check
+from workbench.ops.values import Check, Config
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,16 @@ class NamedCase:
 
     _lengths: ClassVar[str] = ""
     """The field with the lengths of sequences, if there is one."""
+    _problem: ClassVar[type]
+    """The op's problem, whose fields are fields or properties of the case, but those that have their defaults."""
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
+        """The problem to solve; of a case that leaves the page size open it is a configuration's BLOCK_SIZE."""
+        names = [item.name for item in fields(self._problem)]
+        known = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        if "block_size" in names and "BLOCK_SIZE" in (config or {}):
+            known.setdefault("block_size", config["BLOCK_SIZE"])
+        return self._problem(**known, arch=arch)
 
     def override(self, **changes) -> Self:
         """The case with fields changed; of cases with lengths also ``context``, tokens of the longest sequence, and
@@ -57,6 +67,28 @@ class NamedCase:
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """The case of a record made by `to_dict`."""
         return cls(**record)
+
+
+class OfSequences(NamedCase):
+    """A case of sequences of ``seq_lens`` tokens."""
+
+    seq_lens: tuple[int, ...]
+    _lengths = "seq_lens"
+
+    @property
+    def num_seqs(self) -> int:
+        """Sequences."""
+        return len(self.seq_lens)
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens of the longest."""
+        return max(self.seq_lens, default=0)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all."""
+        return sum(self.seq_lens)
 
 
 _Case = TypeVar("_Case")

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -44,6 +43,8 @@ class Case(NamedCase):
     seq_lens: tuple[int, ...] = ()
     lse: bool = False
 
+    _problem = Problem
+
     def __post_init__(self):
         self._check_choices(dtype=DTYPES)
         if self.num_queries is None:
@@ -58,11 +59,11 @@ class Case(NamedCase):
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``gqa 2x65 float32``."""
-        extra = [*self._features, *(["lse"] if self.lse else [])]
+        extra = [*self.features, *(["lse"] if self.lse else [])]
         return " ".join([self.name, f"{self.num_seqs}x{self.num_tokens}", self.dtype, *extra])
 
     @property
-    def _features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
         return ("lengths",) if self.query_lens or self.seq_lens else ()
 
     @property
@@ -76,21 +77,6 @@ class Case(NamedCase):
         if "num_tokens" in changes and self.num_queries == self.num_tokens:
             changes.setdefault("num_queries", None)
         return super().override(**changes)
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve, in blocks of a configuration's BLOCK_SIZE."""
-        return Problem(
-            num_seqs=self.num_seqs,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            num_queries=self.num_queries,
-            num_tokens=self.num_tokens,
-            head_size=self.head_size,
-            dtype=self.dtype,
-            block_size=(config or {}).get("BLOCK_SIZE", 16),
-            features=self._features,
-            arch=arch,
-        )
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: queries, keys and values, output and, if it is judged, lse."""
@@ -111,7 +97,7 @@ class Case(NamedCase):
             output, lse = out[:rows].view(query.dtype).view(query.shape), out[rows:].view(logarithms)
             lse = lse.view(query.shape[:-1])
         lengths = [None, None]
-        if self._features:
+        if self.features:
             lengths = [torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*self.lengths, strict=True)]
         return Tensors(query, key, value, self.head_size**-0.5, output, lse, *lengths, out)
 

@@ -6,9 +6,7 @@ Sequences have shuffled rows of the cache, with free rows in between; every slot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -18,6 +16,7 @@ from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name
 from workbench.ops.paged_attention.cases import CASES as PAGED
 from workbench.ops.paged_attention.cases import Case as Decode
+from workbench.ops.values import Config
 
 _FREE_ROWS = 2
 _ROOM = 5  # tokens that a row could still take
@@ -27,33 +26,28 @@ _ROOM = 5  # tokens that a row could still take
 class Case(Decode):
     """A decode step over a contiguous cache, in rows that have room for a few tokens more."""
 
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve; no configuration changes it."""
-        longest = max(self.seq_lens, default=0)
-        return Problem(
-            num_seqs=len(self.seq_lens),
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            max_seqlen=longest + _ROOM,
-            max_seq_len=longest,
-            total_tokens=sum(self.seq_lens),
-            dtype=self.dtype,
-            features=self._features,
-            arch=arch,
-        )
+    _problem = Problem
+
+    @property
+    def max_seqlen(self) -> int:
+        """Tokens that a row has room for."""
+        return self.max_seq_len + _ROOM
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+        """The problem to solve; no configuration changes it, and there is one layout."""
+        return replace(super().problem(config, arch), layout="contiguous")
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: K and V of every token, query, output, lengths and rows."""
-        vectors = 2 * len(self.seq_lens) * self.num_heads + 2 * sum(self.seq_lens) * self.num_kv_heads
-        return vectors * self.head_size * problem.itemsize + 8 * len(self.seq_lens)
+        vectors = 2 * self.num_seqs * self.num_heads + 2 * self.total_tokens * self.num_kv_heads
+        return vectors * self.head_size * problem.itemsize + 8 * self.num_seqs
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; ``out`` is NaN everywhere."""
         paged = Decode(**asdict(self) | {"layout": "nhd"})
         t = paged.inputs(paged.problem())
         tokens = from_paged(t.key_cache, t.value_cache, t.block_tables, self.seq_lens, layout="nhd")
-        rows = torch.randperm(len(self.seq_lens) + _FREE_ROWS, generator=torch.Generator().manual_seed(self.seed))
+        rows = torch.randperm(self.num_seqs + _FREE_ROWS, generator=torch.Generator().manual_seed(self.seed))
         shape = (len(rows), 2, self.num_kv_heads, problem.max_seqlen, self.head_size)
         cache = torch.full(shape, torch.nan, dtype=DTYPES[self.dtype])
         for side, sequences in enumerate(tokens):
@@ -63,7 +57,7 @@ class Case(Decode):
             query=t.query.to(device),
             kv_cache=cache.to(device),
             seq_lens=t.seq_lens.to(device),
-            cache_rows=rows[: len(self.seq_lens)].int().to(device),
+            cache_rows=rows[: self.num_seqs].int().to(device),
             scale=t.scale,
             out=t.out.to(device),
         )

@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -37,7 +35,7 @@ from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.errors import ArgumentError
 from workbench.ops.cache_case import in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import NamedCase, by_name, check_sequences
+from workbench.ops.named_case import OfSequences, by_name, check_sequences
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
@@ -48,7 +46,7 @@ _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless th
 
 
 @dataclass(frozen=True)
-class Case(NamedCase):
+class Case(OfSequences):
     """One decode step with all its inputs. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
@@ -72,6 +70,8 @@ class Case(NamedCase):
     soft_cap: float | None = None
     sinks: bool = False
 
+    _problem = Problem
+
     def __post_init__(self):
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         if self.num_heads % self.num_kv_heads:
@@ -84,11 +84,11 @@ class Case(NamedCase):
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``llama-3-8b 4x512 float16``."""
         extra = [self.kv_cache_dtype] if self.kv_cache_dtype != "auto" else []
-        extra += [feature for feature in self._features if feature not in CACHE_DTYPES]
-        return " ".join([self.name, f"{len(self.seq_lens)}x{max(self.seq_lens, default=0)}", self.dtype, *extra])
+        extra += [feature for feature in self.features if feature not in CACHE_DTYPES]
+        return " ".join([self.name, f"{self.num_seqs}x{self.max_seq_len}", self.dtype, *extra])
 
     @property
-    def _features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
         return tuple(
             name
             for name, wanted in (
@@ -102,8 +102,6 @@ class Case(NamedCase):
             if wanted
         )
 
-    _lengths = "seq_lens"
-
     def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
         """Lengths between half the context and all of it, the first of them all of it."""
         generator = torch.Generator().manual_seed(seed + 2)
@@ -111,33 +109,14 @@ class Case(NamedCase):
         others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
         return (context, *others)
 
-    # -- sizes --------------------------------------------------------------------------------------------------
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem that a configuration is to solve: its BLOCK_SIZE becomes the page size."""
-        return Problem(
-            num_seqs=len(self.seq_lens),
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            max_seq_len=max(self.seq_lens, default=0),
-            total_tokens=sum(self.seq_lens),
-            dtype=self.dtype,
-            layout=self.layout,
-            block_size=(config or {}).get("BLOCK_SIZE"),
-            kv_cache_dtype=self.kv_cache_dtype,
-            features=self._features,
-            arch=arch,
-        )
-
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
         output, lengths and used table entries."""
-        vectors = 2 * len(self.seq_lens) * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
-        cache = 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
+        vectors = 2 * self.num_seqs * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
+        cache = 2 * self.total_tokens * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
-        scales = 8 * sum(self.seq_lens) * self.num_kv_heads if "token_scales" in problem.features else 0
-        return cache + scales + vectors + 4 * (entries + len(self.seq_lens))
+        scales = 8 * self.total_tokens * self.num_kv_heads if "token_scales" in problem.features else 0
+        return cache + scales + vectors + 4 * (entries + self.num_seqs)
 
     # -- tensors ------------------------------------------------------------------------------------------------
 
