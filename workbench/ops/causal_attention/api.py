@@ -10,9 +10,9 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.causal_attention.problem import Tensors, lse_dtype
-from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
-from workbench.ops.dispatch import arch_of, check_supported, config_text, run
-from workbench.ops.library_op import custom_op
+from workbench.ops.causal_attention.validate import check_lengths, kernel_problem_of, problem_of
+from workbench.ops.dispatch import check_supported
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.registry import BUILT_IN
 
 
@@ -82,7 +82,7 @@ def causal_attention(
         if query.numel():
             found.run(found.default_config(problem), problem, t)
     else:
-        t.output, t.lse = library_op(query, key, value, t.query_lens, t.seq_lens, t.scale, variant, config_text(config))
+        t.output, t.lse = library_op(t, variant=variant, config=config)
     return (t.output, t.lse) if return_lse else t.output
 
 
@@ -94,39 +94,17 @@ def _fill_lengths(t: Tensors) -> None:
         t.query_lens = t.seq_lens.clamp(max=t.query.shape[2])
 
 
-def _make_outputs(t: Tensors, *, lse: bool) -> None:
+def _make_outputs(t: Tensors, *, lse: bool = True) -> None:
     t.output = torch.empty_like(t.query, memory_format=torch.contiguous_format)
     t.lse = torch.empty(t.query.shape[:-1], dtype=lse_dtype(t.query.dtype), device=t.query.device) if lse else None
 
 
 # -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
 
-_SCHEMA = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? query_lens, Tensor? seq_lens, float scale, str variant, "
-    "str? config) -> (Tensor, Tensor)"
-)
-
-
-def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    op = BUILT_IN["causal_attention"]
-    query, key, value, query_lens, seq_lens, scale, variant, config = values
-    t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
-    problem = problem_of(t, alignment=rows_alignment(query, key, value), arch=arch_of(query))
-    check_lengths(t)
-    _make_outputs(t, lse=True)
-    run(op, problem, t, query, variant, config, query.numel())
-    return t.output, t.lse
-
-
-def _fake(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    t = Tensors(*values[:3], 1.0, None, None)
-    _make_outputs(t, lse=True)
-    return t.output, t.lse
-
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.scale, ctx.variant, _ = inputs
-    ctx.save_for_backward(*tensors, *output)
+    query, key, value, ctx.scale, query_lens, seq_lens, ctx.variant, _ = inputs
+    ctx.save_for_backward(query, key, value, query_lens, seq_lens, *output)
 
 
 def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
@@ -138,6 +116,13 @@ def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
     return *gradients, None, None, None, None, None
 
 
-library_op = custom_op("workbench::causal_attention", _run, mutates_args=(), schema=_SCHEMA)
-library_op.register_fake(_fake)
-library_op.register_autograd(_gradients, setup_context=_keep)
+library_op = LibraryOp(
+    "causal_attention",
+    Tensors,
+    kernel_problem_of,
+    like="query",
+    made=("output", "lse", "out"),
+    make=_make_outputs,
+    returned=("output", "lse"),
+)
+library_op.registered.register_autograd(_gradients, setup_context=_keep)

@@ -19,10 +19,13 @@ from workbench.ops.arguments import (
     look_at_values,
 )
 from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.dispatch import arch_of
 
 
 def problem_of(t: Tensors, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
-    """Check shapes, dtypes and devices of what is read, and describe the problem; ``alignment`` as `rows_alignment`.
+    """Check shapes, dtypes and devices of what is read, and describe the problem.
+
+    ``alignment`` is in bytes, at most `ALIGNMENT`: every row ``[head_size]`` starts on a multiple of it.
 
     Raises:
         ArgumentError: for the first argument that cannot be used.
@@ -76,6 +79,15 @@ def problem_of(t: Tensors, *, block_size: int = 16, alignment: int = ALIGNMENT, 
     )
 
 
+def kernel_problem_of(t: Tensors) -> Problem:
+    """`problem_of` a run of a kernel, with what that depends on: where rows start, the GPU, lengths that are legal."""
+    sides = t.query, t.key, t.value
+    rows_apart = any(side.stride(-1) != 1 for side in sides)  # or their elements are
+    problem = problem_of(t, alignment=1 if rows_apart else alignment_of(*sides), arch=arch_of(t.query))
+    check_lengths(t)
+    return problem
+
+
 def check_lengths(t: Tensors) -> None:
     """Check the lengths of sequences: always on a CPU, on a GPU only with ``WORKBENCH_CHECK_INDICES=1``.
 
@@ -91,8 +103,3 @@ def check_lengths(t: Tensors) -> None:
         if queries > tokens:
             remedy = "The queries are the last of the tokens, so their keys are among key."
             raise ArgumentError(f"query_lens[{seq}]", queries, f"at most seq_lens[{seq}] = {tokens}", remedy)
-
-
-def rows_alignment(*tensors: torch.Tensor) -> int:
-    """Bytes, at most `ALIGNMENT`, on whose multiples every row ``[head_size]`` starts; 1 where elements are apart."""
-    return alignment_of(*tensors) if all(tensor.stride(-1) == 1 for tensor in tensors) else 1

@@ -10,10 +10,8 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.arguments import check_query_shape
 from workbench.ops.constants import constant
 from workbench.ops.contiguous_attention.problem import Tensors
-from workbench.ops.contiguous_attention.validate import check_values, problem_of
-from workbench.ops.dispatch import arch_of, run
+from workbench.ops.contiguous_attention.validate import problem_of
 from workbench.ops.library_op import LibraryOp
-from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds
@@ -70,11 +68,4 @@ def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
     return constant(range(num_seqs), torch.int32, device)
 
 
-def _run(t: Tensors, *, variant: str, config: str | None) -> None:
-    op = BUILT_IN["contiguous_attention"]
-    problem = problem_of(t, arch_of(t.query))
-    check_values(t)
-    run(op, problem, t, t.query, variant, config, problem.num_seqs)
-
-
-library_op = LibraryOp("contiguous_attention", Tensors, _run, written=("out",))
+library_op = LibraryOp("contiguous_attention", Tensors, problem_of, like="query", written=("out",))

@@ -17,11 +17,12 @@ from workbench.ops.arguments import (
     look_at_values,
 )
 from workbench.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 
 
-def problem_of(t: Tensors, arch: str) -> Problem:
-    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+def problem_of(t: Tensors) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be what a row has room for, because reading ``seq_lens`` would wait.
 
@@ -38,6 +39,7 @@ def problem_of(t: Tensors, arch: str) -> Problem:
     longest, total = max_seqlen, max_seqlen * num_seqs
     if not t.query.is_cuda:
         longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
+    _check_values(t)
     return Problem(
         num_seqs=num_seqs,
         num_heads=num_heads,
@@ -47,18 +49,12 @@ def problem_of(t: Tensors, arch: str) -> Problem:
         max_seq_len=longest,
         total_tokens=total,
         dtype=dtype_name(t.query.dtype),
-        arch=arch,
+        arch=arch_of(t.query),
     )
 
 
-def check_values(t: Tensors) -> None:
-    """Check lengths and rows, which a kernel would follow out of the cache.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: names the first sequence whose length or row is outside.
-    """
+def _check_values(t: Tensors) -> None:
+    """Lengths and rows, which a kernel would follow out of the cache."""
     if not look_at_values(t.seq_lens):
         return
     rows, room = t.kv_cache.shape[0], t.kv_cache.shape[3]

@@ -10,11 +10,9 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import detect
 from workbench.errors import ArgumentError
 from workbench.ops.cache_arguments import check_entries, check_tables
-from workbench.ops.dispatch import arch_of, run
 from workbench.ops.gather_cache.problem import Tensors
-from workbench.ops.gather_cache.validate import check_values, problem_of
+from workbench.ops.gather_cache.validate import problem_of
 from workbench.ops.library_op import LibraryOp
-from workbench.ops.registry import BUILT_IN
 from workbench.ops.scales import as_scale
 
 
@@ -81,20 +79,18 @@ def gather_cache(
     return t.keys, t.values
 
 
-def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    op = BUILT_IN["gather_cache"]
+def _find_starts(t: Tensors) -> None:
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
-    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key_cache))
-    check_values(t, problem)
-    run(op, problem, t, t.key_cache, variant, config, problem.num_tokens)
 
 
 library_op = LibraryOp(
     "gather_cache",
     Tensors,
-    _run,
+    problem_of,
+    like="keys",
     written=("keys", "values"),
     made=("starts", "out"),
+    make=_find_starts,
     options={"layout": None, "kv_cache_dtype": "auto"},
     names={"keys": "out[0]", "values": "out[1]"},
 )

@@ -6,13 +6,14 @@ from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import ALIGNMENT, check_dtype, dtype_name, look_at_values
 from workbench.ops.cache_arguments import check_caches, check_entries, check_tables
+from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
-    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
     wait for the GPU and could not be captured in a CUDA graph.
@@ -28,6 +29,10 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
     longest = max_blocks * geometry.block_size
     if look_at_values(t.seq_lens):
         longest = int(t.seq_lens.max()) if num_seqs else 0
+    check_entries(t, geometry.block_size)
+    total = int(t.seq_lens.sum()) if look_at_values(t.seq_lens) else len(t.keys)
+    if total != len(t.keys):
+        raise ArgumentError("out", f"{len(t.keys)} tokens", f"{total}, the sum of seq_lens", "Pass None.")
     return Problem(
         num_seqs=num_seqs,
         max_seq_len=longest,
@@ -39,23 +44,8 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,
         features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
-        arch=arch,
+        arch=arch_of(t.key_cache),
     )
-
-
-def check_values(t: Tensors, problem: Problem) -> None:
-    """Check lengths and block-table entries, which a kernel would follow out of the cache.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: a length below 0 or beyond the table, lengths that do not fill the result, or an entry in use
-            that is no page of the cache.
-    """
-    check_entries(t, problem.block_size)
-    total = int(t.seq_lens.sum()) if look_at_values(t.seq_lens) else problem.num_tokens
-    if total != problem.num_tokens:
-        raise ArgumentError("out", f"{problem.num_tokens} tokens", f"{total}, the sum of seq_lens", "Pass None.")
 
 
 def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:

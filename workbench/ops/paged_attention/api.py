@@ -8,12 +8,9 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.ops.arguments import check_query_shape
-from workbench.ops.cache_arguments import check_entries
-from workbench.ops.dispatch import arch_of, multiprocessors_of, run
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.paged_attention.problem import Tensors
 from workbench.ops.paged_attention.validate import problem_of
-from workbench.ops.registry import BUILT_IN
 from workbench.ops.scales import as_scale
 
 
@@ -84,18 +81,11 @@ def paged_attention(
     return t.out
 
 
-def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    op = BUILT_IN["paged_attention"]
-    where = {"arch": arch_of(t.query), "multiprocessors": multiprocessors_of(t.query)}
-    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, **where)
-    check_entries(t, problem.page)
-    run(op, problem, t, t.query, variant, config, problem.num_seqs)
-
-
 library_op = LibraryOp(
     "paged_attention",
     Tensors,
-    _run,
+    problem_of,
+    like="query",
     written=("out",),
     made=("workspace",),
     options={"layout": None, "kv_cache_dtype": "auto"},

@@ -12,16 +12,15 @@ import torch
 from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import ALIGNMENT, check_groups, check_out, check_query, check_vector, dtype_name
-from workbench.ops.cache_arguments import check_caches, check_tables
+from workbench.ops.cache_arguments import check_caches, check_entries, check_tables
+from workbench.ops.dispatch import arch_of, multiprocessors_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
 
 
-def problem_of(
-    t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str, multiprocessors: int | None = None
-) -> Problem:
-    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
     wait for the GPU and could not be captured in a CUDA graph.
@@ -40,6 +39,7 @@ def problem_of(
         total = longest * num_seqs
     else:
         longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
+    check_entries(t, geometry.block_size)
     return Problem(
         num_seqs=num_seqs,
         num_heads=num_heads,
@@ -52,8 +52,8 @@ def problem_of(
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,
         features=_features(t, kv_cache_dtype),
-        arch=arch,
-        multiprocessors=multiprocessors,
+        arch=arch_of(t.query),
+        multiprocessors=multiprocessors_of(t.query),
     )
 
 

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.ops.dispatch import arch_of, run
 from workbench.ops.library_op import LibraryOp
-from workbench.ops.registry import BUILT_IN
 from workbench.ops.reshape_and_cache.problem import Tensors
-from workbench.ops.reshape_and_cache.validate import check_slots, problem_of
+from workbench.ops.reshape_and_cache.validate import problem_of
 from workbench.ops.scales import as_scale
 
 
@@ -60,17 +58,11 @@ def reshape_and_cache(
     library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
 
 
-def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    op = BUILT_IN["reshape_and_cache"]
-    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key))
-    check_slots(t.slot_mapping, t.key_cache.shape[0] * problem.block_size)
-    run(op, problem, t, t.key, variant, config, problem.num_tokens)
-
-
 library_op = LibraryOp(
     "reshape_and_cache",
     Tensors,
-    _run,
+    problem_of,
+    like="key",
     written=("key_cache", "value_cache"),
     made=("out",),
     options={"layout": None, "kv_cache_dtype": "auto"},

@@ -8,13 +8,14 @@ from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import alignment_of, check_dtype, check_vector, check_within, dtype_name, look_at_values
 from workbench.ops.cache_arguments import check_caches
+from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.ops.scales import check_scale
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str) -> Problem:
-    """Check all metadata (dtypes, shapes, strides) and describe the problem.
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, slots; describe the problem.
 
     Raises:
         ArgumentError: for the first argument that cannot be used.
@@ -23,6 +24,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
     geometry = _check_caches(t, layout, kv_cache_dtype)
     for name in ("k_scale", "v_scale"):
         check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
+    check_slots(t.slot_mapping, geometry.num_blocks * geometry.block_size)
     return Problem(
         num_tokens=t.key.shape[0],
         num_kv_heads=geometry.num_kv_heads,
@@ -33,7 +35,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str, arch: str
         kv_cache_dtype=kv_cache_dtype,
         alignment=alignment_of(t.key, t.value),
         features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
-        arch=arch,
+        arch=arch_of(t.key),
     )
 
 
