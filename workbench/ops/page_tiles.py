@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.ops.arguments import dtype_name
+from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, head_and_token_stride, no_scales
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.page_strides import head_and_strides, head_and_token_stride
 from workbench.ops.rules import THREADS, TILE_TOKENS, tile_in_registers
-from workbench.ops.scales import SCALE_TYPES, no_scales
 from workbench.ops.values import Config, Restriction
 
 WHOLE_X_GROUPS = Restriction.of(

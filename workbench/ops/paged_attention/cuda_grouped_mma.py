@@ -16,8 +16,7 @@ and 1,056,128 (1.002); with a scale per token the least is 1,086,468, and it saw
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.cache_problem import SCALES_OR_ONE
-from workbench.ops.page_strides import head_and_token_stride
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_token_stride
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem, macros
 from workbench.ops.paged_attention.rules import (
     GRID,

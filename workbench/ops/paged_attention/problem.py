@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from workbench.ops.arguments import dtype_name
-from workbench.ops.cache_problem import STRIDES, CacheProblem
+from workbench.ops.cache_problem import STRIDES, CacheProblem, scale_strides
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.scales import scale_strides
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
 

@@ -17,9 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
     GRID,
