@@ -28,7 +28,7 @@ from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
 from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
-from workbench.ops.steps import CudaStep, TritonStep, passed
+from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
 
 __all__ = [
+    "MACHINE_ARCHS",
+    "TRITON_OPTIONS",
+    "Arguments",
     "Case",
     "Check",
     "Config",
@@ -44,6 +47,7 @@ __all__ = [
     "Footprint",
     "Launch",
     "Restriction",
+    "Size",
     "TorchVariant",
     "TritonStep",
     "TritonVariant",

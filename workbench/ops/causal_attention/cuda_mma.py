@@ -7,17 +7,11 @@ cache where other heads of the group, and other blocks, have read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
-from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks, macros
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 48
 """What the kernel needs beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""
@@ -76,10 +70,6 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
-
-
 VARIANT = CudaVariant(
     op="causal_attention",
     name="cuda_mma",
@@ -88,11 +78,7 @@ VARIANT = CudaVariant(
     steps=(
         CudaStep(
             kernel="causal_attention_mma",
-            grid=lambda config, problem: (
-                cdiv(problem.num_queries, config["BLOCK_M"]),
-                problem.num_heads,
-                problem.num_seqs,
-            ),
+            grid=lambda config, problem: blocks(config, problem),
             shared_bytes=_shared_bytes,
             arguments=STRIDES,
         ),
@@ -108,5 +94,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=_macros,
+    macros=macros,
 )

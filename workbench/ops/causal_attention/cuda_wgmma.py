@@ -7,17 +7,13 @@ have the tensor cores read them from shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, Problem
-from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.expressions import cdiv
+from workbench.ops.causal_attention.problem import GRID, ROWS, Problem, blocks, macros
 from workbench.ops.rules import shared_memory
-from workbench.ops.steps import Arguments, CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
 from workbench.tensor_map import TensorMap
 
 _COLUMNS = 64
@@ -87,10 +83,6 @@ ARGUMENTS: Arguments = {
 }
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
-
-
 VARIANT = CudaVariant(
     op="causal_attention",
     name="cuda_wgmma",
@@ -99,11 +91,7 @@ VARIANT = CudaVariant(
     steps=(
         CudaStep(
             kernel="causal_attention_wgmma",
-            grid=lambda config, problem: (
-                cdiv(problem.num_queries, config["BLOCK_M"]),
-                problem.num_heads,
-                problem.num_seqs,
-            ),
+            grid=lambda config, problem: blocks(config, problem),
             block=lambda config, problem: (2 * config["BLOCK_M"] + 128,),
             shared_bytes=_shared_bytes,
             arguments=ARGUMENTS,
@@ -115,5 +103,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=_macros,
+    macros=macros,
 )

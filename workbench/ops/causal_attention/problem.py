@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from workbench.ops import element_types
 from workbench.ops.cache_problem import Sizes
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
-from workbench.ops.values import Restriction
+from workbench.ops.values import Config, Restriction
 
 DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 """The dtypes of query, key, value and output by name."""
@@ -83,6 +86,17 @@ def strides(name: str) -> Arguments:
 
 
 STRIDES: Arguments = strides("query") | strides("key") | strides("value")
+
+
+def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
+    return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
+
+
+def macros(config: Config, problem: Problem) -> dict[str, Any]:
+    """The macros of the kernels in CUDA C++."""
+    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+
 
 GRID = grid("num_heads", "num_seqs")
 

@@ -29,9 +29,7 @@ from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
 from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import Size, TritonStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Config, Restriction, Size, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -12,9 +12,7 @@ from workbench.home import cuda_sources
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.rules import STATIC_SHARED, THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 40
 """What the kernel needs beside queries, sums and vectors: addresses, loop state, scores."""

@@ -6,9 +6,7 @@ from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),

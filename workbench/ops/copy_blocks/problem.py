@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from workbench.ops.arguments import extent
 from workbench.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
 from workbench.ops.rules import grid
@@ -95,7 +96,7 @@ def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
     """
     lowest = min(caches, key=torch.Tensor.data_ptr)
     start = lowest.data_ptr()
-    end = max(cache.data_ptr() + _extent(cache) for cache in caches)
+    end = max(cache.data_ptr() + extent(cache) for cache in caches)
     storage = lowest.untyped_storage()
     first = start - storage.data_ptr()
     room = min(end - start, storage.nbytes() - first)  # of this allocation, if there are several
@@ -114,9 +115,3 @@ def by_allocation(
         groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
     for group in groups.values():
         yield tuple(zip(*group, strict=True))
-
-
-def _extent(cache: torch.Tensor) -> int:
-    """Bytes from the first element of a cache to behind its last."""
-    last = sum((size - 1) * stride for size, stride in zip(cache.shape, cache.stride(), strict=True))
-    return (last + 1) * cache.element_size() if cache.numel() else 0

@@ -11,9 +11,7 @@ import triton.language as tl
 
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Restriction, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -10,9 +10,7 @@ from workbench.ops.cache_problem import STRIDES
 from workbench.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.rules import STATIC_SHARED, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:

@@ -18,9 +18,7 @@ from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.launching import NOTHING, Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 from workbench.toolchain.c_types import c_type
 from workbench.toolchain.source import (
     Declaration,

@@ -27,9 +27,7 @@ from workbench.ops.own.launching import (
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import called_files
-from workbench.ops.steps import TRITON_OPTIONS, TritonStep
-from workbench.ops.values import Config
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import TRITON_OPTIONS, Config, TritonStep, TritonVariant
 
 _SPECIALISED = 16
 """Triton compiles for pointers and numbers that are multiples of so much."""

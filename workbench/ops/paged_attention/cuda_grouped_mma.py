@@ -30,9 +30,7 @@ from workbench.ops.paged_attention.rules import (
 )
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255

@@ -26,9 +26,7 @@ from workbench.ops.paged_attention.rules import (
 )
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.rules import THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 

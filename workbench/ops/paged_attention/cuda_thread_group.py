@@ -11,9 +11,7 @@ from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem, macros
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
 from workbench.ops.rules import THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""

@@ -50,9 +50,7 @@ from workbench.ops.paged_attention.triton_tiles import (
 from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.ops.paged_attention.workspace import partials
 from workbench.ops.rules import shared_memory
-from workbench.ops.steps import Arguments, TritonStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Arguments, Config, Footprint, Restriction, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -24,9 +24,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     tiles_footprint,
     types,
 )
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Footprint
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

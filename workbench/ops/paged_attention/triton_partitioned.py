@@ -42,9 +42,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     types,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Footprint
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit

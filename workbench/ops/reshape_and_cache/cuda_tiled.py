@@ -10,9 +10,7 @@ from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.rules import shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
