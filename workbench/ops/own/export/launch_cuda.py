@@ -13,7 +13,7 @@ from workbench.kernels.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cuda import CppText, OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
-from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, raw_block
+from workbench.ops.own.export.layout import INDENT, Bracketed, call, in_tuple, laid_out, literal, quoted, raw_block
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
@@ -59,9 +59,6 @@ def launch_of(
     names = {name for part in variant.parts for name in part.names}
     for expression in (*variant.macro_texts.values(), *variant.constants.values()):
         names |= set(expression.names)
-    workspace = code.declared.workspace
-    for one in workspace.values():
-        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
     for part in variant.parts:
         names |= {
             name
@@ -69,18 +66,26 @@ def launch_of(
             if isinstance(one, Expression)
             for name in one.names
         }
-    first = first_tensor(problem)
-    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
-    plural = "s" * (len(variant.parts) > 1)
-    lines = [
-        f"def launch({', '.join(['config', *taken])}):",
-        f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""',
-    ]
+    lines, taken, first = head_of(variant, code, problem, names)
     lines += checks(variant, code, config, problem)
     lines += code.locals(names)
     lines += workspace_lines(code, first)
     lines += _launches(variant, code, config, problem, values, first)
     return "\n".join(lines), taken
+
+
+def head_of(variant: Any, code: Code, problem: Problem, names: set[str]) -> tuple[list[str], list[str], str]:
+    """The first lines of ``launch``, what it takes, and the tensor that tells the device.
+
+    ``names`` is what the launch reads; those of the workspace's sizes are added.
+    """
+    for one in code.declared.workspace.values():
+        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
+    first = first_tensor(problem)
+    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
+    plural = "s" * (len(variant.parts) > 1)
+    doc = f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""'
+    return [f"def launch({', '.join(['config', *taken])}):", doc], taken, first
 
 
 def workspace_lines(code: Code, first: str) -> list[str]:
@@ -97,8 +102,7 @@ def workspace_lines(code: Code, first: str) -> list[str]:
 
 
 def _launches(variant, code, config, problem, values, first) -> list[str]:
-    kernel_names = ", ".join(_kernel_name(part.kernel, code, values) for part in variant.parts)
-    comma = "," if len(variant.parts) == 1 else ""
+    kernel_names = in_tuple(_kernel_name(part.kernel, code, values) for part in variant.parts)
     extra = [
         f"{quoted(name)}: {quoted(one(values)) if one.is_text(values) else code.of(one.expression)}"
         for name, one in variant.macro_texts.items()
@@ -118,9 +122,7 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
     found = f"{module}, (kernel,)" if single else f"{module}, kernels"
     lines.append(f"{INDENT}with torch_stream({first}.device.index) as stream:")
     inner = INDENT * 2
-    lines.append(
-        laid_out(call("load", [f"{first}.device.index", f"({kernel_names}{comma})", macros]), inner, f"{found} = ")
-    )
+    lines.append(laid_out(call("load", [f"{first}.device.index", f"({kernel_names})", macros]), inner, f"{found} = "))
     lines += _constant_lines(variant, code, config, problem, inner, first)
     for index, part in enumerate(variant.parts):
         kernel = "kernel" if single else f"kernels[{index}]"
