@@ -45,13 +45,7 @@ def check_tables(t: Any, num_seqs: int) -> None:
 
 
 def check_entries(t: Any, block_size: int) -> None:
-    """Check lengths and block-table entries, which a kernel would follow out of the cache.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: a negative length, one beyond the table, or an entry in use that is no page of the cache.
-    """
+    """Check lengths and entries in use, which a kernel would follow out of the cache, where `look_at_values` says."""
     if not look_at_values(t.seq_lens):
         return
     lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
@@ -78,11 +72,7 @@ def as_scale(scale: torch.Tensor | float | None, like: torch.Tensor) -> torch.Te
 
 
 def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
-    """Check shape, dtype and, where that costs nothing, values of a scale.
-
-    Raises:
-        ArgumentError: names what cannot be used.
-    """
+    """Check shape, dtype and, where that costs nothing, values of a scale."""
     if scale is None:
         return
     if kv_cache_dtype == "auto":

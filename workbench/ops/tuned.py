@@ -208,14 +208,7 @@ def read_table(path: Path) -> Table:
 
 def table_record(table: Table) -> dict:
     """What :func:`read_table` reads, ready for JSON."""
-    entries = [asdict(entry) for entry in table.entries]
-    return {
-        "format": FORMAT,
-        "device": table.device,
-        "arch": table.arch,
-        "description": table.description,
-        "entries": entries,
-    }
+    return {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
 
 
 def problem_record(problem: Any) -> dict:

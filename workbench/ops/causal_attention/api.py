@@ -177,11 +177,7 @@ def kernel_problem_of(t: Tensors) -> Problem:
 
 
 def check_lengths(t: Tensors) -> None:
-    """Check the lengths of sequences: always on a CPU, on a GPU only with ``WORKBENCH_CHECK_INDICES=1``.
-
-    Raises:
-        ArgumentError: names the first that is outside.
-    """
+    """Check the lengths of sequences, where `look_at_values` says; names the first that is outside."""
     if t.seq_lens is None or not look_at_values(t.seq_lens):
         return
     num_queries, num_tokens = t.query.shape[2], t.key.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -109,13 +110,9 @@ def check_pairs(pairs: torch.Tensor, meaning: str) -> None:
 def check_copies(
     pairs: torch.Tensor, num_sources: int, num_targets: int, caches: tuple[str, str], written: str
 ) -> None:
-    """Check that every page is one of its cache's, and that no two pairs write the same one.
+    """Check that every page is one of its cache's and no two pairs write the same one, where `look_at_values` says.
 
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU. ``caches`` and
-    ``written`` are what messages call the two sides, and the second page of a pair.
-
-    Raises:
-        ArgumentError: names the first pair that cannot be used.
+    ``caches`` and ``written`` are what messages call the two sides, and the second page of a pair.
     """
     if not look_at_values(pairs):
         return
@@ -193,7 +190,7 @@ def copy_pages(
         if device.name == "sim":
             groups = by_allocation(sources, targets)
     for some, others in groups:
-        chosen.run(chosen_config, problem.of_caches(len(some)), tensors_of(some, others, pairs), device)
+        chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)
 
 
 _copy_blocks.register_fake(lambda *given, **options: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -31,10 +31,6 @@ class Problem(Sizes):
     dtype: str = "any"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    def of_caches(self, num_caches: int) -> Problem:
-        """The same copy in fewer caches."""
-        return replace(self, num_caches=num_caches)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 
 from workbench.cache_formats.layouts import to_paged
-from workbench.cache_formats.quantization import CACHE_DTYPES
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.errors import ArgumentError
 from workbench.ops.cache_case import in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
@@ -236,18 +236,15 @@ def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: Case) -> torch.T
         return of_heads[None]
     if case.scales == "tensor":
         return of_heads[None, :1].expand(1, case.num_kv_heads)
-    return tokens.abs().amax(-1) / _limit(case)
-
-
-def _limit(case: Case) -> float:
-    return 127.0 if case.kv_cache_dtype == "int8" else torch.finfo(CACHE_DTYPES[case.kv_cache_dtype]).max
+    return tokens.abs().amax(-1) / LARGEST[case.kv_cache_dtype]
 
 
 def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: Case) -> torch.Tensor:
     """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
-    scaled = (tokens / scales[..., None]).clamp(-_limit(case), _limit(case))
+    largest = LARGEST[case.kv_cache_dtype]
+    scaled = (tokens / scales[..., None]).clamp(-largest, largest)
     return (scaled.round() if case.kv_cache_dtype == "int8" else scaled).to(CACHE_DTYPES[case.kv_cache_dtype])
 
 

@@ -72,11 +72,6 @@ class Tensors:
     workspace: Any = None
     """What the blocks, or the kernels, of one variant leave for each other."""
 
-    @property
-    def read(self) -> tuple[torch.Tensor, ...]:
-        """What every kernel reads, in the order of the op's arguments."""
-        return self.query, self.key_cache, self.value_cache, self.block_tables, self.seq_lens
-
 
 ARGUMENTS: Arguments = STRIDES | {
     "soft_cap": lambda config, problem, tensors: tensors.soft_cap or 0.0,

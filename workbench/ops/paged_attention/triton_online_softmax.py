@@ -14,6 +14,7 @@ import triton.language as tl
 from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
+from workbench.ops.paged_attention.triton_reduction import LOG2_E
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
     POWERS_OF_TWO,
@@ -25,8 +26,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     types,
 )
 from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
-
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit

@@ -88,13 +88,8 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Proble
 
 
 def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
-    """Check that every slot is -1 or one of the cache's, and that no two tokens go to the same one.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: names the first token whose slot cannot be used.
-    """
+    """Check that every slot is -1 or one of the cache's and no two tokens go to the same one, where `look_at_values`
+    says; names the first token whose slot cannot be used."""
     if not look_at_values(slot_mapping):
         return
     meaning = ", the slots of the cache, or -1 (skip)"

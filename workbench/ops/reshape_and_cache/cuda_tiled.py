@@ -5,6 +5,8 @@ The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 
 from __future__ import annotations
 
+import math
+
 from workbench.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
@@ -36,15 +38,11 @@ RESTRICTIONS = (
 
 def default_config(problem: Problem) -> dict:
     """Accesses as wide as alignment and head allow, tiles of a page (at most 16 tokens) where the layout turns them."""
-    vec = max(problem.alignment // problem.itemsize, 1)
-    while problem.head_size % vec:
-        vec //= 2
+    vec = math.gcd(problem.head_size, max(problem.alignment // problem.itemsize, 1))
     tile, wide = 4, 1
     if problem.layout == "x":
         tile = 16 if problem.head_size * problem.cache_dtype.itemsize <= 1024 else 4
-        wide = min(problem.x, tile)
-        while problem.block_size % wide:
-            wide //= 2
+        wide = math.gcd(problem.block_size, min(problem.x, tile))
     return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
 
 

@@ -20,8 +20,6 @@ from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
 from workbench.ops.own.problem import Problem
 
-_MODULES = {"cuda": ("contextlib", "ctypes", "functools", "importlib.util", "os", "sys", "threading", "torch")}
-_MODULES["triton"] = ("sys", "torch", "triton")
 _CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load)
 _LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
 _LOCAL |= {"case", "right", "results", "pairs", "wrong"}
