@@ -13,20 +13,18 @@ from workbench.ops.arguments import dtype_name
 from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, head_and_token_stride, no_scales
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import THREADS, TILE_TOKENS, tile_in_registers
+from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
 from workbench.ops.values import Config, Restriction
 
 WHOLE_X_GROUPS = Restriction.of(
     "whole x groups", "layout != 'x' or head_size % x == 0", "x = 16 / sizeof(cache element)"
 )
 
-CUDA_RESTRICTIONS = (
-    Restriction.of("whole vectors", "head_size % VEC_SIZE == 0"),
-    Restriction.of("16-byte values", "V_VEC_SIZE * cache_itemsize <= 16"),
-    Restriction.of(
-        "a run of tokens stays in its page", "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0"
-    ),
-    Restriction.of("value rows are those of layout x", "layout == 'x' or V_VEC_SIZE == 1"),
+CUDA_RESTRICTIONS = rules(
+    ("whole vectors", "head_size % VEC_SIZE == 0"),
+    ("16-byte values", "V_VEC_SIZE * cache_itemsize <= 16"),
+    ("a run of tokens stays in its page", "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0"),
+    ("value rows are those of layout x", "layout == 'x' or V_VEC_SIZE == 1"),
     WHOLE_X_GROUPS,
     THREADS,
 )
@@ -59,9 +57,9 @@ def macros(config: Config, problem: Any) -> Mapping[str, Any]:
     }
 
 
-TRITON_RESTRICTIONS = (
+TRITON_RESTRICTIONS = rules(
     TILE_TOKENS,
-    Restriction.of("only layout x turns values", "layout == 'x' or not TURN_VALUES"),
+    ("only layout x turns values", "layout == 'x' or not TURN_VALUES"),
     tile_in_registers(64),
     WHOLE_X_GROUPS,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from workbench.home import cuda_sources
 from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks, macros
 from workbench.ops.expressions import cdiv
-from workbench.ops.rules import shared_limit, shared_memory
+from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 48
@@ -40,15 +40,13 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return rows * _steps(problem) * 32
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     ROWS,
     WHOLE_STEPS,
-    Restriction.of(
-        "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
-    ),
-    Restriction.of("whole rows of a warp", "BLOCK_M % (NUM_THREADS // 2) == 0", "16 rows of a product, once or more"),
-    Restriction.of("whole tiles", "BLOCK_N >= 16 and BLOCK_N % 16 == 0"),
-    Restriction.of("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+    ("threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"),
+    ("whole rows of a warp", "BLOCK_M % (NUM_THREADS // 2) == 0", "16 rows of a product, once or more"),
+    ("whole tiles", "BLOCK_N >= 16 and BLOCK_N % 16 == 0"),
+    ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
     Restriction(
         "registers",
         "BLOCK_M / (NUM_THREADS / 2) * (head_size / 2 + BLOCK_N / 2) + queries, at most 32, "

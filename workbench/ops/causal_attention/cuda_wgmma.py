@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.home import cuda_sources
 from workbench.ops.causal_attention.problem import GRID, ROWS, Problem, blocks, macros
-from workbench.ops.rules import shared_memory
+from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
 from workbench.tensor_map import TensorMap
 
@@ -42,13 +42,13 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     Restriction.on("sm_90", "wgmma"),
     ROWS,
-    Restriction.of("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
-    Restriction.of("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
-    Restriction.of("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
-    Restriction.of("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
+    ("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    ("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
+    ("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
+    ("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
     Restriction(
         "registers",
         f"head_size / 2 + 3 * BLOCK_N / 4 + {_OTHER_REGISTERS} <= 232, 240, 160 with BLOCK_M = 64, 128, 192",

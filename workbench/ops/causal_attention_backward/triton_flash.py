@@ -28,8 +28,8 @@ from workbench.ops.causal_attention.triton_rows import (
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
-from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.variant import Config, Restriction, Size, TritonStep, TritonVariant
+from workbench.ops.rules import rules, shared_limit, shared_memory
+from workbench.ops.variant import Config, Size, TritonStep, TritonVariant
 
 
 @triton.jit
@@ -215,12 +215,12 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return rows * next_power_of_2(problem.head_size) * 2 + config["BLOCK_M"] * config["BLOCK_N"] * 2
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PRODUCTS,
     ROWS,
     WHOLE_STEPS,
     WARPS,
-    Restriction.of(
+    (
         "tiles fit in registers",
         "2 * BLOCK_N * next_power_of_2(head_size) + 2 * BLOCK_M * BLOCK_N <= 192 * 32 * num_warps",
         "192 sums and scores per thread",

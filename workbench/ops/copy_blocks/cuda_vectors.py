@@ -7,8 +7,8 @@ import math
 from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
-from workbench.ops.rules import THREADS
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.ops.rules import THREADS, rules
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),
@@ -16,10 +16,10 @@ SPACE = {
     "VECS_PER_THREAD": (1, 2, 4, 8),
 }
 
-RESTRICTIONS = (
-    Restriction.of("whole vectors", "page_bytes % VEC_BYTES == 0"),
+RESTRICTIONS = rules(
+    ("whole vectors", "page_bytes % VEC_BYTES == 0"),
     THREADS,
-    Restriction.of(
+    (
         "every chunk has work",
         "NUM_THREADS * VEC_BYTES * VECS_PER_THREAD < 2 * page_bytes or (NUM_THREADS == 32 and VECS_PER_THREAD == 1)",
     ),

@@ -11,8 +11,8 @@ from workbench.home import cuda_sources
 from workbench.ops.cache_problem import STRIDES
 from workbench.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.ops.rules import STATIC_SHARED, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -21,9 +21,9 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
     return config["TILE_TOKENS"] * (16 + 2 * row)
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     *CUDA_RESTRICTIONS,
-    Restriction.of("16-byte stores", "VEC_SIZE * itemsize <= 16"),
+    ("16-byte stores", "VEC_SIZE * itemsize <= 16"),
     shared_memory(
         _tile_bytes, "TILE_TOKENS * (16 + 2 * (head_size * sizeof(cache element) + 16) in layout 'x')", static=True
     ),

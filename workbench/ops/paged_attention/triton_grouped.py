@@ -49,8 +49,8 @@ from workbench.ops.paged_attention.triton_tiles import (
 )
 from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import shared_memory
-from workbench.ops.variant import Arguments, Config, Footprint, Restriction, TritonStep, TritonVariant
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit
@@ -343,17 +343,17 @@ def shared_bytes(config: Config, problem: Problem) -> int:
     return buffers * tiles + 32 * size + 4096 * config["num_warps"]
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PAGE_SIZE,
     GROUP,
     POWERS_OF_TWO,
     WHOLE_TILES,
-    Restriction.of(
+    (
         "products",
         "TILE_TOKENS >= 16 and 32 // cache_itemsize <= head_size <= 256",
         "head_size >= 16, of a quantized cache 32",
     ),
-    Restriction.of("whole 16-byte steps", "head_size % 8 == 0"),
+    ("whole 16-byte steps", "head_size % 8 == 0"),
     TILE_IN_REGISTERS,
     shared_memory(
         shared_bytes,

@@ -11,8 +11,8 @@ from workbench.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
-from workbench.ops.rules import shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -24,9 +24,9 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
     return tokens * (16 + 2 * row) + 8 * tokens // config["V_VEC_SIZE"]
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     *CUDA_RESTRICTIONS,
-    Restriction.of("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
+    ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
     shared_memory(
         _tile_bytes,
         "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots)",
