@@ -160,14 +160,14 @@ def extent(tensor: torch.Tensor) -> int:
 
 
 class _Span(NamedTuple):
-    """The bytes of a tensor: ``count`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
+    """The bytes of a tensor: ``pages`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
 
     start: int
     end: int
     name: str
     page: int
     apart: int
-    count: int
+    pages: int
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> Self:
@@ -184,7 +184,7 @@ class _Span(NamedTuple):
         if self.apart == other.apart:
             phase = (other.start - self.start) % self.apart
             return phase < self.page or phase + other.page > self.apart
-        mine, theirs = (one.start + one.apart * torch.arange(one.count) for one in (self, other))
+        mine, theirs = (one.start + one.apart * torch.arange(one.pages) for one in (self, other))
         last = torch.searchsorted(mine, theirs + other.page) - 1  # the last of mine to begin before the end of theirs
         return bool((mine[last.clamp(min=0)] + self.page > theirs)[last >= 0].any())
 

@@ -21,6 +21,8 @@ FREE_PAGES = 3
 class CacheCase(NamedCase):
     """A case with ``kv_cache_dtype`` and ``scales``; one of `SCALES` says what a quantized cache is scaled by."""
 
+    layout: str
+    block_size: int
     kv_cache_dtype: str
     scales: str
 

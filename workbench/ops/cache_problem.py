@@ -4,7 +4,7 @@ elements lie in a page of each layout (`workbench.cache_formats.layouts`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,14 +15,13 @@ from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
 
 
+@dataclass(frozen=True)
 class Sizes:
-    """A problem, a frozen dataclass with ``features``, as a record."""
-
-    features: tuple[str, ...]
+    """A problem, which has ``features`` among its fields, as a record."""
 
     def to_dict(self) -> dict:
         """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
+        return asdict(self) | {"features": list(vars(self)["features"])}
 
 
 class CacheProblem(Sizes):

@@ -110,12 +110,12 @@ class LibraryOp:
             make(t)
             return tuple(getattr(t, one) for one in returned)
 
-        implementation.__signature__ = Signature(
+        vars(implementation)["__signature__"] = Signature(
             [
                 Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
                 for one, kind, default in parameters
             ],
-            return_annotation=tuple[(torch.Tensor,) * len(returned)] if returned else None,
+            return_annotation=tuple.__class_getitem__((torch.Tensor,) * len(returned)) if returned else None,
         )
         self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
         self.registered.register_fake(fake)

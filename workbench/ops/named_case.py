@@ -16,6 +16,7 @@ from workbench.ops.values import Check, Config
 class NamedCase:
     """A case all of whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
 
+    name: str
     _lengths: ClassVar[str] = ""
     """The field with the lengths of sequences, if there is one."""
     _problem: ClassVar[type]
@@ -25,11 +26,11 @@ class NamedCase:
         """The problem to solve; of a case that leaves the page size open it is a configuration's BLOCK_SIZE."""
         names = [item.name for item in fields(self._problem)]
         known = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        if "block_size" in names and "BLOCK_SIZE" in (config or {}):
+        if config is not None and "BLOCK_SIZE" in config and "block_size" in names:
             known.setdefault("block_size", config["BLOCK_SIZE"])
         return self._problem(**known, arch=arch)
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: Any) -> Self:
         """The case with fields changed; of cases with lengths also ``context``, tokens of the longest sequence, and
         ``num_seqs``. ArgumentError for a name that is no field."""
         if not self._lengths:
@@ -38,7 +39,7 @@ class NamedCase:
         self._check_names(changes, "context", "num_seqs")
         context, num_seqs = changes.pop("context", None), changes.pop("num_seqs", None)
         if context is not None or num_seqs is not None:
-            lengths, seed = getattr(self, self._lengths), changes.get("seed", self.seed)
+            lengths, seed = getattr(self, self._lengths), changes.get("seed", vars(self)["seed"])
             changes[self._lengths] = self._resized(num_seqs or len(lengths), context or max(lengths), seed)
         return replace(self, **changes)
 
@@ -91,7 +92,7 @@ class OfSequences(NamedCase):
         return sum(self.seq_lens)
 
 
-_Case = TypeVar("_Case")
+_Case = TypeVar("_Case", bound=NamedCase)
 
 
 def by_name(*cases: _Case) -> dict[str, _Case]:

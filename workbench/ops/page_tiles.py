@@ -83,7 +83,7 @@ def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
     }
 
 
-def triton_types(problem: Any) -> Mapping[str, str]:
+def triton_types(problem: Any) -> dict[str, str]:
     """Triton's types of what both functions take."""
     cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
     return {

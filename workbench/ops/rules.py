@@ -11,7 +11,7 @@ STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a block may declare."""
 
 
-def rules(*given: Restriction | tuple[str, ...]) -> tuple[Restriction, ...]:
+def rules(*given: Restriction | tuple[str, str] | tuple[str, str, str]) -> tuple[Restriction, ...]:
     """Restrictions, of which a row (name, formula, and what it means where that is not plain) stands for one."""
     return tuple(one if isinstance(one, Restriction) else Restriction.of(*one) for one in given)
 

@@ -21,7 +21,7 @@ from workbench.ops.arguments import (
     dtype_name,
     look_at_values,
 )
-from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors, lse_dtype
+from workbench.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
 from workbench.ops.dispatch import arch_of, check_supported
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.registry import BUILT_IN
@@ -91,7 +91,7 @@ def causal_attention(
             check_lengths(t)
         _make_outputs(t, lse=return_lse)
         if query.numel():
-            found.run(found.default_config(problem), problem, t)
+            found.run(found.default_config(problem), problem, t, None)
     else:
         t.output, t.lse = library_op(t, variant=variant, config=config)
     return (t.output, t.lse) if return_lse else t.output
@@ -110,7 +110,7 @@ def _make_outputs(t: Tensors, *, lse: bool = True) -> None:
     t.lse = torch.empty(t.query.shape[:-1], dtype=lse_dtype(t.query.dtype), device=t.query.device) if lse else None
 
 
-def problem_of(t: Tensors, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
+def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
     """Check shapes, dtypes and devices of what is read, and describe the problem.
 
     ``alignment`` is in bytes, at most `ALIGNMENT`: every row ``[head_size]`` starts on a multiple of it.
@@ -167,7 +167,7 @@ def problem_of(t: Tensors, *, block_size: int = 16, alignment: int = ALIGNMENT, 
     )
 
 
-def kernel_problem_of(t: Tensors) -> Problem:
+def kernel_problem_of(t: Read) -> Problem:
     """`problem_of` a run of a kernel, with what that depends on: where rows start, the GPU, lengths that are legal."""
     sides = t.query, t.key, t.value
     rows_apart = any(side.stride(-1) != 1 for side in sides)  # or their elements are
@@ -176,9 +176,9 @@ def kernel_problem_of(t: Tensors) -> Problem:
     return problem
 
 
-def check_lengths(t: Tensors) -> None:
+def check_lengths(t: Read) -> None:
     """Check the lengths of sequences, where `look_at_values` says; names the first that is outside."""
-    if t.seq_lens is None or not look_at_values(t.seq_lens):
+    if t.query_lens is None or t.seq_lens is None or not look_at_values(t.seq_lens):
         return
     num_queries, num_tokens = t.query.shape[2], t.key.shape[2]
     check_within("seq_lens", t.seq_lens, 0, num_tokens, ", the tokens of key", "The rest of a row is padding.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -30,12 +30,11 @@ class Case(NamedCase):
     sequence's own is padding: NaN in query, key and value. With ``lse`` that is judged too.
     """
 
-    name: str
     num_heads: int
     num_kv_heads: int
     head_size: int
     num_tokens: int
-    num_queries: int | None = None
+    num_queries: int = None  # type: ignore[assignment]  # by default ``num_tokens``, as `__post_init__` says
     num_seqs: int = 2
     dtype: str = "float32"
     seed: int = 0
@@ -45,7 +44,7 @@ class Case(NamedCase):
 
     _problem = Problem
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._check_choices(dtype=DTYPES)
         if self.num_queries is None:
             object.__setattr__(self, "num_queries", self.num_tokens)
@@ -64,6 +63,7 @@ class Case(NamedCase):
 
     @property
     def features(self) -> tuple[str, ...]:
+        """Whether sequences are padded to one length."""
         return ("lengths",) if self.query_lens or self.seq_lens else ()
 
     @property
@@ -72,7 +72,7 @@ class Case(NamedCase):
         queries = self.query_lens or (self.num_queries,) * self.num_seqs
         return tuple(zip(queries, self.seq_lens or (self.num_tokens,) * self.num_seqs, strict=True))
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: Any) -> Self:
         """The case with fields changed; ArgumentError for a name that is no field."""
         if "num_tokens" in changes and self.num_queries == self.num_tokens:
             changes.setdefault("num_queries", None)
@@ -96,10 +96,10 @@ class Case(NamedCase):
             out = torch.full((size,), 0xFF, dtype=torch.uint8, device=device)  # NaN in every dtype
             output, lse = out[:rows].view(query.dtype).view(query.shape), out[rows:].view(logarithms)
             lse = lse.view(query.shape[:-1])
-        lengths = [None, None]
+        query_lens = seq_lens = None
         if self.features:
-            lengths = [torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*self.lengths, strict=True)]
-        return Tensors(query, key, value, self.head_size**-0.5, output, lse, *lengths, out)
+            query_lens, seq_lens = torch.tensor(self.lengths, dtype=torch.int32, device=device).T.contiguous()
+        return Tensors(query, key, value, self.head_size**-0.5, output, lse, query_lens, seq_lens, out)
 
     def reference(self) -> torch.Tensor:
         """The float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``, with ``lse`` one element more in each

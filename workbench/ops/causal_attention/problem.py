@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -51,6 +52,17 @@ class Problem(Sizes):
         return DTYPES[self.dtype].itemsize
 
 
+class Read(Protocol):
+    """What the forward and the backward pass read alike."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    query_lens: torch.Tensor | None
+    seq_lens: torch.Tensor | None
+
+
 @dataclass
 class Tensors:
     """The tensors and numbers of one run; ``output`` and ``lse`` are what a variant fills.
@@ -64,7 +76,7 @@ class Tensors:
     key: torch.Tensor
     value: torch.Tensor
     scale: float | None
-    output: torch.Tensor | None
+    output: torch.Tensor
     lse: torch.Tensor | None
     query_lens: torch.Tensor | None = None
     seq_lens: torch.Tensor | None = None
@@ -79,10 +91,11 @@ def lse_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def strides(name: str) -> Arguments:
     """How far apart the sequences, heads and tokens of a tensor are, in elements, as kernels are told."""
-    return {
-        f"{name}_{what}_stride": lambda config, problem, tensors, i=i: getattr(tensors, name).stride(i)
-        for i, what in enumerate(("seq", "head", "token"))
-    }
+
+    def along(dimension: int) -> Callable[[Config, Any, Any], int]:
+        return lambda config, problem, tensors: getattr(tensors, name).stride(dimension)
+
+    return {f"{name}_{what}_stride": along(i) for i, what in enumerate(("seq", "head", "token"))}
 
 
 STRIDES: Arguments = strides("query") | strides("key") | strides("value")

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """FlashAttention-2 in Triton: a program per (BLOCK_M queries, head, sequence), an online softmax over tiles of tokens.
 
 The steps are those of ``cuda_src/causal_attention_mma.cu``. Tiles that every query of the program sees come first and

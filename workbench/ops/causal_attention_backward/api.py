@@ -61,8 +61,8 @@ def causal_attention_backward(
         if tensor.shape != shape:
             raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it as it came.")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    made = [tensor.contiguous() for tensor in made]
-    t = Tensors(query, key, value, *made, scale, query_lens, seq_lens)
+    output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
+    t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
     return library_op(t, variant=variant, config=config)
 
 

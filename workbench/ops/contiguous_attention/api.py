@@ -67,12 +67,12 @@ def contiguous_attention(
     check_query_shape(query)
     if cache_rows is None:
         cache_rows = _first_rows(query.shape[0], query.device)
+    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
     library_op.check(t)
-    t.scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
-    t.out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     library_op(t, variant=variant, config=config)
-    return t.out
+    return out
 
 
 def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:

@@ -15,7 +15,8 @@ from workbench.ops.contiguous_attention.problem import Problem, Tensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name
 from workbench.ops.paged_attention.cases import CASES as PAGED
-from workbench.ops.paged_attention.cases import Case as Decode
+from workbench.ops.paged_attention.cases import Case as Paged
+from workbench.ops.paged_attention.cases import DecodeStep
 from workbench.ops.values import Config
 
 _FREE_ROWS = 2
@@ -23,7 +24,7 @@ _ROOM = 5  # tokens that a row could still take
 
 
 @dataclass(frozen=True)
-class Case(Decode):
+class Case(DecodeStep):
     """A decode step over a contiguous cache, in rows that have room for a few tokens more."""
 
     _problem = Problem
@@ -44,7 +45,7 @@ class Case(Decode):
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; ``out`` is NaN everywhere."""
-        paged = Decode(**asdict(self) | {"layout": "nhd"})
+        paged = Paged(**asdict(self) | {"layout": "nhd"})
         t = paged.inputs(paged.problem())
         tokens = from_paged(t.key_cache, t.value_cache, t.block_tables, self.seq_lens, layout="nhd")
         rows = torch.randperm(self.num_seqs + _FREE_ROWS, generator=torch.Generator().manual_seed(self.seed))

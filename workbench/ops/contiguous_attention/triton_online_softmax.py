@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """One program per query head, a tile of tokens at a time, online softmax: in Triton.
 
 The steps are those of ``cuda_src/contiguous_attention_register_softmax.cu``. A row of the cache is a plain matrix

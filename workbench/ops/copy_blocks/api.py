@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -80,14 +80,14 @@ def problem_of(
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
     """Check that named caches have pages, and the same ones; returns the bytes of a page."""
-    first, wanted = "", None
+    first, wanted = "", (0, 0, 0)
     for name, cache in caches.items():
         if cache.dim() < 2 or cache.numel() == 0:
             raise ArgumentError(name, f"shape {tuple(cache.shape)}", "[num_blocks, ...]", "The pages come first.")
         check_pages(name, cache)
         page = cache[0].numel() * cache.element_size()
         found = cache.shape[0], page, page if cache.shape[0] == 1 else cache.stride(0) * cache.element_size()
-        first, wanted = first or name, wanted or found
+        first, wanted = (first, wanted) if first else (name, found)
         if found != wanted:
             text = "{} pages of {} bytes, {} bytes apart"
             remedy = "All layers of a cache must be alike."
@@ -184,7 +184,8 @@ def copy_pages(
     chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
     if problem.num_pairs == 0:
         return
-    device, groups = device_of(chosen, like), [(sources, targets)]
+    device = device_of(chosen, like)
+    groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
     if device is not None:
         pairs = pairs.to(like.device)
         if device.name == "sim":

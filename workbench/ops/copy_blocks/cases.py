@@ -30,7 +30,6 @@ UNWRITTEN = 0xFF
 class PageCase(NamedCase):
     """One batch of pairs in the key and value caches of ``num_layers`` layers; ``block_size`` is in tokens."""
 
-    name: str
     num_layers: int
     num_kv_heads: int
     head_size: int
@@ -39,7 +38,7 @@ class PageCase(NamedCase):
     dtype: str = "float16"
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._check_choices(dtype=DTYPES)
 
     @property

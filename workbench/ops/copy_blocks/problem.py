@@ -80,8 +80,8 @@ def tensors_of(
 ) -> Tensors:
     """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
     together = sources[0].device == targets[0].device
-    memories = (memory_of(sources), memory_of(targets)) if together else (None, None)
-    return Tensors(tuple(sources), tuple(targets), pairs, *memories, out)
+    source_memory, target_memory = (memory_of(sources), memory_of(targets)) if together else (None, None)
+    return Tensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
 
 
 def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
@@ -108,6 +108,7 @@ def by_allocation(
     """The pairs of caches whose sources are parts of one allocation, and whose targets are, together."""
     groups: dict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for pair in zip(sources, targets, strict=True):
-        groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
+        source, target = (each.untyped_storage().data_ptr() for each in pair)
+        groups.setdefault((source, target), []).append(pair)
     for group in groups.values():
-        yield tuple(zip(*group, strict=True))
+        yield tuple(source for source, _ in group), tuple(target for _, target in group)

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """The Triton function that copies pages, as a variant of several ops: the steps of ``cuda_src/copy_blocks_vectors.cu``.
 
 Distances come in steps of 16 bytes, so that the compiler sees by itself that every access may be 16 bytes wide.

@@ -63,7 +63,8 @@ def gather_cache(
     scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
     if out is not None and len(out) != 2:
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
-    t = Tensors(key_cache, value_cache, block_tables, seq_lens, *(out or (None, None)), *scales)
+    keys, values = out or (None, None)
+    t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
     library_op.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)

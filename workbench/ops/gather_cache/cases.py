@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +30,6 @@ from workbench.ops.variant import Check
 class Case(OfSequences, CacheCase):
     """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
 
-    name: str
     num_kv_heads: int
     head_size: int
     seq_lens: tuple[int, ...]
@@ -42,7 +42,7 @@ class Case(OfSequences, CacheCase):
 
     _problem = Problem
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
@@ -114,8 +114,8 @@ class _Content:
     """What a case says: codes of K and V ``[tokens, num_kv_heads, head_size]``, their scales (per token ``[tokens,
     num_kv_heads]``), and where they go."""
 
-    codes: tuple[torch.Tensor, torch.Tensor]
-    scales: tuple[torch.Tensor | None, torch.Tensor | None]
+    codes: Sequence[torch.Tensor]
+    scales: Sequence[torch.Tensor | None]
     tables: torch.Tensor
     num_blocks: int
 
@@ -129,14 +129,14 @@ def _content(case: Case) -> _Content:
     if not case.quantized:
         return _Content(tuple(tokens.to(DTYPES[case.dtype])), (None, None), tables, num_blocks)
     shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": (num_tokens, case.num_kv_heads)}
-    scales = (None, None)
+    scales: Sequence[torch.Tensor | None] = (None, None)
     if case.scales != "none":
         scales = torch.rand((2, *shape[case.scales]), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype])
-    codes = (
+    codes = [
         quantize(side, 1.0 if scale is None else scale, case.kv_cache_dtype)
         for side, scale in zip(tokens, scales, strict=True)
-    )
-    return _Content(tuple(codes), tuple(scales), tables, num_blocks)
+    ]
+    return _Content(codes, scales, tables, num_blocks)
 
 
 @functools.lru_cache(maxsize=8)

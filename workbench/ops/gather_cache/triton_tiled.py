@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/gather_cache_tiled.cu``.
 
 TURN_VALUES loads the tile of values turned, so that the compiler lets neighbouring lanes read neighbouring tokens, as

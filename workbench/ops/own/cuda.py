@@ -101,7 +101,16 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def step(kernel, *, grid, block=None, args=None, shared_bytes=0, constexprs=None, **options) -> Step:
+def step(
+    kernel: Any,
+    *,
+    grid: Any,
+    block: Any = None,
+    args: Any = None,
+    shared_bytes: Any = 0,
+    constexprs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Step:
     """A further kernel of a variant: a name in the same CUDA source, or a ``@triton.jit`` function.
 
     ``options`` of Triton's are ``num_warps`` and ``num_stages``; the rest is as in the variant's own declaration.
@@ -181,8 +190,8 @@ def cuda(
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
     read = set().union(*(part.names for part in parts))
-    for expression in (*macro_texts.values(), *constant_expressions.values()):
-        read |= set(expression.names)
+    read |= {name for one in macro_texts.values() for name in one.names}
+    read |= {name for one in constant_expressions.values() for name in one.names}
     headers = "\n".join(
         path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))
     )
@@ -309,7 +318,9 @@ class CppText:
         return self.expression is None or not set(self.names) <= set(names)
 
     def __call__(self, names: Mapping[str, Any]) -> str | int | float:
-        return self.given.strip() if self.is_text(names) else _macro_value(self.expression(names))
+        if self.expression is None or self.is_text(names):
+            return self.given.strip()
+        return _macro_value(self.expression(names))
 
 
 def _instance(kernel: str, names: Names) -> str:

@@ -19,7 +19,7 @@ from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import digest
-from workbench.ops.values import Config, Restriction
+from workbench.ops.variant import Config, Restriction, Variant
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What is declared where a mapping is left out."""
@@ -46,7 +46,16 @@ class Declared:
     _found: dict[Problem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, contract, variant, tune, where, sizes, default, workspace) -> Declared:
+    def of(
+        cls,
+        contract: Contract,
+        variant: str,
+        tune: Mapping[str, Any],
+        where: Any,
+        sizes: Callable | None,
+        default: Mapping[str, Any] | None,
+        workspace: Mapping[str, Any] | None,
+    ) -> Declared:
         """Understand a declaration. Raises ArgumentError naming the argument."""
         if not isinstance(tune, Mapping):
             remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
@@ -73,7 +82,7 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
-    def __reduce__(self):  # without the problems that it has met
+    def __reduce__(self) -> tuple:  # without the problems that it has met
         fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
         return Declared, fields
 
@@ -170,7 +179,7 @@ class Declared:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnVariant:
+class OwnVariant(Variant):
     """What a variant that was declared by expressions has beside its language's own."""
 
     declared: Declared

@@ -57,7 +57,7 @@ class OwnTorch(TorchVariant):
         return digest(self.files)
 
 
-class OwnOp(Op):
+class OwnOp(Op[Case]):
     """An operation of one's own: called like its reference, and everything that the built-in ops are.
 
     ``op(x)`` runs the tuned kernel on a GPU, plain torch on CPU tensors; ``op(x, variant="...")`` a variant by name, on
@@ -74,7 +74,7 @@ class OwnOp(Op):
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
-    def case(self, name: str | Case | None, *, seed: int | None = None, **given) -> Case:
+    def case(self, name: str | Case | None, *, seed: int | None = None, **given: Any) -> Case:
         """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
 
         Args:
@@ -107,7 +107,7 @@ class OwnOp(Op):
 
     def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
         """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
-        label = name or getattr(function, "__name__", "torch_function")
+        label = str(name or getattr(function, "__name__", "torch_function"))
         return self._add(torch_variant(self.contract, function, label, idea or "plain torch"))
 
     def _add(self, variant: _Made) -> _Made:
@@ -131,7 +131,9 @@ class OwnOp(Op):
 
     # -- using --------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs) -> Any:
+    def __call__(
+        self, *args: Any, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
         """What the reference returns, computed by a variant.
 
         Args:
@@ -147,7 +149,7 @@ class OwnOp(Op):
             raise ArgumentError(other, f"device {devices[other]}", f"{device}, that of {name}", "Move it with .to().")
         return self._torch_op(arguments, variant, config)
 
-    def library_op(self, *args, **kwargs) -> Any:
+    def library_op(self, *args: Any, **kwargs: Any) -> Any:
         """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
         name and a configuration as JSON, or None, behind them."""
         return self._torch_op.library_op(self.contract.bound(args, kwargs))
@@ -166,9 +168,9 @@ class OwnOp(Op):
             raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
         return super().quick_case
 
-    def restore_case(self, record: Mapping) -> Case:
+    def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
-        found = self.cases.get(record.get("name"))
+        found = self.cases.get(record.get("name", ""))
         if found is None or found.to_dict() != dict(record):
             listed = ", ".join(self.cases) or "none"
             remedy = "It was declared otherwise then: inputs, sizes, seed and reference must be the same."

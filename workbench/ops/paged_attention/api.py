@@ -83,14 +83,14 @@ def paged_attention(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     check_query_shape(query)
+    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     read = query, key_cache, value_cache, block_tables, seq_lens
     features = alibi_slopes, sliding_window, soft_cap, sinks
     t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
     library_op.check(t)
-    t.scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
-    t.out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
-    return t.out
+    return out
 
 
 def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:

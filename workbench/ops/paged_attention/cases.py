@@ -46,15 +46,14 @@ _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless th
 
 
 @dataclass(frozen=True)
-class Case(OfSequences):
-    """One decode step with all its inputs. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
+class DecodeStep(OfSequences):
+    """One decode step, however its cache is stored. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
     unit vector t mod head_size, so that the output shows the weights) or "large_scores" (exp would overflow).
     ``scales`` of a quantized cache: one per "tensor", per KV "head", or per "token" and head.
     """
 
-    name: str
     num_heads: int
     num_kv_heads: int
     head_size: int
@@ -70,9 +69,7 @@ class Case(OfSequences):
     soft_cap: float | None = None
     sinks: bool = False
 
-    _problem = Problem
-
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         if self.num_heads % self.num_kv_heads:
             raise ArgumentError(
@@ -89,6 +86,7 @@ class Case(OfSequences):
 
     @property
     def features(self) -> tuple[str, ...]:
+        """What is asked for beyond plain attention, and how the cache is quantized."""
         return tuple(
             name
             for name, wanted in (
@@ -109,6 +107,25 @@ class Case(OfSequences):
         others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
         return (context, *others)
 
+    def reference(self) -> torch.Tensor:
+        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
+        return _answers(self)[0]
+
+    def bound(self) -> torch.Tensor:
+        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
+        return _answers(self)[1]
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
+        return check_sequences(out, *_answers(self))
+
+
+@dataclass(frozen=True)
+class Case(DecodeStep):
+    """One decode step over a paged cache with all its inputs."""
+
+    _problem = Problem
+
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
         output, lengths and used table entries."""
@@ -117,8 +134,6 @@ class Case(OfSequences):
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
         scales = 8 * self.total_tokens * self.num_kv_heads if "token_scales" in problem.features else 0
         return cache + scales + vectors + 4 * (entries + self.num_seqs)
-
-    # -- tensors ------------------------------------------------------------------------------------------------
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
@@ -153,27 +168,15 @@ class Case(OfSequences):
             v_scale=place(self._placed(content.v_scales, tables, problem.page, num_blocks)),
         )
 
-    def _placed(self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int):
+    def _placed(
+        self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int
+    ) -> torch.Tensor | None:
         """The scales of all sequences as the op takes them; those per token lie in pages, NaN where no token is."""
         if self.kv_cache_dtype == "auto":
             return None
         if self.scales != "token":
             return scales[0][0, : 1 if self.scales == "tensor" else None]
         return in_pages(torch.cat(scales), tables, self.seq_lens, page, num_blocks)
-
-    # -- the answer ---------------------------------------------------------------------------------------------
-
-    def reference(self) -> torch.Tensor:
-        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
-        return _answers(self)[0]
-
-    def bound(self) -> torch.Tensor:
-        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
-        return _answers(self)[1]
-
-    def check(self, out: torch.Tensor) -> Check:
-        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        return check_sequences(out, *_answers(self))
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class _Content:
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> _Content:
+def _content(case: DecodeStep) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -230,7 +233,7 @@ def _content(case: Case) -> _Content:
     )
 
 
-def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: Case) -> torch.Tensor:
+def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: DecodeStep) -> torch.Tensor:
     """The scales of one sequence's tokens; per token what brings its largest element to the largest that is stored."""
     if case.kv_cache_dtype == "auto" or case.scales == "head":
         return of_heads[None]
@@ -239,7 +242,7 @@ def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: Case) -> torch.T
     return tokens.abs().amax(-1) / LARGEST[case.kv_cache_dtype]
 
 
-def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: Case) -> torch.Tensor:
+def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: DecodeStep) -> torch.Tensor:
     """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
@@ -265,7 +268,7 @@ def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Gene
 
 
 @functools.lru_cache(maxsize=64)
-def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+def _answers(case: DecodeStep) -> tuple[torch.Tensor, torch.Tensor]:
     content = _content(case)
     quantized = case.kv_cache_dtype != "auto"
     keys, values = (

@@ -12,7 +12,7 @@ from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.rules import num_partitions
 from workbench.ops.paged_attention.triton_grouped import VARIANT as GROUPED
-from workbench.ops.paged_attention.triton_grouped import constexprs, shared_bytes
+from workbench.ops.paged_attention.triton_grouped import constexprs, footprint, shared_bytes
 from workbench.ops.rules import TMA, shared_limit, shared_memory
 from workbench.ops.variant import Config, Footprint, Restriction
 
@@ -24,7 +24,7 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
-    return replace(GROUPED.footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
+    return replace(footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
 
 
 def default_config(problem: Problem) -> dict:
@@ -51,7 +51,7 @@ VARIANT = replace(
             constexprs=lambda config, problem: constexprs(config, problem) | {"DESCRIPTORS": True},
         ),
     ),
-    space=GROUPED.space | {"BLOCK_SIZE": (16, 32, 64, 128)},
+    space={**GROUPED.space, "BLOCK_SIZE": (16, 32, 64, 128)},
     restrictions=(
         TMA,
         Restriction.of("a tile is a page", "TILE_TOKENS == BLOCK_SIZE"),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """The query heads of a group packed into one tile, products on tensor cores: in Triton.
 
 The idea is that of ``cuda_src/paged_attention_grouped_mma.cu``: a program per KV head, sequence and partition, whose
@@ -322,7 +323,7 @@ def default_config(problem: Problem) -> dict:
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def footprint(config: Config, problem: Problem) -> Footprint:
     """The tiles ahead of the one that is computed, keys and values."""
     row_bytes = problem.head_size * problem.cache_itemsize
     ahead = max((config["num_stages"] - 1) // 2, 1)
@@ -389,6 +390,6 @@ VARIANT = TritonVariant(
     dtypes=("float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
-    footprint=_footprint,
+    footprint=footprint,
     workspace=partials,
 )

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """One program per query head, a tile of tokens at a time, softmax kept up to date on the way: in Triton.
 
 The steps are those of ``cuda_src/paged_attention_thread_group.cu`` (load, score, rescale, accumulate, reduce), but

@@ -29,7 +29,6 @@ from workbench.ops.variant import Check
 class Case(CacheCase):
     """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
 
-    name: str
     num_kv_heads: int
     head_size: int
     runs: tuple[int, ...]
@@ -44,7 +43,7 @@ class Case(CacheCase):
     _lengths = "runs"
     _problem = Problem
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "runs", tuple(self.runs))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
@@ -160,7 +159,8 @@ def _answer(case: Case) -> torch.Tensor:
                 token = quantize(token, own, case.kv_cache_dtype)
             cache[slot] = token
         sides.append(cache.unflatten(0, (content.num_blocks, case.block_size)))
-    return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(*sides, case.layout)])
+    keys, values = sides
+    return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(keys, values, case.layout)])
 
 
 CASES = by_name(

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/reshape_and_cache_tiled.cu``.
 
 TURN_VALUES turns the tile of values before it is stored, so that the compiler lets neighbouring lanes write

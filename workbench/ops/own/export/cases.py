@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
-from workbench.ops.own.export.code import Collected
+from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, call, in_tuple, laid_out, literal, quoted, unparsed
 from workbench.ops.own.inputs import Input
 
@@ -38,7 +38,7 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
         **{key: repr(value) for key, value in case.sizes.items()},
         "generator": f"torch.Generator().manual_seed({seed})",
     }
-    if given.__name__ != "<lambda>":
+    if not is_lambda(given):
         label = collected.helper(given)
     else:
         label = f"make_{name}_of_{re.sub(r'[^a-z0-9]+', '_', case.name.lower()).strip('_')}"

@@ -17,7 +17,7 @@ from workbench.ops.own.export.layout import INDENT, Bracketed, call, in_tuple, l
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
-from workbench.toolchain.c_types import c_type, declared_variables
+from workbench.toolchain.c_types import CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.source import split_at_commas
 
@@ -57,8 +57,8 @@ def launch_of(
 ) -> tuple[str, list[str]]:
     """The function ``launch`` and what it takes; ``values`` has a value for every name."""
     names = {name for part in variant.parts for name in part.names}
-    for expression in (*variant.macro_texts.values(), *variant.constants.values()):
-        names |= set(expression.names)
+    names |= {name for one in variant.macro_texts.values() for name in one.names}
+    names |= {name for one in variant.constants.values() for name in one.names}
     for part in variant.parts:
         names |= {
             name
@@ -101,12 +101,14 @@ def workspace_lines(code: Code, first: str) -> list[str]:
     return lines
 
 
-def _launches(variant, code, config, problem, values, first) -> list[str]:
+def _launches(
+    variant: OwnCuda, code: Code, config: Mapping[str, Any], problem: Problem, values: Mapping[str, Any], first: str
+) -> list[str]:
     kernel_names = in_tuple(_kernel_name(part.kernel, code, values) for part in variant.parts)
-    extra = [
-        f"{quoted(name)}: {quoted(one(values)) if one.is_text(values) else code.of(one.expression)}"
-        for name, one in variant.macro_texts.items()
-    ]
+    extra = []
+    for name, one in variant.macro_texts.items():
+        text = quoted(str(one(values))) if one.expression is None or one.is_text(values) else code.of(one.expression)
+        extra.append(f"{quoted(name)}: {text}")
     macros = "tuple(config.items())"
     lines = []
     if extra and code.declared.space:
@@ -142,7 +144,9 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
     return lines
 
 
-def _constant_lines(variant, code, config, problem, inner: str, first: str) -> list[str]:
+def _constant_lines(
+    variant: OwnCuda, code: Code, config: Mapping[str, Any], problem: Problem, inner: str, first: str
+) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
     from workbench.demangle import demangle
 
@@ -157,7 +161,7 @@ def _constant_lines(variant, code, config, problem, inner: str, first: str) -> l
     lines = []
     for name, expression in variant.constants.items():
         known = declared.get(name.split("::")[-1])
-        if name not in symbols or known is None or None in (known.type, known.shape):
+        if name not in symbols or known is None or known.type is None or known.shape is None:
             what = (
                 "a variable whose type or size is no plain one" if name in symbols else "a variable that no kernel uses"
             )
@@ -198,11 +202,11 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     found: list[Expression | str] = []
     for text in split_at_commas(kernel.partition("<")[2].rpartition(">")[0]):
         one = CppText.of("kernel", text)
-        found.append(text.strip() if one.is_text(values) else one.expression)
+        found.append(text.strip() if one.expression is None or one.is_text(values) else one.expression)
     return found
 
 
-def _declared_type(variant: OwnCuda, part: Part, index: int, config: Mapping, problem: Problem):
+def _declared_type(variant: OwnCuda, part: Part, index: int, config: Mapping, problem: Problem) -> CType | None:
     types = part.declaration.types
     return c_type(types[index], variant.macros(config, problem)) if types else None
 

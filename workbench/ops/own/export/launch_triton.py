@@ -28,8 +28,8 @@ def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping)
         lines.append(f"{INDENT * 2}triton.set_allocator(allocate)")
     for index, part in enumerate(variant.parts):
         grid = code.shape(part.grid, part.grid(values))
-        head = f"{part.function.fn.__name__}[{grid}]"
-        lines.append(laid_out(call(head, _arguments(part, code, main=index == 0)), INDENT * 2))
+        launched = f"{part.function.fn.__name__}[{grid}]"
+        lines.append(laid_out(call(launched, _arguments(part, code, main=index == 0)), INDENT * 2))
     return "\n".join(lines), taken
 
 

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
+from workbench.ops.own.export.code import is_lambda
 from workbench.ops.own.export.layout import INDENT, call, in_tuple, laid_out, literal, quoted, unparsed
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _autograd(file: _File) -> list[str]:
     if signature.optional:
         what = f"{', '.join(sorted(signature.optional))}, which may be None"
         raise ArgumentError("export: backward", what, "tensors that are always there", "Make two ops of it.")
-    if getattr(backward, "__name__", "") == "<lambda>":
+    if is_lambda(backward):
         parameters, body = file.collected.expression(backward, "backward")
         text = f"def backward({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
     elif inspect.isfunction(backward):

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, no-check-untyped-defs
 """What exported files have in common, word for word: `inspect.getsource` copies these functions into them.
 
 Nothing of the workbench is there in an exported file: what a function here names must be among what the file imports
