@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 from typing import Any, get_type_hints
 
 import torch
@@ -115,7 +115,7 @@ class LibraryOp:
                 Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
                 for one, kind, default in parameters
             ],
-            return_annotation=tuple.__class_getitem__((torch.Tensor,) * len(returned)) if returned else None,
+            return_annotation=GenericAlias(tuple, (torch.Tensor,) * len(returned)) if returned else None,
         )
         self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
         self.registered.register_fake(fake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -19,14 +20,14 @@ class NamedCase:
     name: str
     _lengths: ClassVar[str] = ""
     """The field with the lengths of sequences, if there is one."""
-    _problem: ClassVar[type]
+    _problem: ClassVar[Any]
     """The op's problem, whose fields are fields or properties of the case, but those that have their defaults."""
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
         """The problem to solve; of a case that leaves the page size open it is a configuration's BLOCK_SIZE."""
-        names = [item.name for item in fields(self._problem)]
-        known = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        if config is not None and "BLOCK_SIZE" in config and "block_size" in names:
+        kind: Any = type(self)
+        known = {name: getattr(self, name) for name in _in_common(kind, self._problem)}
+        if config is not None and "BLOCK_SIZE" in config and hasattr(self._problem, "block_size"):
             known.setdefault("block_size", config["BLOCK_SIZE"])
         return self._problem(**known, arch=arch)
 
@@ -68,6 +69,13 @@ class NamedCase:
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """The case of a record made by `to_dict`."""
         return cls(**record)
+
+
+@functools.cache
+def _in_common(case: type, problem: type) -> tuple[str, ...]:
+    """The fields of a problem that a case has too, as fields or properties."""
+    known = {*dir(case), *(item.name for item in fields(case))}
+    return tuple(item.name for item in fields(problem) if item.name in known)
 
 
 class OfSequences(NamedCase):

@@ -170,8 +170,8 @@ def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arc
 def kernel_problem_of(t: Read) -> Problem:
     """`problem_of` a run of a kernel, with what that depends on: where rows start, the GPU, lengths that are legal."""
     sides = t.query, t.key, t.value
-    rows_apart = any(side.stride(-1) != 1 for side in sides)  # or their elements are
-    problem = problem_of(t, alignment=1 if rows_apart else alignment_of(*sides), arch=arch_of(t.query))
+    apart = any(side.stride(-1) != 1 for side in sides)  # the elements of a row
+    problem = problem_of(t, alignment=1 if apart else alignment_of(*sides), arch=arch_of(t.query))
     check_lengths(t)
     return problem
 

@@ -238,6 +238,7 @@ class Part:
 
     @classmethod
     def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
+        """Understand a step; ``prefix`` is what messages call it by."""
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"
@@ -253,6 +254,7 @@ class Part:
 
     @property
     def names(self) -> set[str]:
+        """What its launch reads."""
         read = {name for _, expression in self.arguments for name in expression.names}
         in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
         return read | in_template | self.grid.names | self.block.names | set(self.shared_bytes.names)
@@ -311,6 +313,7 @@ class CppText:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """What it reads."""
         return () if self.expression is None else self.expression.names
 
     def is_text(self, names: Mapping[str, Any]) -> bool:

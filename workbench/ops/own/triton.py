@@ -123,6 +123,7 @@ class Part:
 
     @classmethod
     def of(cls, declared: Declared, one: Step, prefix: str) -> Part:
+        """Understand a step; ``prefix`` is what messages call it by."""
         function = one.kernel
         names = list(function.arg_names)
         constants = [parameter.name for parameter in function.params if parameter.is_constexpr]
@@ -152,6 +153,7 @@ class Part:
 
     @property
     def names(self) -> set[str]:
+        """What its launch reads."""
         expressions = [one for _, one in self.arguments] + [*self.constexprs.values(), *self.options.values()]
         return {name for one in expressions for name in one.names} | self.grid.names
 

@@ -270,6 +270,7 @@ def checks(variant: OwnCuda, code: Code, config: Mapping, problem: Problem) -> l
 
 
 def first_tensor(problem: Problem) -> str:
+    """The name of the argument that tells the device."""
     return next(name for name, value in problem.arguments if isinstance(value, TensorType))
 
 
