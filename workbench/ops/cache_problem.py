@@ -24,6 +24,24 @@ class Sizes:
         return asdict(self) | {"features": list(vars(self)["features"])}
 
 
+class AttentionProblem(Sizes):
+    """What follows from the ``dtype``, ``num_heads`` and ``num_kv_heads`` of a problem of any attention."""
+
+    dtype: str
+    num_heads: int
+    num_kv_heads: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that is not in a cache of its own type."""
+        return getattr(torch, self.dtype).itemsize
+
+
 class CacheProblem(Sizes):
     """What follows from the ``dtype`` and ``kv_cache_dtype`` of a problem of any op on caches."""
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from workbench.ops import element_types
-from workbench.ops.cache_problem import Sizes
+from workbench.ops.cache_problem import AttentionProblem
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
@@ -21,7 +21,7 @@ DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 
 
 @dataclass(frozen=True)
-class Problem(Sizes):
+class Problem(AttentionProblem):
     """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
 
     ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
@@ -40,16 +40,6 @@ class Problem(Sizes):
     layout: str = "heads first"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
 
 
 class Read(Protocol):

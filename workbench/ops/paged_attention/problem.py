@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from workbench.ops.arguments import dtype_name
-from workbench.ops.cache_problem import STRIDES, CacheProblem, scale_strides
+from workbench.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, scale_strides
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
@@ -17,7 +17,7 @@ DEFAULT_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
-class Problem(CacheProblem):
+class Problem(CacheProblem, AttentionProblem):
     """The sizes of one decode step. Lengths are in tokens.
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
@@ -40,11 +40,6 @@ class Problem(CacheProblem):
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
     multiprocessors: int | None = None
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
 
     @property
     def page(self) -> int:

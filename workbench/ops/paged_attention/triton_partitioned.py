@@ -3,7 +3,8 @@
 
 The idea is that of ``cuda_src/paged_attention_partitioned.cu``: PARTITION_SIZE *tokens* per program, so that one long
 sequence fills the GPU; fp32 partial results with their maximum; a reduction. Inside a program the steps are those of
-``triton_online_softmax``. Bytes that must move are those of ``cuda_partitioned``.
+``triton_online_softmax``, written out once more: beside the CUDA kernel each is read from its first step to its last.
+Bytes that must move are those of ``cuda_partitioned``.
 """
 
 from __future__ import annotations
