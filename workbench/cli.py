@@ -40,6 +40,18 @@ _replay_option = click.option(
 )
 
 
+_sample_option = click.option(
+    "--sample",
+    default=None,
+    type=int,
+    metavar="BLOCKS",
+    help="On the simulator count about so many blocks of each launch (16 are a good number), and scale.",
+)
+_judged_option = click.option(
+    "--judged-on", default=None, metavar="NAME", help="With --sample the small case that values are judged on."
+)
+
+
 @main.command()
 @_json_option
 def doctor(as_json: bool) -> None:
@@ -55,13 +67,24 @@ def doctor(as_json: bool) -> None:
 @_case_option
 @_device_option
 @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+@_sample_option
+@_judged_option
 @_json_option
-def compare(op: str, case: str | None, device: str, variants: tuple[str, ...], as_json: bool) -> None:
+def compare(
+    op: str,
+    case: str | None,
+    device: str,
+    variants: tuple[str, ...],
+    sample: int | None,
+    judged_on: str | None,
+    as_json: bool,
+) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
 
-    comparison = run(load_op(op), case, variants=variants or None, device=device)
+    options = {"device": device, "sample": sample, "judged_on": judged_on}
+    comparison = run(load_op(op), case, variants=variants or None, **options)
     say(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
@@ -124,13 +147,14 @@ def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, me
 @click.argument("op")
 @_case_option
 @click.option("--variant", required=True, help="The variant to look into.")
+@_sample_option
 @_json_option
-def trace(op: str, case: str | None, variant: str, as_json: bool) -> None:
+def trace(op: str, case: str | None, variant: str, sample: int | None, as_json: bool) -> None:
     """What one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    found = run(load_op(op), case, variant=variant)
+    found = run(load_op(op), case, variant=variant, sample=sample)
     say(found.to_json() if as_json else str(found))
 
 
@@ -156,9 +180,26 @@ def trace(op: str, case: str | None, variant: str, as_json: bool) -> None:
     show_default=True,
     help="Measure in a process that may hang and crash, or in this one; auto: a process on a GPU.",
 )
+@_sample_option
+@_judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
 @_json_option
-def tune(op, cases, variants, device, strategy, budget, store, quick, retry_failed, isolation, save, as_json) -> None:
+def tune(
+    op,
+    cases,
+    variants,
+    device,
+    strategy,
+    budget,
+    store,
+    quick,
+    retry_failed,
+    isolation,
+    sample,
+    judged_on,
+    save,
+    as_json,
+) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -186,6 +227,8 @@ def tune(op, cases, variants, device, strategy, budget, store, quick, retry_fail
             quick=quick,
             retry_failed=retry_failed,
             isolation=isolation,
+            sample=sample,
+            judged_on=judged_on,
             progress=bar,
         )
     console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)

@@ -20,6 +20,7 @@ from workbench.documents import document
 from workbench.errors import UnknownNameError
 from workbench.frames import data_frame
 from workbench.ops.op import Op
+from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.terminal import plain
 from workbench.trials.trial import Trial
@@ -168,6 +169,8 @@ def compare(
     *,
     configs: Mapping[str, Config] | None = None,
     model: str | DeviceModel | None = None,
+    sample: int | None = None,
+    judged_on: str | Case | None = None,
 ) -> Comparison:
     """Run several variants of an op on the same inputs and put what is known of each side by side.
 
@@ -180,6 +183,8 @@ def compare(
         configs: variant name -> configuration; default: the variant's untuned one.
         model: the GPU that the simulator's counts are turned into a predicted time for; default an A100. For a variant
             that does not run there, one that it runs on.
+        sample, judged_on: of a case that is too large to run in full, count about so many blocks and judge values on a
+            small case; as for `tune`.
 
     Returns:
         `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
@@ -192,6 +197,7 @@ def compare(
     found = ops.get(op)
     case = found.case(case)
     where, model = devices.get(device), device_model(model)
+    ((case,), _) = sampled(found, (case,), where, sample, judged_on)
     if variants is None:
         problem = case.problem(arch=where.arch)
         chosen = [
@@ -263,6 +269,11 @@ def _other_arch(trial: Trial, least: int) -> str:
     return trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else _NONE
 
 
+def _sample(trial: Trial, least: int) -> str:
+    found = trial.counts.get("sample")
+    return f"{found['blocks']:,} of {found['of']:,}, ± {found['error']:.1%}" if found else _NONE
+
+
 def _sectors(trial: Trial, least: int) -> str:
     value = _sectors_per_request(trial)
     return _NONE if value is None else f"{value:.2f}"
@@ -305,6 +316,7 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("spilled", _resource("spill_bytes", " bytes")),
     ("shared memory per block", _resource("shared_bytes", " bytes")),
     ("occupancy", _occupancy),
+    ("blocks that ran", _sample),
     ("warp instructions", _count("warp_instructions")),
     ("global sectors per request", _sectors),
     ("bytes moved", _moved),

@@ -24,6 +24,7 @@ def trace(
     arch: str | None = None,
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
+    sample: int | None = None,
 ) -> Trace:
     """Run one variant of an op in the PTX machine and attribute what it did to its source lines.
 
@@ -36,10 +37,12 @@ def trace(
             first of sm_80, sm_89 and sm_90 that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
+        sample: run about so many blocks of a case that is too large to run in full: counts are theirs, the predicted
+            time is that of all. Kernels whose blocks can depend on each other, and several in a row, run in full.
 
     Raises:
         UnknownNameError: no such op, variant or case.
-        ArgumentError: a torch variant, which has no kernel.
+        ArgumentError: a torch variant, which has no kernel; ``sample`` below 1, or together with ``record_block``.
         ConfigurationError: an illegal configuration; names the rule.
         UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
         KernelTimeout: a launch ran past ``seconds_limit``.
@@ -53,10 +56,15 @@ def trace(
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
-    inputs, device = case.inputs(problem), Simulator(arch=arch)
+    if sample is not None and (sample < 1 or record_block is not None):
+        allowed = "a number of blocks, 1 or more, without record_block"
+        raise ArgumentError("sample", sample, allowed, "Leave it out to run all of them.")
+    inputs = case.inputs(problem)
+    device = Simulator(arch=arch, sample=sample if sample and len(chosen.steps) == 1 else 0)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
     report = chosen.run(config, problem, inputs, device, **options)
     report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
-    return Trace(f"{chosen} on {case.label}, {settings}", lines_of(report), report, kernels)
+    part = f", {report.sampled}" if report.sampled else ""
+    return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)

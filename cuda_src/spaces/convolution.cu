@@ -1,4 +1,5 @@
-// A 15 x 15 filter over a 4096 x 4096 image, fp32: out[y][x] = sum over i, j of image[y + i][x + j] * filter[i][j].
+// A 15 x 15 filter over a 4096 x 4096 image (or image_height x image_width), fp32:
+// out[y][x] = sum over i, j of image[y + i][x + j] * filter[i][j].
 //
 // Each block stages the part of the image that it needs in shared memory; each thread sums tile_size_x x tile_size_y
 // outputs, block_size apart, in registers; the filter lies in constant memory.
@@ -7,7 +8,14 @@
 // Tunables: block_size_x, block_size_y, tile_size_x, tile_size_y, filter_height, filter_width;
 // read_only: load the image by the read-only path; use_padding: widen the rows in shared memory so that the rows of a
 // warp narrower than 32 begin in different banks.
-constexpr int HEIGHT = 4096, WIDTH = 4096;
+#ifndef image_height
+#define image_height 4096
+#define image_width 4096
+#endif
+#ifndef unrolled_rows // of the filter
+#define unrolled_rows filter_height
+#endif
+constexpr int HEIGHT = image_height, WIDTH = image_width;
 constexpr int BORDER_Y = filter_height - 1, BORDER_X = filter_width - 1;
 constexpr int TILE_Y = block_size_y * tile_size_y, TILE_X = block_size_x * tile_size_x;
 constexpr int ROWS = TILE_Y + BORDER_Y, COLUMNS = TILE_X + BORDER_X;
@@ -38,7 +46,7 @@ extern "C" __global__ void convolution(float *__restrict__ out, const float *ima
     // 2. accumulate, from where the thread's first output has its corner
     const float *mine = part + threadIdx.y * STRIDE + threadIdx.x;
     float sums[tile_size_y][tile_size_x] = {};
-#pragma unroll
+#pragma unroll unrolled_rows
     for (int i = 0; i < filter_height; ++i)
 #pragma unroll
         for (int j = 0; j < filter_width; ++j)

@@ -89,7 +89,8 @@ def test_lines_that_never_ran_have_machine_code_that_never_ran():
     rest = [".L_x_1:", instruction("@P1 LDG.E R2, [R4.64]", 2), instruction("IADD3 R4, R4, 4, RZ", 3)]
     text = "\n".join([".text.f:", instruction("STS [R4], R2", 1), *rest, instruction("@P0 BRA `(.L_x_1)", 4)])
     assert block_executions(blocks_of(text), {1: ("st", 8)}) == pytest.approx([8, 0])
-    without_branch = "\n".join([".text.f:", instruction("STS [R4], R2", 1), *rest])
+    start = [instruction("BSSY B0, `(.L_x_1)", 1), instruction("STS [R4], R2", 1)]
+    without_branch = "\n".join([".text.f:", *start, *rest])
     assert block_executions(blocks_of(without_branch), {1: ("st", 8)}) == pytest.approx([8, 0])
 
 

@@ -90,12 +90,13 @@ def cuda_problem() -> str | None:
 
 
 @functools.cache
-def simulator(arch: str) -> Device:
-    """The device ``"sim"`` that compiles for an architecture; `get` gives the one of the default."""
+def simulator(arch: str, sample: int = 0) -> Device:
+    """The device ``"sim"`` that compiles for an architecture; `get` gives the one of the default. With ``sample`` it
+    runs about so many blocks of a launch."""
     from workbench.devices.sim import Simulator
 
     default = get("sim")
-    return default if arch == default.arch else Simulator(arch=arch)
+    return default if arch == default.arch and not sample else Simulator(arch=arch, sample=sample)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 
 from workbench.devices import arguments
 from workbench.errors import ArgumentError
+from workbench.ptx.sample import Sampled, squares_of, standard_error
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport, Program
@@ -17,13 +19,17 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place."""
+    """Runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place.
+
+    With ``sample`` about so many blocks of each launch, of a kernel whose blocks cannot depend on each other: its
+    outputs are not complete then, and its counts are those of these blocks (`workbench.ptx.sample`).
+    """
 
     name = "sim"
     runs_machine_code = False
 
-    def __init__(self, reason: str = "", arch: str = "sm_80"):
-        self.arch = arch
+    def __init__(self, reason: str = "", arch: str = "sm_80", sample: int = 0):
+        self.arch, self.sample = arch, sample
         self.description = "PTX machine on the CPU" + (f' ("cuda" cannot run here: {reason})' if reason else "")
 
     def __repr__(self) -> str:
@@ -67,8 +73,12 @@ class Simulator:
         # A kernel for a newer architecture is measured by that one's limits, not by the simulator's default.
         grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, kernel.arch)
         arguments.give_scratch(kernel, values, grid, arguments.scratch_on_the_cpu)
-        program = ptx.Program.from_text(kernel.ptx)
-        return program.kernels[kernel.name].launch(
+        machine, squares, because = ptx.Program.from_text(kernel.ptx).kernels[kernel.name], [], ""
+        if self.sample and sample is None:
+            because = "they run at the same time" if cooperative or cluster else machine.dependence
+            squares = [] if because else squares_of(grid, self.sample)
+            sample = [place for square in squares for place in square] or None
+        report = machine.launch(
             grid,
             block,
             values,
@@ -85,6 +95,12 @@ class Simulator:
             cluster=cluster,
             copies_early=copies_early,
         )
+        if self.sample:
+            blocks = math.prod(report.grid)
+            error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0
+            reason = because and f"they can depend on each other ({because})"
+            report.sampled = Sampled(report.blocks_run, blocks, error, reason)
+        return report
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
         """A block like any other: there is one simulator."""

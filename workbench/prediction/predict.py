@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
 
@@ -49,7 +49,7 @@ from workbench.errors import MissingToolError
 from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.prediction.chain import dependent_chain
 from workbench.prediction.machine_counts import Lines, machine_counts
-from workbench.toolchain import sass, sass_flow
+from workbench.toolchain import sass_codes, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
 
 VERSION = 2
@@ -149,6 +149,8 @@ def launch_counts(
         counts["pipeline"] = pipeline_counts(parts, report.grid, mean, rates, model, max(resident, 1))
         counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
+    if (sampled := getattr(report, "sampled", None)) is not None:
+        counts["sample"] = asdict(sampled)
     if machine is not None:
         for name in ("instructions", "local_bytes"):
             machine[name] = round(scale * machine[name])
@@ -252,7 +254,7 @@ def _executed(report) -> Lines:
 @lru_cache(maxsize=64)
 def _blocks_of(kernel) -> Sequence[sass_flow.Block]:
     """Read once: a client of the driver may have every launch of a loop timed."""
-    return sass_flow.blocks_of(sass.disassemble_with_schedule(kernel))
+    return sass_codes.blocks_of_kernel(kernel)
 
 
 def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:

@@ -16,6 +16,7 @@ from workbench.ptx.findings import KINDS, called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Location, Parameter
 from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
+from workbench.ptx.sample import dependence
 from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
     return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
 
 
+def _place_of(index: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    return index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1]
+
+
 def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: bool) -> list[int]:
     if cooperative:
         remedy = "Run all of them: they wait for each other."
@@ -119,6 +124,13 @@ class Kernel:
     def shared_bytes(self) -> int:
         """Static shared memory in bytes."""
         return self.decoded.static_shared
+
+    @functools.cached_property
+    def dependence(self) -> str:
+        """What its blocks can depend on each other by: an instruction, or that they run as clusters; "" if nothing."""
+        if self.entry.cluster not in (None, (1, 1, 1)):
+            return f"clusters of {self.entry.cluster}"
+        return dependence([instruction.opcode.name for instruction in self.decoded.code])
 
     def __repr__(self) -> str:
         types = ", ".join(f".{parameter.type}" for parameter in self.parameters)
@@ -244,6 +256,7 @@ class Kernel:
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
             printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
             blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
+            sampled_instructions={_place_of(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
         )  # fmt: skip
         buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
@@ -261,8 +274,7 @@ class Kernel:
             )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
-            place = recorded % grid[0], recorded // grid[0] % grid[1], recorded // grid[0] // grid[1]
-            report.recording = recording.unpack(self, place, warps, result, buffers)
+            report.recording = recording.unpack(self, _place_of(recorded, grid), warps, result, buffers)
         return report
 
     def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import RecordedParts, Recording
+    from workbench.ptx.sample import Sampled
 
 SECTOR_BYTES = 32
 
@@ -181,6 +182,8 @@ class LaunchReport:
     checks kept about them: at most 3 for one, in whole 32-byte sectors. (What checks know of a block's shared memory
     comes on top: 4 bytes for one, and up to 64 where it is accessed in smaller pieces than 16 bytes.)
     ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
+    ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample, and ``sampled`` says how
+    good a sample it is, where the device chose it.
     ``parts_recorded`` are some blocks by themselves, where somebody had them recorded.
     """
 
@@ -198,6 +201,8 @@ class LaunchReport:
     buffer_bytes: int = 0
     shadow_bytes: int = 0
     blocks_run: int = 0
+    sampled_instructions: Mapping[tuple[int, int, int], int] = field(default_factory=dict, repr=False)
+    sampled: Sampled | None = field(default=None, repr=False)
     has_statistics: bool = False
     has_checks: bool = False
     printed: str = field(default="", repr=False)

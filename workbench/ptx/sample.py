@@ -4,34 +4,82 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 Block = tuple[int, int, int]
 
+_BETWEEN_BLOCKS = re.compile(
+    r"(atom|red|multimem)\.(?!.*shared)|cp\.reduce\.async\.bulk|griddepcontrol"
+    r"|(ld|st)\.(acquire|release|relaxed|volatile)\.(?!.*shared)|(fence|membar)\.(.*\.)?(gl|gpu|sys)\b"
+)
+"""Instructions by which a block can see what another one does: of a kernel without them no block depends on others."""
 
-def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] | None:
-    """About ``count`` blocks (x, y, z) of a grid, or None where it has no more than that, and all should run.
 
-    The grid is cut into equal parts in the order of its blocks, and a square of 2 x 2 neighbours (2 x 1 in a grid of
-    one row) is drawn from each: neighbours show what blocks share, the places how uneven blocks are. Every block is as
-    likely as another, up to half a square at the edges.
+@dataclass(frozen=True)
+class Sampled:
+    """That about so many blocks were asked for: ``blocks`` of ``of`` ran.
+
+    What is scaled from them to all has a relative standard error of ``error``, as far as the warp instructions of the
+    places tell; ``because`` says why all ran, if they did.
+    """
+
+    blocks: int
+    of: int
+    error: float = 0.0
+    because: str = ""
+
+    def __str__(self) -> str:
+        if self.blocks == self.of:
+            return f"all {self.of:,} blocks ran" + (f": {self.because}" if self.because else "")
+        return f"{self.blocks:,} of {self.of:,} blocks ran, scaled with a standard error of {self.error:.1%}"
+
+
+def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[Block]]:
+    """Squares of 2 x 2 neighbours (2 x 1 in a grid of one row), about ``count`` blocks (x, y, z) in all.
+
+    The grid is cut into equal parts in the order of its blocks, and a square is drawn from each: neighbours show what
+    blocks share, the places how uneven blocks are. Every block is as likely as another, up to half a square at the
+    edges. None where the grid has no more blocks than that, and all should run.
     """
     full = tuple(grid) + (1,) * (3 - len(grid))
     blocks = math.prod(full)
     if blocks <= count:
-        return None
+        return []
     square = min(2, full[0]), min(2, full[1])
     places = max(1, count // math.prod(square))
     rng = np.random.default_rng(seed)
-    found = set()
+    found = []
     for place in range(places):
         index = int((place + rng.random()) * blocks / places)
         x, y, z = index % full[0], index // full[0] % full[1], index // full[0] // full[1]
         x, y = min(x, full[0] - square[0]), min(y, full[1] - square[1])
-        found |= {(x + dx, y + dy, z) for dx, dy in itertools.product(range(square[0]), range(square[1]))}
-    return sorted(found)
+        found.append([(x + dx, y + dy, z) for dx, dy in itertools.product(range(square[0]), range(square[1]))])
+    return found
+
+
+def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] | None:
+    """The blocks of `squares_of`, each once, in order; None where all should run."""
+    return sorted({block for square in squares_of(grid, count, seed=seed) for block in square}) or None
+
+
+def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, float], blocks: int) -> float:
+    """The relative standard error of the mean over ``blocks`` blocks that the squares' own means tell: 0 for a single
+    square, which tells none."""
+    means = [statistics.fmean(counted[block] for block in square) for square in squares]
+    if len(means) < 2 or not any(means):
+        return 0.0
+    unseen = 1 - len(counted) / blocks
+    return statistics.stdev(means) / statistics.fmean(means) * math.sqrt(unseen / len(means))
+
+
+def dependence(instructions: Sequence[str]) -> str:
+    """The first of a kernel's instructions by which its blocks can depend on each other; "" if there is none."""
+    return next((text for text in instructions if _BETWEEN_BLOCKS.match(text)), "")
 
 
 def parts_of(grid: Sequence[int], count: int) -> Block:

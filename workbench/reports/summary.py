@@ -70,6 +70,9 @@ def summarise(trace: Trace) -> Summary:
         Fact("warp instructions", trace.instructions, None, "PTX-level"),
         Fact("active lanes", trace.active_lanes, 32, "per warp instruction", ".1f"),
     ]
+    if report.sampled and report.sampled.blocks < report.sampled.of:
+        meaning = f"of {report.sampled.of:,}; counts are theirs, the predicted time is that of all"
+        facts.insert(0, Fact("blocks that ran", report.sampled.blocks, None, meaning))
     brief = [f"{trace.instructions:,} warp instructions, {trace.active_lanes:.1f} of 32 lanes active"]
     if trace.global_requests:
         facts += _global(trace)

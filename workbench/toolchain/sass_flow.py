@@ -23,6 +23,7 @@ _INSTRUCTION = re.compile(
 _SECOND_HALF = re.compile(r"^\s*/\*\s*(0x[0-9a-f]+)\s*\*/\s*$")
 _LABEL = re.compile(r"^(\.L\w+|\$?[\w$.]+):")
 _TARGET = re.compile(r"\((\.L\w+)\)")
+_CONSTANT = re.compile(r"\bc\[")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "BREAK")
 
 GLOBAL = ("LDG", "LD", "ATOM", "ATOMG", "RED", "LDL", "TEX", "TLD", "LDGSTS", "LDGDEPBAR")
@@ -71,35 +72,41 @@ class Block:
         return Counter(one.name for one in self.instructions)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An instruction where it stands: the place of the one that it names (from 0; None: none), and whether it calls a
+    subroutine of the compiler for rare operands."""
+
+    instruction: Instruction
+    target: int | None = None
+    calls_rarely: bool = False
+
+
+def instruction_of(line: int, name: str, base: str, predicated: bool, constant: bool, control: int) -> Instruction:
+    """An instruction with the schedule that its control bits hold, those from bit 105 of its encoding on."""
+    return Instruction(line, name, base, predicated, constant, control & 15, control >> 5 & 7, control >> 11 & 63)
+
+
 def blocks_of(text: str) -> list[Block]:
     """The basic blocks of one kernel in what ``nvdisasm -gp -hex`` prints, in order, with their schedule.
 
     What follows the kernel's own code (subroutines of the compiler for rare operands, padding) is left out.
     """
-    blocks, labels, targets = [Block()], {}, {}
-    line, half, label = 0, None, ""
+    return blocks_of_code(placed_in(text))
+
+
+def placed_in(text: str) -> list[Placed]:
+    """The instructions of one kernel in what ``nvdisasm -gp -hex`` prints, in order, without subroutines."""
+    rows: list[tuple[Instruction, str]] = []
+    labels: dict[str, int] = {}
+    line, half = 0, None
     for row in text.splitlines():
         if half is not None and (second := _SECOND_HALF.match(row)):
             guard, mnemonic, operands, base = half
             half = None
-            if mnemonic == "NOP":
-                continue
-            if base == "BRA" and label and f"({label})" in operands and not blocks[-1].instructions:
-                continue  # padding behind the end
+            predicated, constant = bool(guard) and guard != "@PT", bool(_CONSTANT.search(operands)) and base != "LDC"
             control = int(second[1], 16) >> 41
-            blocks[-1].instructions.append(
-                Instruction(
-                    line, class_of(mnemonic), base, bool(guard) and guard != "@PT", "c[" in operands and base != "LDC",
-                    control & 15, control >> 5 & 7, control >> 11 & 63,
-                )
-            )  # fmt: skip
-            label = ""
-            if base in _ENDS:
-                target = _TARGET.search(operands)
-                blocks[-1].calls_rarely = base == "CALL" and "$__internal" in operands
-                if base == "BRA" and target:
-                    targets[len(blocks) - 1] = target[1]
-                blocks.append(Block())
+            rows.append((instruction_of(line, class_of(mnemonic), base, predicated, constant, control), operands))
         elif match := _PTX_LINE.match(row):
             line = int(match[1])
         elif match := _INSTRUCTION.match(row):
@@ -107,12 +114,35 @@ def blocks_of(text: str) -> list[Block]:
         elif match := _LABEL.match(row):
             if match[1].startswith("$"):
                 break  # a subroutine
+            labels[match[1]] = len(rows)
+    found = []
+    for instruction, operands in rows:
+        target = _TARGET.search(operands)
+        rare = instruction.base == "CALL" and "$__internal" in operands
+        found.append(Placed(instruction, labels.get(target[1]) if target else None, rare))
+    return found
+
+
+def blocks_of_code(code: Sequence[Placed]) -> list[Block]:
+    """The basic blocks of a kernel's instructions, with their schedule."""
+    begins = {one.target for one in code}
+    blocks, places, targets = [Block()], {}, {}
+    for at, one in enumerate(code):
+        if at in begins:
             if blocks[-1].instructions:
                 blocks.append(Block())
-            label = match[1]
-            labels[label] = len(blocks) - 1
-    for at, name in targets.items():
-        to = labels.get(name)
+            places[at] = len(blocks) - 1
+        base = one.instruction.base
+        if base == "NOP" or (base == "BRA" and one.target == at):
+            continue  # padding behind the end
+        blocks[-1].instructions.append(one.instruction)
+        if base in _ENDS:
+            blocks[-1].calls_rarely = one.calls_rarely
+            if base == "BRA" and one.target is not None:
+                targets[len(blocks) - 1] = one.target
+            blocks.append(Block())
+    for at, target in targets.items():
+        to = places.get(target)
         if to is not None:
             setattr(blocks[at], "back_to" if to <= at else "over_to", to)
     while blocks and not blocks[-1].instructions:

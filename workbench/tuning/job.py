@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel, placed
+from workbench.ops.sampled_case import SampledCase
 from workbench.trials.store import Store, default_path
 from workbench.trials.trial import Trial
 from workbench.tuning import search, table
@@ -94,7 +95,7 @@ class TuningJob:
             device=self.device,
             model=self.model if self.device.name == "sim" else None,
             trials=(ordered := _ordered(trials, self.spaces, self.cases)),
-            notes=(*self.notes, *notes, *disturbances(ordered)),
+            notes=(*self.notes, *notes, *_samples(ordered, self.cases), *disturbances(ordered)),
             **counts,
         )
 
@@ -171,6 +172,26 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Stor
             attempts.trials[trial_key(trial)] = better
             variant = by_name[trial.variant]
             store.amend(attempts.identity(variant, trial.config, case).key, better)
+    return notes
+
+
+def _samples(trials: Sequence[Trial], cases: Sequence) -> list[str]:
+    """Of each case that was sampled how well, and what its values were judged on."""
+    notes = []
+    for case in cases:
+        if not isinstance(case, SampledCase):
+            continue
+        found = [case.sampled(trial.counts) for trial in trials if trial.case == case.name and trial.counts]
+        part = [one for one in found if one.blocks < one.of]
+        if part:
+            worst = max(part, key=lambda one: one.error)
+            notes.append(
+                f"{case.name}: of {len(part)} configurations a sample of blocks was counted (at worst {worst}); values "
+                f"were judged on {case.judged_on.name}."
+            )
+        for because in sorted({one.because for one in found if one.because}):
+            count = sum(one.because == because for one in found)
+            notes.append(f"{case.name}: of {count} configurations all blocks ran: {because}.")
     return notes
 
 

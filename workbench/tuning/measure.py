@@ -3,7 +3,8 @@
     restricted?  ->  compile  ->  fits the device?  ->  run  ->  correct?  ->  count (sim) or time (cuda)
 
 Each arrow can end it with its own outcome; only a correct result gets as far as a time. On the simulator the run that
-is checked is the run that is counted.
+is checked is the run that is counted; of a sampled case (`workbench.ops.sampled_case`) the small one is checked first,
+and of the large one a sample of blocks is counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from workbench.device_models import DeviceModel, device_model
@@ -32,6 +34,7 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
+from workbench.ops.sampled_case import SampledCase
 from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.trials.trial import Trial
@@ -88,9 +91,15 @@ class Inputs:
         renew(tensors)
         return tensors
 
+    @cached_property
+    def judging(self) -> Inputs:
+        """Those of the small case that a sampled one is judged on."""
+        return Inputs(self._case.judged_on, self._where, self._keep)
+
     def forget(self) -> None:
         """Make them anew next time: a kernel that went wrong may have written to them."""
         self._made.clear()
+        vars(self).pop("judging", None)
 
 
 @contextlib.contextmanager
@@ -220,7 +229,16 @@ def evaluate(
     return trial
 
 
-def _evaluate(trial, variant, config, case, device, model, limits, inputs, compiled, clock) -> Trial:
+def _evaluate(
+    trial, variant, config, case, device, model, limits, inputs, compiled, clock, *, counted: bool = True
+) -> Trial:
+    judged = None
+    if isinstance(case, SampledCase):
+        small, others = case.judged_on, (model, limits, inputs.judging, None, clock)
+        judged = _evaluate(trial, variant, config, small, device, *others, counted=False)
+        if not judged.ok:
+            return replace(judged, message=f"{judged.message} (on case {small.name})")
+        device = case.device(variant, device.arch)
     try:
         problem = case.problem(config, arch=device.arch)
         broken = variant.broken(config, problem)
@@ -246,7 +264,7 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
     options = {}
     if device.name == "sim" and kernels:
         options = {
-            "statistics": True,
+            "statistics": counted,
             "seconds_limit": limits.seconds,
             "instruction_limit": limits.instructions,
         }
@@ -261,15 +279,19 @@ def _evaluate(trial, variant, config, case, device, model, limits, inputs, compi
     except Exception as error:
         outcome, message = _outcome_of(error)
         return replace(trial, outcome=outcome, message=message)
-    trial = _checked(trial, case, tensors)
-    if not trial.ok:
+    if judged is None:
+        trial = _checked(trial, case, tensors)
+    else:
+        trial = replace(trial, outcome="ok", max_error=judged.max_error, error_bound=judged.error_bound)
+    if not (trial.ok and counted):
         return trial
     if device.name == "cuda":
         return _timed(trial, variant, config, problem, case, device, tensors, clock or GpuClock())
     if not kernels:
         return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")
     report = variant.with_parts(report, config, problem, tensors, device, seconds_limit=limits.seconds)
-    trial = replace(trial, counts=counts_of(report, kernels, model))
+    counts = counts_of(report, kernels, model)
+    trial = replace(trial, counts=counts, message=str(case.sampled(counts)) if judged else "")
     return with_prediction(trial, model)
 
 

@@ -134,6 +134,8 @@ MEANINGLESS = {
     "limits": ((None,), "Nothing is compiled or run that might have to be stopped."),
     "executor": ((None,), "The recording answers; there is nothing to compute."),
     "isolation": (("auto", "none"), "Nothing is measured; the recording answers."),
+    "sample": ((None,), "Nothing is run; the recording answers."),
+    "judged_on": ((None,), "Nothing is run; the recording answers."),
 }
 """How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
 

@@ -11,6 +11,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
 from workbench.devices import Device
 from workbench.ops.op import Op
+from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
 from workbench.terminal import say
 from workbench.trials.store import Store
@@ -49,6 +50,8 @@ def tune(
     executor: Executor | None = None,
     background: bool = False,
     isolation: str = "auto",
+    sample: int | None = None,
+    judged_on: str | Case | None = None,
 ) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
@@ -86,6 +89,11 @@ def tune(
         isolation: "process" measures, and compiles Triton, in processes that may hang and crash, which costs one
             configuration; "none" in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`). Workers
             of an executor do the same.
+        sample: on the simulator, for cases that are too large to run in full, count about so many blocks of each launch
+            and scale to all of them (16 are a good number); the notes of the run say how well they stand for the rest.
+            Kernels whose blocks can depend on each other run in full. On a GPU all blocks run.
+        judged_on: with ``sample``, the small case that runs in full and says whether values are right; default the op's
+            quick one.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says
@@ -113,6 +121,8 @@ def tune(
             limits=limits,
             executor=executor,
             isolation=isolation,
+            sample=sample,
+            judged_on=judged_on,
         )
         job = replay.ReplayJob(replayed, plan, allowed, seed)
     else:
@@ -120,7 +130,8 @@ def tune(
         cases = arguments.cases_of(op, cases)
         variants = None if variants is None else arguments.variants_of(op, variants)
         device, model = arguments.device_of(device, model, arguments.model_for(variants, cases))
-        spaces, notes = arguments.spaces_of(op, variants, cases, device.arch)
+        cases, small = sampled(op, cases, device, sample, judged_on)
+        spaces, notes = arguments.spaces_of(op, variants, (*cases, *small), device.arch)
         if record:
             table.check_usable(table.name_for(device, model))
         if background and isinstance(store, Store):

@@ -493,9 +493,11 @@ void run_worker(Launch& launch, WorkerResult& result) {
     if (turn >= launch.blocks_run()) break;
     const s64 index = launch.sample.empty() ? turn : launch.sample[static_cast<std::size_t>(turn)];
     if (index > launch.lowest_fault.load()) break;
+    const u64 before = runner.block.instructions;
     try {
       runner.start(index);
       while (runner.turn()) {}
+      if (!launch.sample.empty()) launch.sampled[static_cast<std::size_t>(turn)] = runner.block.instructions - before;
     } catch (const Stop& stop) {
       note_fault(launch, result, stop, index);
       break;

@@ -224,6 +224,7 @@ struct Launch {
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
   std::vector<s64> sample;    // the blocks to run, ascending; empty: all
+  std::vector<u64> sampled;   // the warp instructions of each of them
   u64 workspace = 0;          // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 

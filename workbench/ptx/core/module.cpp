@@ -189,7 +189,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
   launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
   launch.workspace = workspace;
-  launch.sample = sample;
+  launch.sample = sample, launch.sampled.resize(sample.size());
   std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
   launch.copies_early = copies_early;
   launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
@@ -212,7 +212,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     findings.merge(result.findings);
     if (result.faulted && (!fault || result.fault.block < fault->block)) fault = &result.fault;
   }
-  out["instructions"] = instructions, out["thread_instructions"] = lanes;
+  out["instructions"] = instructions, out["thread_instructions"] = lanes, out["sampled"] = launch.sampled;
   out["seconds"] = seconds.count(), out["threads"] = launch.threads, out["timed_out"] = timed_out;
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));

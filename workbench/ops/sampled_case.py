@@ -1,0 +1,108 @@
+"""A large case of which the simulator runs a sample of blocks, with a small one that says whether values are right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench import devices
+from workbench.errors import ArgumentError
+from workbench.ptx.sample import Sampled
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.op import Op
+    from workbench.ops.values import Case, Check, Config
+    from workbench.ops.variant import Variant
+
+
+@dataclass(frozen=True)
+class SampledCase:
+    """``whole``, which is counted by about ``blocks`` blocks of each launch, and whose values are judged on
+    ``judged_on``, run in full.
+
+    Its record, and so its key in a store, has all three; everything else is the whole case's.
+    """
+
+    whole: Case
+    judged_on: Case
+    blocks: int
+
+    @classmethod
+    def of(cls, op: Op, whole: Case, blocks: int, judged_on: str | Case | None = None) -> Self:
+        """The sampled case of an op; ``judged_on`` is by default the op's quick case.
+
+        Raises ArgumentError for fewer than one block, and where the case would judge itself.
+        """
+        if blocks < 1:
+            raise ArgumentError("sample", blocks, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+        small = op.case(judged_on)
+        if small.to_dict() == whole.to_dict():
+            others = ", ".join(name for name, case in op.cases.items() if case.to_dict() != whole.to_dict())
+            remedy = "A sample of blocks leaves outputs unfinished, so values are judged on a small case in full."
+            raise ArgumentError("judged_on", small.name, others or "another case; give the op a small one", remedy)
+        return cls(whole, small, blocks)
+
+    def device(self, variant: Variant, arch: str) -> Device:
+        """The simulator on which the whole case runs: of all blocks, where one kernel reads what another wrote."""
+        return devices.simulator(arch, self.blocks if len(variant.steps) == 1 else 0)
+
+    def sampled(self, counts: Mapping[str, Any]) -> Sampled:
+        """What a run's counts say of the sample that they are of."""
+        if "parts" in counts:
+            blocks = sum(part["grid_blocks"] for part in counts["parts"])
+            return Sampled(blocks, blocks, because="one of several kernels reads what another wrote")
+        return Sampled(**counts["sample"])
+
+    @property
+    def name(self) -> str:
+        """That of the whole case."""
+        return self.whole.name
+
+    @property
+    def label(self) -> str:
+        """That of the whole case, and how it is run."""
+        return f"{self.whole.label} (by a sample of blocks; values on {self.judged_on.name})"
+
+    def override(self, **changes: Any) -> Self:
+        """With fields of the whole case changed."""
+        return type(self)(self.whole.override(**changes), self.judged_on, self.blocks)
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
+        """The whole case's."""
+        return self.whole.problem(config, arch=arch)
+
+    def inputs(self, problem: Any, device: str = "cpu") -> Any:
+        """The whole case's."""
+        return self.whole.inputs(problem, device)
+
+    def reference(self) -> Any:
+        """The small case's, which values are judged by."""
+        return self.judged_on.reference()
+
+    def check(self, out: Any) -> Check:
+        """The small case's verdict on its output."""
+        return self.judged_on.check(out)
+
+    def minimum_bytes(self, problem: Any) -> int:
+        """The whole case's."""
+        return self.whole.minimum_bytes(problem)
+
+    def to_dict(self) -> dict:
+        """Plain values."""
+        return {"whole": self.whole.to_dict(), "judged_on": self.judged_on.to_dict(), "sample": self.blocks}
+
+
+def sampled(
+    op: Op, cases: Sequence[Case], device: Device, blocks: int | None, judged_on: str | Case | None
+) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """Cases as they run on a device if ``blocks`` of each are asked for, and the small one that says whether values are
+    right; on a GPU, and without a number of blocks, the cases themselves and none. ArgumentError as `SampledCase.of`,
+    and for ``judged_on`` without ``blocks``."""
+    if blocks is None and judged_on is not None:
+        raise ArgumentError("judged_on", repr(judged_on), "None without sample", "sample= says how many blocks to run.")
+    if blocks is None or device.name != "sim":
+        return tuple(cases), ()
+    found = tuple(SampledCase.of(op, case, blocks, judged_on) for case in cases)
+    return found, tuple(case.judged_on for case in found[:1])

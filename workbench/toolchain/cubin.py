@@ -1,0 +1,137 @@
+"""What a cubin holds beside resources: the encoded instructions of a kernel, and of which line of its PTX each is.
+
+A cubin is an ELF file. ``ptxas -lineinfo`` keeps the lines in ``.nv_debug_line_sass``, a line number program of DWARF 2
+(section 6.2 of its standard), whose addresses a relocation places in the section of one kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+
+INSTRUCTION_BYTES = 16
+_SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
+_LINES = ".nv_debug_line_sass"
+
+
+class Cubin:
+    """The sections of a cubin by name, read when they are asked for."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+        (table,) = struct.unpack_from("<Q", data, 0x28)
+        size, count, of_names = struct.unpack_from("<HHH", data, 0x3A)
+        self._rows = [_SECTION.unpack_from(data, table + at * size) for at in range(count)]
+        names = self._rows[of_names][4]
+        self._names = [self._text(names + row[0]) for row in self._rows]
+
+    def section(self, name: str) -> bytes:
+        """The content of a section; empty where there is none."""
+        if name not in self._names:
+            return b""
+        *_, offset, size = self._rows[self._names.index(name)][:6]
+        return self._data[offset : offset + size]
+
+    def code(self, kernel: str) -> bytes:
+        """The instructions of a kernel, with the compiler's subroutines behind it."""
+        return self.section(f".text.{kernel}")
+
+    def subroutines(self, kernel: str) -> dict[int, str]:
+        """Names of the subroutines behind a kernel, by where they begin in its code, in bytes."""
+        found = {}
+        for name, section, value in self._symbols:
+            if section < len(self._names) and self._names[section] == f".text.{kernel}" and name.startswith("$"):
+                found[value] = name
+        return found
+
+    def lines(self, kernel: str) -> list[int]:
+        """For each instruction of a kernel its line in the PTX; 0 before the first that has one."""
+        rows = sorted(dict(self._line_rows(kernel)).items())
+        places, named = [at for at, _ in rows], [0, *(line for _, line in rows)]
+        count = len(self.code(kernel)) // INSTRUCTION_BYTES
+        return [named[bisect_right(places, index * INSTRUCTION_BYTES)] for index in range(count)]
+
+    @cached_property
+    def _symbols(self) -> list[tuple[str, int, int]]:
+        """(name, number of its section, place in it) of each symbol."""
+        table = self._rows[self._names.index(".symtab")]
+        names = self._rows[table[6]][4]
+        rows = _SYMBOL.iter_unpack(self._data[table[4] : table[4] + table[5]])
+        return [(self._text(names + row[0]), row[3], row[4]) for row in rows]
+
+    def _line_rows(self, kernel: str) -> Iterator[tuple[int, int]]:
+        """(place in the code in bytes, line) of every row of the line table that is of a kernel."""
+        data, start = self.section(_LINES), 0
+        of_kernel = {
+            place
+            for place, symbol in self._relocations(_LINES)
+            if self._names[self._symbols[symbol][1]] == f".text.{kernel}"
+        }
+        while start < len(data):
+            (length,) = struct.unpack_from("<I", data, start)
+            yield from _unit(data, start, start + 4 + length, of_kernel)
+            start += 4 + length
+
+    def _relocations(self, section: str) -> Iterator[tuple[int, int]]:
+        """(place, number of the symbol) of what is relocated in a section; from sm_90 on with an addend, here 0."""
+        for name, row in ((f".rel{section}", "<QQ"), (f".rela{section}", "<QQq")):
+            for place, info, *_ in struct.iter_unpack(row, self.section(name)):
+                yield place, info >> 32
+
+    def _text(self, at: int) -> str:
+        return self._data[at : self._data.index(b"\0", at)].decode()
+
+
+def _unit(data: bytes, start: int, end: int, of_kernel: set[int]) -> Iterator[tuple[int, int]]:
+    """The rows of one line number program; ``of_kernel`` are the places of the addresses that count."""
+    (header,) = struct.unpack_from("<I", data, start + 6)
+    step, _, base, span, first = struct.unpack_from("<BBbBB", data, start + 10)
+    operands = data[start + 15 : start + 14 + first]
+    at, address, line, counts = start + 10 + header, 0, 1, False
+    while at < end:
+        code = data[at]
+        at += 1
+        if code >= first:
+            address += (code - first) // span * step
+            line += base + (code - first) % span
+            if counts:
+                yield address, line
+        elif code == 0:  # extended
+            length, at = _number(data, at)
+            if data[at] == 1:  # the end of a sequence
+                address, line, counts = 0, 1, False
+            elif data[at] == 2:
+                (address,) = struct.unpack_from("<Q", data, at + 1)
+                counts = at + 1 in of_kernel
+            at += length
+        elif code == 1:
+            if counts:
+                yield address, line
+        elif code == 2:
+            more, at = _number(data, at)
+            address += more * step
+        elif code == 3:
+            more, at = _number(data, at, signed=True)
+            line += more
+        elif code == 8:
+            address += (255 - first) // span * step
+        elif code == 9:
+            address += int.from_bytes(data[at : at + 2], "little")
+            at += 2
+        else:
+            for _ in range(operands[code - 1]):
+                _, at = _number(data, at)
+
+
+def _number(data: bytes, at: int, *, signed: bool = False) -> tuple[int, int]:
+    """A number of variable length (LEB128), and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return (value - (1 << shift) if signed and byte & 64 else value), at
