@@ -118,8 +118,8 @@ def compile(
     found = get(op)
     if variant is None:
         raise ArgumentError("variant", None, ", ".join(one.name for one in found.variants), "Name one of these.")
-    chosen, inputs = found.variant(variant), found.case(case)
+    chosen, case = found.variant(variant), found.case(case)
     if arch is None:
-        arch = chosen.machine_arch(inputs.problem())
-    config = chosen.default_config(inputs.problem(arch=arch)) if config is None else dict(config)
-    return chosen.compile(config, inputs.problem(config, arch=arch), arch)
+        arch = chosen.machine_arch(case.problem())
+    config = chosen.default_config(case.problem(arch=arch)) if config is None else dict(config)
+    return chosen.compile(config, case.problem(config, arch=arch), arch)

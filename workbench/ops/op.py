@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from workbench.errors import UnknownNameError
 from workbench.ops.values import Case
 from workbench.ops.variant import Variant
 
-_Case = TypeVar("_Case", bound=Case)
-
 
 @dataclass(eq=False)
-class Op(Generic[_Case]):
+class Op:
     """One operation: its variants in teaching order, its cases (the first is the quick one), and what users call."""
 
     name: str
     variants: tuple[Variant, ...]
-    cases: Mapping[str, _Case]
+    cases: Mapping[str, Case]
     function: Callable
 
     def variant(self, name: str | Variant) -> Variant:
@@ -37,11 +35,11 @@ class Op(Generic[_Case]):
         raise UnknownNameError("variant", repr(name), names, f"See workbench.variants({self.name!r}).")
 
     @property
-    def quick_case(self) -> _Case:
+    def quick_case(self) -> Case:
         """The case for a first look: the smallest."""
         return next(iter(self.cases.values()))
 
-    def case(self, name: str | _Case | None, **overrides: Any) -> _Case:
+    def case(self, name: str | Case | None, **overrides: Any) -> Case:
         """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``, as its `override`).
 
         None stands for the quick one; a case itself, which need not be one of the op's, is taken as it is.
@@ -56,7 +54,7 @@ class Op(Generic[_Case]):
         found = self.cases[name] if isinstance(name, str) else self.quick_case if name is None else name
         return found.override(**overrides) if overrides else found
 
-    def restore_case(self, record: Mapping[str, Any]) -> _Case:
+    def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The case that `Case.to_dict` described, e.g. in another process."""
         kind: Any = type(self.quick_case)
         return kind.from_dict(record)

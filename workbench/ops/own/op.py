@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ops import tuned
+from workbench.ops import tuned, values
 from workbench.ops.op import Op
 from workbench.ops.own.case import Case
 from workbench.ops.own.contract import Contract, check_reference
@@ -57,12 +57,14 @@ class OwnTorch(TorchVariant):
         return digest(self.files)
 
 
-class OwnOp(Op[Case]):
+class OwnOp(Op):
     """An operation of one's own: called like its reference, and everything that the built-in ops are.
 
     ``op(x)`` runs the tuned kernel on a GPU, plain torch on CPU tensors; ``op(x, variant="...")`` a variant by name, on
     CPU tensors in the PTX machine. ``contract`` has the reference, ``backward`` gives gradients, or is None.
     """
+
+    cases: Mapping[str, Case]
 
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract, self.backward = contract, backward
@@ -74,7 +76,7 @@ class OwnOp(Op[Case]):
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
-    def case(self, name: str | Case | None, *, seed: int | None = None, **given: Any) -> Case:
+    def case(self, name: str | values.Case | None, *, seed: int | None = None, **given: Any) -> Case:
         """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
 
         Args:
@@ -84,13 +86,14 @@ class OwnOp(Op[Case]):
                 and ``generator``, or a plain number; any other name is a size that these may name. A size of several
                 values, ``cols=(1024, 8192)``, declares a case for each, ``"wide cols=1024"``; returns the first.
         """
-        if isinstance(name, Case) or name is None or not set(self.contract.parameters) <= set(given):
+        if not isinstance(name, str) or not set(self.contract.parameters) <= set(given):
             changes = given if seed is None else given | {"seed": seed}
             if isinstance(name, str) and name not in self.cases and changes:
                 missing = ", ".join(one for one in self.contract.parameters if one not in given)
                 remedy = f"A new case has all arguments; those that are declared: {', '.join(self.cases) or 'none'}."
                 raise ArgumentError(f"case {name!r}", f"nothing for {missing}", "every argument of the op", remedy)
-            return super().case(name, **changes)
+            found: Any = super().case(name, **changes)
+            return found
         inputs = {one: given[one] for one in self.contract.parameters}
         sizes = {one: value for one, value in given.items() if one not in inputs}
         made = [
@@ -166,7 +169,7 @@ class OwnOp(Op[Case]):
         if not self.cases:
             remedy = f'{self.name}.case("small", {self.contract.parameters[0]}=wb.randn(64, 64))'
             raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
-        return super().quick_case
+        return next(iter(self.cases.values()))
 
     def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
