@@ -66,7 +66,7 @@ CALLERS = {
     "a judge, running": "child = judge('').fork('run', 100); child.send({}, 60); child.answer(1e6)",
     "a judge, answering": """
 shared = judge("")
-shared._reply = lambda size: (shared._control.recv(1, socket.MSG_PEEK), idle())
+type(shared._forker).reply = lambda forker: (forker.control.recv(1, socket.MSG_PEEK), idle())
 shared.fork("run", 100)
 """,
     "a pool's worker": "made = pool(); idle()",

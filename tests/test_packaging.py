@@ -81,6 +81,7 @@ def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(tmp_path
     pip = (sys.executable, "-m", "pip", "--python", python)
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    assert (site / "workbench" / "py.typed").is_file()
     # A path line makes packages importable without running their own .pth files, an editable install's among them.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     told = [

@@ -39,6 +39,8 @@ _LAZY = {
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
@@ -51,20 +53,20 @@ if TYPE_CHECKING:
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
     from workbench.ops.own import full as full
-    from workbench.ops.own import op as op
     from workbench.ops.own import rand as rand
     from workbench.ops.own import randint as randint
     from workbench.ops.own import randn as randn
     from workbench.ops.own import step as step
+    from workbench.ops.own.op import op as op
     from workbench.tensor_map import TensorMap as TensorMap
     from workbench.tracing import trace as trace
-    from workbench.tuning import tune as tune
+    from workbench.tuning.tune import tune as tune
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)
 
 
-def load_ipython_extension(shell) -> None:
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """``%load_ext workbench``: the magics ``%%cuda``, ``%workbench`` and ``%%workbench``."""
     from workbench.ui.magics import CudaMagics
     from workbench.ui.run_magics import RunMagics

@@ -23,13 +23,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LONGEST = 80
 
 
-def checked_kinds(function: _Function | None = None, *, but: Collection[str] = ()) -> _Function:
+@typing.overload
+def checked_kinds(function: _Function, *, but: Collection[str] = ()) -> _Function: ...
+@typing.overload
+def checked_kinds(*, but: Collection[str]) -> Callable[[_Function], _Function]: ...
+def checked_kinds(function: Callable[..., Any] | None = None, *, but: Collection[str] = ()) -> Callable[..., Any]:
     """Decorator: raise ArgumentError naming the first argument that is not of its annotated kind.
 
     ``but``: parameters of which the function itself says more.
     """
     if function is None:
-        return typing.cast(_Function, functools.partial(checked_kinds, but=but))
+        return functools.partial(checked_kinds, but=but)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +42,7 @@ def checked_kinds(function: _Function | None = None, *, but: Collection[str] = (
             raise wrong
         return function(*args, **kwargs)
 
-    return typing.cast(_Function, call)
+    return call
 
 
 def names_wrong_kinds(function: _Function) -> _Function:
@@ -116,7 +120,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63
     taken = _taken(kind) if origin is collections.abc.Callable else None
     kind = origin or kind
     if not isinstance(kind, type):
@@ -133,7 +137,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is collections.abc.Iterable:
         return _works(iter, value)
     if taken is not None:
-        return _works(lambda: inspect.signature(value).bind(*taken))
+        return _works(lambda function: inspect.signature(function).bind(*taken), value)
     return True
 
 

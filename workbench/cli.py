@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from workbench import __version__
-from workbench.errors import WorkbenchError
+from workbench.errors import ArgumentError, WorkbenchError
 from workbench.terminal import plain, say
 
 
 class _Group(click.Group):
     """Prints a WorkbenchError as one message and exits with 2; a traceback is for faults of our own."""
 
-    def invoke(self, ctx: click.Context):
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except WorkbenchError as error:
@@ -83,8 +85,7 @@ def compare(
     from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
 
-    options = {"device": device, "sample": sample, "judged_on": judged_on}
-    comparison = run(load_op(op), case, variants=variants or None, **options)
+    comparison = run(load_op(op), case, variants=variants or None, device=device, sample=sample, judged_on=judged_on)
     say(comparison.to_json() if as_json else str(comparison))
     if not comparison.all_correct:
         sys.exit(1)
@@ -113,12 +114,14 @@ class _WithOutcomes(click.Command):
 @click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
 @click.option("--memory", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
-def check(op, candidate, variants, cases, all_configs, seeds, given, seconds, memory, as_json) -> None:
+def check(
+    op: str, candidate: str | None, variants: tuple[str, ...], cases: tuple[str, ...], all_configs: bool,
+    seeds: int, given: tuple[int, ...], seconds: float, memory: int, as_json: bool,
+) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
     """
-    from workbench.errors import ArgumentError
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
@@ -185,21 +188,10 @@ def trace(op: str, case: str | None, variant: str, sample: int | None, as_json: 
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
 @_json_option
 def tune(
-    op,
-    cases,
-    variants,
-    device,
-    strategy,
-    budget,
-    store,
-    quick,
-    retry_failed,
-    isolation,
-    sample,
-    judged_on,
-    save,
-    as_json,
-) -> None:
+    op: str, cases: tuple[str, ...], variants: tuple[str, ...], device: str, strategy: str, budget: str | None,
+    store: str | None, quick: bool, retry_failed: bool, isolation: str, sample: int | None,
+    judged_on: str | None, save: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -256,8 +248,13 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
     """
     if ".py:" in what:
         from workbench.ops.own.files import load_op
+        from workbench.ops.own.op import OwnOp
 
-        say(f"written to {load_op(what).export(path, variant)}")
+        op = load_op(what)
+        if not isinstance(op, OwnOp):
+            got = f"{what!r}: the workbench's own {op.name}"
+            raise ArgumentError("what", got, "an op made by @workbench.op", "Import it from the package, which has it.")
+        say(f"written to {op.export(path, variant)}")
         return
     from workbench.tuning.kernel_tuner_files import export as run
     from workbench.tuning.sweep import load
@@ -276,7 +273,10 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
-def run(module, script, arguments, check, trace, arch, model, seconds_limit, inductor, simulated) -> None:
+def run(
+    module: bool, script: str, arguments: tuple[str, ...], check: bool, trace: str | None, arch: str | None,
+    model: str | None, seconds_limit: float | None, inductor: bool, simulated: bool,
+) -> None:  # fmt: skip
     """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
@@ -339,14 +339,17 @@ class _BenchGroup(_Group):
 @click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
 @_json_option
 @click.pass_context
-def bench(ctx: click.Context, device, peers, minutes, out, model, block_size, as_json) -> None:
+def bench(
+    ctx: click.Context, device: str, peers: bool, minutes: float, out: str | None, model: str | None,
+    block_size: int | None, as_json: bool,
+) -> None:  # fmt: skip
     """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
 
     With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
     predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
     """
     if ctx.invoked_subcommand is not None:
-        given = [name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:
             raise click.UsageError(f"{given[0]!r} belongs to 'workbench bench' alone, not to {ctx.invoked_subcommand}.")
         return
@@ -377,7 +380,9 @@ def _bench_op(name: str) -> click.Command:
     @_device_option
     @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
     @_json_option
-    def command(cases, variants, device, model, as_json) -> None:
+    def command(
+        cases: tuple[str, ...], variants: tuple[str, ...], device: str, model: str | None, as_json: bool
+    ) -> None:
         """The kernels of an op on its cases, beside torch and torch.compile."""
         from workbench.bench.own_op import run
         from workbench.ops.own.files import load_op
@@ -422,16 +427,20 @@ def bench_kvcache(rounds: int, as_json: bool) -> None:
 @click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
 @click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs: 800 compilations, ten minutes.")
 @_json_option
-def bench_tune(sweeps, measured, seeds, tolerance, budget, skip_peers, skip_speed, as_json) -> None:
+def bench_tune(
+    sweeps: tuple[str, ...], measured: str | None, seeds: int, tolerance: float, budget: int, skip_peers: bool,
+    skip_speed: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
 
     With --measured, Kernel Tuner's strategies and 50 seeds about an hour on one core.
     """
     from workbench.bench.tune import run
 
-    options = {"measured": measured, "seeds": seeds, "tolerance": tolerance, "budget": budget}
-    options |= {"peers": not skip_peers, "speed": not skip_speed}
-    result = run(list(sweeps) or None, **options, progress=lambda line: say(line, err=True))
+    result = run(
+        list(sweeps) or None, measured=measured, seeds=seeds, tolerance=tolerance, budget=budget,
+        peers=not skip_peers, speed=not skip_speed, progress=lambda line: say(line, err=True),
+    )  # fmt: skip
     say(result.to_json() if as_json else str(result))
 
 
@@ -445,7 +454,10 @@ def bench_tune(sweeps, measured, seeds, tolerance, budget, skip_peers, skip_spee
 @click.option("--compile-seconds", default=120.0, show_default=True, help="Refuse what takes longer to compile.")
 @click.option("--record", metavar="FILE", help="Put the figures of --measured into this record.")
 @_json_option
-def bench_predict(sweeps, measured, sources, model, limit, seed, compile_seconds, record, as_json) -> None:
+def bench_predict(
+    sweeps: tuple[str, ...], measured: str | None, sources: str | None, model: str | None, limit: int, seed: int,
+    compile_seconds: float, record: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures.
 
     With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
@@ -453,18 +465,20 @@ def bench_predict(sweeps, measured, sources, model, limit, seed, compile_seconds
     if measured is None:
         from workbench.bench.predict import run
 
-        result = run(list(sweeps) or None)
-    else:
-        from workbench.bench.measured import judge_all
+        predicted = run(list(sweeps) or None)
+        say(predicted.to_json() if as_json else str(predicted))
+        return
+    from workbench.bench.measured import judge_all
 
-        said = None if as_json else lambda line: click.echo(line, err=True)
-        options = {"limit": limit, "seed": seed, "compile_seconds": compile_seconds}
-        result = judge_all(measured, sources, model=model, said=said, **options)
-        if record is not None:
-            from workbench.bench.prediction_record import write
+    said = None if as_json else lambda line: click.echo(line, err=True)
+    judgement = judge_all(
+        measured, sources, model=model, limit=limit, seed=seed, compile_seconds=compile_seconds, said=said
+    )
+    if record is not None:
+        from workbench.bench.prediction_record import write
 
-            write(result, record)
-    say(result.to_json() if as_json else str(result))
+        write(judgement, record)
+    say(judgement.to_json() if as_json else str(judgement))
 
 
 @bench.command("flash-attention")

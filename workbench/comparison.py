@@ -11,7 +11,7 @@ import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import devices, ops, tables
 from workbench.argument_kinds import checked_kinds
@@ -29,6 +29,7 @@ from workbench.tuning.measure import evaluate
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 _NONE = "–"
 _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
@@ -74,7 +75,7 @@ class Comparison:
         return table
 
     @property
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
@@ -109,7 +110,7 @@ class Comparison:
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
-    def roofline(self, ax=None):
+    def roofline(self, ax: Axes | None = None) -> Axes:
         """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
         of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
 
@@ -132,7 +133,8 @@ class Comparison:
 
         width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
-        console = Console(width=width, file=io.StringIO(), color_system=None)
+        text = io.StringIO()
+        console = Console(width=width, file=text, color_system=None)
         console.print(plain(self.title))
         for first in range(0, len(self.trials), beside):
             table = Table("", show_edge=False)
@@ -141,7 +143,7 @@ class Comparison:
             for name, texts in self.facts().items():
                 table.add_row(name, *map(plain, texts[first : first + beside]))
             console.print(table)
-        lines = (line.rstrip() for line in console.file.getvalue().splitlines())
+        lines = (line.rstrip() for line in text.getvalue().splitlines())
         return "\n".join(line for line in lines if line)
 
     def __repr__(self) -> str:
@@ -251,7 +253,7 @@ def _verdict(trial: Trial, least: int) -> str:
     return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
 
 
-def _resource(name: str, unit: str = "") -> Callable[[Trial, int], str]:
+def _resource(name: Literal["registers", "spill_bytes", "shared_bytes"], unit: str = "") -> Callable[[Trial, int], str]:
     return lambda trial, least: f"{trial.resources[name]:,}{unit}" if name in trial.resources else _NONE
 
 
@@ -261,8 +263,8 @@ def _occupancy(trial: Trial, least: int) -> str:
     return f"{trial.resources['occupancy']:.0%}, limited by {trial.resources['limited_by']}"
 
 
-def _count(name: str) -> Callable[[Trial, int], str]:
-    return lambda trial, least: f"{trial.counts[name]:,}" if name in trial.counts else _NONE
+def _instructions(trial: Trial, least: int) -> str:
+    return f"{trial.counts['warp_instructions']:,}" if "warp_instructions" in trial.counts else _NONE
 
 
 def _other_arch(trial: Trial, least: int) -> str:
@@ -317,7 +319,7 @@ _FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
     ("shared memory per block", _resource("shared_bytes", " bytes")),
     ("occupancy", _occupancy),
     ("blocks that ran", _sample),
-    ("warp instructions", _count("warp_instructions")),
+    ("warp instructions", _instructions),
     ("global sectors per request", _sectors),
     ("bytes moved", _moved),
     ("distinct bytes touched", _touched),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from collections.abc import Callable
 
 
 @functools.cache
-def _library() -> ctypes.CDLL | None:
+def _library() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
+    """The function that reads a name, and the one that frees what it returns."""
     try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        library.__cxa_demangle.restype = ctypes.c_void_p
-        libc = ctypes.CDLL(None)
-        libc.free.argtypes = [ctypes.c_void_p]
-        library.release = libc.free
-        return library
+        read = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
+        read.restype = ctypes.c_void_p
+        free = ctypes.CDLL(None)["free"]
+        free.argtypes = [ctypes.c_void_p]
+        return read, free
     except OSError:
         return None
 
@@ -26,12 +27,13 @@ def demangle(name: str) -> str:
     library = _library()
     if library is None or not name.startswith("_Z"):
         return name
+    read, free = library
     status = ctypes.c_int()
-    address = getattr(library, "__cxa_demangle")(name.encode(), None, None, ctypes.byref(status))
+    address = read(name.encode(), None, None, ctypes.byref(status))
     if status.value != 0 or not address:
         return name
     text = ctypes.string_at(address).decode()
-    library.release(address)
+    free(address)
     return _without_types(text)
 
 

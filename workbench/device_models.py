@@ -123,7 +123,7 @@ def placed(problem: Any, device: Any, model: DeviceModel | None = None) -> Any:
     return dataclasses.replace(problem, multiprocessors=count) if hasattr(problem, "multiprocessors") else problem
 
 
-def _model(key: str, entry: Mapping, publications: Mapping[str, str]) -> DeviceModel:
+def _model(key: str, entry: Mapping[str, Any], publications: Mapping[str, str]) -> DeviceModel:
     figures, sources = {}, {}
     for name in (f.name for f in dataclasses.fields(DeviceModel)):
         if isinstance(entry.get(name), dict):

@@ -245,6 +245,7 @@ def _driver() -> str:
 def _answering_driver() -> str:
     """Which driver PyCUDA would meet."""
     from workbench.driver import simulated
+    from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 
     running = simulated.current()
     if running is not None:
@@ -253,7 +254,7 @@ def _answering_driver() -> str:
     if real is not None:
         return real
     simulated.library_path()
-    name = simulated.device_facts(simulated.DEFAULT_MODEL).name
+    name = device_facts(DEFAULT_MODEL).name
     return f"{name}, after wb.simulated_driver() or with `workbench run`"
 
 

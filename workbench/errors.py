@@ -7,6 +7,10 @@ enough to go on.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding
 
 
 class WorkbenchError(Exception):
@@ -59,11 +63,12 @@ _MOST_LINES = 8
 
 def _folded(log: str) -> str:
     """A compiler's log, the first error first, the rest as one line each; unchanged where it has no errors."""
-    starts = [found.start() for found in _DIAGNOSTIC.finditer(log)]
-    if not starts:
+    found = [*_DIAGNOSTIC.finditer(log)]
+    if not found:
         return log.rstrip()
+    starts = [mark.start() for mark in found]
     parts = [log[start:end].strip() for start, end in zip(starts, [*starts[1:], len(log)], strict=True)]
-    first = next((part for part in parts if _DIAGNOSTIC.match(part)[1] == "error"), None)
+    first = next((part for part, mark in zip(parts, found, strict=True) if mark[1] == "error"), None)
     if first is None or len(parts) == 1:
         return log.rstrip()
     heads = [part.splitlines()[0] for part in parts if part is not first]
@@ -102,7 +107,7 @@ class KernelFault(WorkbenchError):
     ``finding`` is the PTX machine's own account of it (a ``workbench.ptx.Finding``); None on a GPU.
     """
 
-    def __init__(self, message: str, finding: object = None):
+    def __init__(self, message: str, finding: Finding | None = None):
         self.finding = finding
         super().__init__(message)
 

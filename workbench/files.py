@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 
-def replace_file(path: str | os.PathLike, content: str | bytes, *, durable: bool = False) -> None:
+def replace_file(path: str | os.PathLike[str], content: str | bytes, *, durable: bool = False) -> None:
     """Give ``path`` this content in one step: a reader, or a crash, meets the old file or the new one, never a part.
 
     The folder must exist. ``durable`` waits until the content is on the disk. Raises OSError where it cannot be

@@ -14,7 +14,6 @@ import faulthandler
 import functools
 import gc
 import importlib
-import io
 import json
 import multiprocessing
 import os
@@ -28,11 +27,14 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from typing import IO, Any, NamedTuple, TypeVar
 
 from workbench.errors import WorkbenchError
 
 START_SECONDS = 600.0
 """How long a new process may take until it can be asked; not part of any call's limit."""
+
+_Result = TypeVar("_Result")
 
 _LAST_LINES = 8
 """Of what a process printed before it crashed, this many lines are told."""
@@ -63,6 +65,13 @@ class RemoteError(WorkbenchError):
     """A call raised what cannot be sent back as it is; the message has its text and place."""
 
 
+class _Process(NamedTuple):
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    said: IO[bytes]
+    """What it printed."""
+
+
 class Worker:
     """Calls functions in another process, one at a time.
 
@@ -72,44 +81,46 @@ class Worker:
 
     def __init__(self, imports: Sequence[str] = ()):
         self._imports = list(imports)
-        self._process: subprocess.Popen | None = None
-        self._connection: Connection | None = None
-        self._said: io.BufferedRandom | None = None
+        self._running: _Process | None = None
         self._ready = False
         self._calling = threading.Lock()
 
     def start(self) -> None:
         """Make the process, unless it is there."""
-        if self._process is not None:
-            return
+        self._started()
+
+    def _started(self) -> _Process:
+        if self._running is not None:
+            return self._running
         ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         with theirs:
             arguments = (sys.path, self._imports, theirs.fileno(), os.getpid())
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, *map(json.dumps, arguments)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=said,
+                stderr=said,
                 start_new_session=True,  # Ctrl-C is the caller's business
             )
-        self._connection = Connection(ours.detach())
+        self._running = _Process(process, Connection(ours.detach()), said)
         self._ready = False
+        return self._running
 
-    def call(self, function: Callable, *arguments: object, seconds: float | None = None) -> object:
+    def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
         """``function(*arguments)``, computed there; both must be such that ``pickle`` takes them.
 
         What the function raises is raised here. Raises WorkerTimeout after ``seconds`` (None: no limit) and WorkerEnded
         if the process is gone; the next call has a new one. Raises WorkerStartError if there is none to be had.
         """
         with self._calling:
-            self.start()
+            running = self._started()
             try:
-                self._await_start()
+                self._await_start(running)
                 with contextlib.suppress(BrokenPipeError):
-                    self._connection.send_bytes(pickle.dumps((function, arguments)))
-                kind, value = self._answer(seconds, getattr(function, "__name__", str(function)))
+                    running.connection.send_bytes(pickle.dumps((function, arguments)))
+                kind, value = _answer(running, seconds, getattr(function, "__name__", str(function)))
             except BaseException:
                 # On Ctrl-C, too: its answer to this call must not be taken for that to the next one.
                 self._end()
@@ -120,52 +131,54 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it is doing; a call that another thread waits for raises WorkerEnded."""
-        process = self._process
-        if process is not None:
-            process.kill()
+        running = self._running
+        if running is not None:
+            running.process.kill()
         with self._calling:
             self._end()
 
     def _end(self) -> None:
-        if self._process is None:
+        if self._running is None:
             return
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-        self._said.close()
-        self._process = self._connection = self._said = None
+        self._running.connection.close()
+        self._running.process.kill()
+        self._running.process.wait()
+        self._running.said.close()
+        self._running = None
 
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _await_start(self) -> None:
+    def _await_start(self, running: _Process) -> None:
         if self._ready:
             return
         try:
-            self._answer(START_SECONDS, "starting")
+            _answer(running, START_SECONDS, "starting")
         except (WorkerTimeout, WorkerEnded) as error:
             raise WorkerStartError(f"{sys.executable} did not start as a worker: {error}") from error
         self._ready = True
 
-    def _answer(self, seconds: float | None, what: str) -> tuple[str, object]:
-        try:
-            if not self._connection.poll(seconds):
-                raise WorkerTimeout(f"stopped after {seconds:g} s, in {what}")
-            return pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionError):
-            raise WorkerEnded(self._how_it_ended()) from None
 
-    def _how_it_ended(self) -> str:
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return "the process that worked on it closed its connection"
-        self._said.seek(0)
-        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        return "\n".join([f"the process that worked on it {how_ended(code)}", *lines[-_LAST_LINES:]])
+def _answer(running: _Process, seconds: float | None, what: str) -> tuple[str, Any]:
+    try:
+        if not running.connection.poll(seconds):
+            raise WorkerTimeout(f"stopped after {seconds:g} s, in {what}")
+        return pickle.loads(running.connection.recv_bytes())
+    except (EOFError, ConnectionError):
+        raise WorkerEnded(_how_it_ended(running)) from None
+
+
+def _how_it_ended(running: _Process) -> str:
+    try:
+        code = running.process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return "the process that worked on it closed its connection"
+    running.said.seek(0)
+    lines = [line for line in running.said.read().decode(errors="replace").splitlines() if line.strip()]
+    return "\n".join([f"the process that worked on it {how_ended(code)}", *lines[-_LAST_LINES:]])
 
 
 def how_ended(returncode: int) -> str:
@@ -205,8 +218,14 @@ def end_with_pool(parent: int) -> None:
     """In a worker of a process pool that ``parent`` made: end when that process does. By itself such a worker goes on,
     and waits for more, for good: it holds both ends of the pipe that its tasks come through."""
     made_by = multiprocessing.parent_process()
-    if made_by is not None and made_by.pid == parent:
-        threading.Thread(target=lambda: (made_by.join(), os._exit(0)), name="end with pool", daemon=True).start()
+    if made_by is None or made_by.pid != parent:
+        return
+
+    def end_after_it() -> None:
+        made_by.join()
+        os._exit(0)
+
+    threading.Thread(target=end_after_it, name="end with pool", daemon=True).start()
 
 
 def _packed(kind: str, value: object) -> bytes:
@@ -216,7 +235,7 @@ def _packed(kind: str, value: object) -> bytes:
         if kind == "raised":
             pickle.loads(content)  # many exceptions can be pickled and not be restored
     except Exception as error:
-        broken = value if kind == "raised" else error
+        broken = value if isinstance(value, BaseException) and kind == "raised" else error
         place = traceback.extract_tb(broken.__traceback__)[-1:] if broken.__traceback__ else ()
         where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in place)
         content = pickle.dumps(("raised", RemoteError(f"{type(broken).__name__}: {broken}{where}")))

@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from triton import knobs
 from triton.runtime import driver as triton_runtime
 
 import workbench as wb
+from workbench.device_models import device_model
 from workbench.driver import triton_driver
 from workbench.driver.imports import when_imported
 from workbench.errors import (
@@ -216,6 +218,13 @@ def test_architectures_live_side_by_side_and_target_info_sees_each():
                 found[arch] = out.tolist()
         assert triton_runtime.active.get_current_target().arch == 80
     assert found == {"sm_80": [1, 0], "sm_89": [1, 1], "sm_90": [1, 1]}
+
+
+def test_a_gpu_of_ones_own_may_have_an_architecture_that_no_recorded_one_has():
+    model = replace(device_model(), name="one of mine", key="mine", arch="sm_87")
+    with wb.simulated_triton(model=model) as device:
+        assert device.shipped_model == device_model().key
+        assert triton_runtime.active.utils.get_device_properties(0)["warpSize"] == 32
 
 
 def test_compile_triton_sees_its_target_without_a_driver():

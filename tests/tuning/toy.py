@@ -154,7 +154,7 @@ def fake_report(instructions: int = 1000, blocks: int = 1, threads: int = 128, *
     report |= {f"shared_{name}": 0 for name in ("requests", "wavefronts", "ideal_wavefronts", "conflicts")}
     report |= {"unique_bytes_read": 0, "unique_bytes_written": 0, "mix": {"integer": instructions}, "lines": []}
     report |= {"instructions": instructions, "thread_instructions": 32 * instructions}
-    return SimpleNamespace(**report | {"grid": (blocks,), "block": (threads,)} | figures)
+    return SimpleNamespace(**report | {"grid": (blocks,), "block": (threads,), "sampled": None} | figures)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

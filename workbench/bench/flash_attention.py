@@ -64,6 +64,7 @@ class Row:
 
     @property
     def predicted_us(self) -> float:
+        """In microseconds."""
         return self.prediction.seconds * 1e6
 
     @property
@@ -134,7 +135,8 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     shapes = []
     for number, row in enumerate(table, 1):
         try:
-            shape = Shape(*(int(row[name]) for name in COLUMNS[:-1]), float(row["measured_us"]))
+            numbers = {name: int(row[name]) for name in COLUMNS[:-1]}
+            shape = Shape(**numbers, measured_us=float(row["measured_us"]))
         except (TypeError, ValueError):
             shape = None
         if shape is None or not shape.usable:

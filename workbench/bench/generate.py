@@ -150,7 +150,7 @@ def run(
         if name in _UNQUANTIZED and same < 1:
             raise WrongResultError(f"cache {name!r} changed the text: {same:.0%} of the tokens agree before it differs")
         rows.append(Row(name, prompt_seconds[name], tuple(seconds[name]), tuple(reserved[name]), cache.memory(), same))
-    serving = ()
+    serving: tuple[Serving, ...] = ()
     if peers:
         many = 4 * prompts
         uneven = [max(new_tokens * (1 + (index + index // 4) % 4) // 4, 1) for index in range(len(many))]

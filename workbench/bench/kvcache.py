@@ -14,7 +14,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.errors import ArgumentError
@@ -48,6 +48,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
+        """The time in the largest pool by that in the smallest."""
         sizes = sorted(self.nanoseconds)
         return self.nanoseconds[sizes[-1]] / self.nanoseconds[sizes[0]]
 
@@ -141,7 +142,7 @@ def _life(manager: BlockManager) -> list[tuple[str, float]]:
     free = manager.num_free_blocks
     found = []
 
-    def timed(name: str, call, of) -> None:
+    def timed(name: str, call: Callable[[int], object], of: range) -> None:
         start = time.perf_counter_ns()
         for seq in of:
             call(seq)

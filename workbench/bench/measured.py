@@ -27,6 +27,7 @@ from workbench.prediction.predict import predict_counts
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
 from workbench.trials.trial import Trial
+from workbench.trials.values import Counts
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import SUFFIXES, Sweep, load
 from workbench.tuning.sweep_checks import Refused
@@ -130,7 +131,8 @@ def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
 
     A sample is the beginning of every larger one of its seed, so that rows that were counted serve again.
     """
-    ordered = sorted((t for t in trials if t.measured_seconds is not None), key=lambda t: t.measured_seconds)
+    timed = [(t.measured_seconds, t) for t in trials if t.measured_seconds is not None]
+    ordered = [trial for _, trial in sorted(timed, key=lambda one: one[0])]
     best, others = ordered[:BEST], ordered[BEST:]
     begin = np.random.default_rng(seed).random()
     drawn: dict[int, None] = {}
@@ -181,7 +183,7 @@ def judge(
     """Predict a sample of a measured sweep's configurations and compare. ``said`` is told how far it has come."""
     trials = sampled(sweep.trials, limit, seed)
 
-    def counted(trial: Trial) -> dict | str:
+    def counted(trial: Trial) -> Counts | str:
         try:
             return space.counts(trial.config, model.arch, compile_seconds)
         except CompileTimeout:
@@ -189,7 +191,8 @@ def judge(
         except CompileError:
             return "refused by the compiler"
 
-    counts, refused = [], Counter[str]()
+    counts: list[Counts | str] = []
+    refused = Counter[str]()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for at, one in enumerate(pool.map(counted, trials)):
             counts.append(one)
@@ -197,13 +200,14 @@ def judge(
                 said(f"{space.name} on {sweep.machine}: {at + 1} of {len(trials)}")
     kept = []
     for trial, one in zip(trials, counts, strict=True):
-        prediction = None if isinstance(one, str) else predict_counts(one, model)
-        if prediction is None:
+        if isinstance(one, str):
             refused[one] += 1
-        elif not math.isfinite(prediction.seconds):
-            refused["too large for a multiprocessor"] += 1
-        else:
+            continue
+        prediction = predict_counts(one, model)
+        if math.isfinite(prediction.seconds):
             kept.append((trial, one, prediction))
+        else:
+            refused["too large for a multiprocessor"] += 1
     predicted = np.array([prediction.seconds for *_, prediction in kept])
     measured = np.array([trial.measured_seconds for trial, *_ in kept])
     best = min(t.measured_seconds for t in sweep.trials if t.measured_seconds is not None)

@@ -18,7 +18,7 @@ MAX_TOKENS = 1024
 
 
 @cuda.jit
-def paged_attention(out, query, key_cache, value_cache, block_tables, seq_lens, scale):
+def paged_attention(out, query, key_cache, value_cache, block_tables, seq_lens, scale):  # type: ignore[no-untyped-def]
     """out, query [num_seqs, num_heads, head_size]; K [blocks, kv_heads, head_size/x, block_size, x];
     V [blocks, kv_heads, head_size, block_size]."""
     logits = cuda.shared.array(MAX_TOKENS, float32)
@@ -63,6 +63,7 @@ def paged_attention(out, query, key_cache, value_cache, block_tables, seq_lens, 
 
 
 def main(path: str) -> None:
+    """Time one run on the tensors of the file ``path`` (npz), and print the seconds and the error as JSON."""
     inputs = np.load(path)
     query, expected = inputs["query"].astype(np.float32), inputs["expected"]
     if int(inputs["seq_lens"].max()) > MAX_TOKENS:

@@ -90,14 +90,14 @@ class OpBenchmark:
         for row in self.rows:
             tuned = row.tuned and f"{row.trial.config_text} ({row.tuned})"
             table.add_row(*map(plain, (row.case, row.trial.variant, tuned, *self._figures(row))))
-        console = Console(width=140, file=io.StringIO(), color_system=None)
-        console.print(table)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines() if line.strip())
+        drawn = io.StringIO()
+        Console(width=140, file=drawn, color_system=None).print(table)
+        return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines() if line.strip())
 
     def _figures(self, row: Row) -> tuple[str, str, str]:
         if not row.trial.ok:
             return row.trial.outcome, "–", "–"
-        if row.trial.seconds is None:
+        if row.trial.seconds is None or row.bytes_per_second is None:
             return "–", "–", "–"
         torch_row = next(one for one in self.rows if one.case == row.case)
         ratio = f"{torch_row.trial.seconds / row.trial.seconds:.2f}x" if torch_row.trial.seconds else "–"
@@ -126,10 +126,9 @@ def run(
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found, where, model = ops.get(op), devices.get(device), device_model(model)
-    own = isinstance(found, OwnOp)
-    names = list(cases or (found.cases if own else [found.quick_case.name]))
+    names = list(cases or (found.cases if isinstance(found, OwnOp) else [found.quick_case.name]))
     chosen = [found.variant(name) for name in variants] if variants else list(found.variants)
-    if own and where.name == "cuda" and not variants:
+    if isinstance(found, OwnOp) and where.name == "cuda" and not variants:
         function = torch.compile(found.contract.function)
         chosen.insert(1, torch_variant(found.contract, function, COMPILED, "the reference, compiled by torch"))
     rows = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.kvcache.errors import check_count
 from workbench.models import NoCache, held_out_documents, load_gpt, make_cache
-from workbench.models.caches import TOKEN_SCALES
+from workbench.models.caches import TOKEN_SCALES, ModelCache
 from workbench.models.calibration import calibrated_scales
 from workbench.models.evaluate import Perplexity, perplexities, windows
 
@@ -69,7 +70,7 @@ def run(*, num_windows: int | None = None, length: int = 256, calibration_window
     tokens = found[[rest[round(index * (len(rest) - 1) / (num_windows - 1))] for index in range(num_windows)]]
     texts = found[sorted(chosen)].tolist()
 
-    caches = {"no cache": NoCache}
+    caches: dict[str, Callable[[], ModelCache]] = {"no cache": NoCache}
     for dtype in ("", *CACHE_DTYPES):
         kind = f"paged {dtype}".strip()
         make = functools.partial(make_cache, kind, model, num_tokens=length, read_back=True)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from workbench.device_models import device_models, model_of_gpu
+from workbench.device_models import device_model, model_of_gpu
 from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
 from workbench.tuning.ranking import agreement
 from workbench.tuning.sweep import Sweep, load, shipped
@@ -69,9 +69,9 @@ class PredictionBenchmark:
                 "predicted against measured",
                 f"  {'':34}{'Spearman':>9}{'Kendall':>9}{'regret':>9}{'error':>9}",
             ]
-            for one in self.calibrations:
-                lines.append(f"  {one}")
-                named = {"published figures": one.published, "calibrated, rows left out": one.calibrated}
+            for each in self.calibrations:
+                lines.append(f"  {each}")
+                named = {"published figures": each.published, "calibrated, rows left out": each.calibrated}
                 for name, found in named.items():
                     shares = f"{found.regret:>9.1%}{found.error:>9.1%}"
                     lines.append(f"    {name:32}{found.spearman:>9.3f}{found.kendall:>9.3f}{shares}")
@@ -121,7 +121,7 @@ def run(sweeps: Sequence[str] | None = None, *, draws: int = DRAWS, seed: int = 
 def stability(sweep: Sweep, draws: int = DRAWS, seed: int = 0) -> Stability:
     """How a predicted sweep's ranking depends on the device model's figures."""
     rows = [trial for trial in sweep.trials if trial.seconds is not None and trial.counts]
-    parts = Parts([trial.counts for trial in rows], device_models()[sweep.predicted_for])
+    parts = Parts([trial.counts for trial in rows], device_model(sweep.predicted_for))
     usual = parts.seconds(np.zeros(len(GROUPS)))
     scales = np.random.default_rng(seed).normal(0.0, np.log(SPREAD), (draws, len(GROUPS)))
     found = [agreement(usual, parts.seconds(scale)) for scale in scales]

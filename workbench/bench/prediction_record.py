@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from workbench.bench.measured import Judgement
 from workbench.files import replace_file
@@ -20,8 +21,10 @@ from workbench.toolchain import nvrtc
 from workbench.versions import versions
 
 _KEY = ("space", "gpu", "source", "seed")
-_HEADS = ("kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured")
-_HEADS += ("fewest instructions", "own single runs")
+_HEADS = (
+    "kernel", "GPU", "rows", "Spearman", "first", "best of ten", "predicted / measured", "fewest instructions",
+    "own single runs",
+)  # fmt: skip
 
 
 def write(judgement: Judgement, path: str | Path) -> Path:
@@ -69,7 +72,7 @@ def _key(entry: Mapping) -> tuple:
     return tuple(entry[name] for name in _KEY)
 
 
-def _short(value):
+def _short(value: Any) -> Any:
     """Four digits of each number."""
     if isinstance(value, float):
         return float(f"{value:.4g}")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import ops, ptx
 from workbench.bench import long_kernel, tensor_products
@@ -54,6 +55,7 @@ class Row:
 
     @property
     def rate(self) -> float | None:
+        """Millions of warp instructions per second; None where nobody counts them."""
         return None if self.instructions is None else self.instructions / self.seconds / 1e6
 
 
@@ -149,7 +151,7 @@ def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
     scratch = [None for parameter in compiled.parameters if parameter.scratch]
     shared_bytes = launch.shared_bytes or compiled.shared_bytes - compiled.static_shared_bytes
 
-    def start(**options) -> ptx.LaunchReport:
+    def start(**options: Any) -> ptx.LaunchReport:
         report = kernel.launch(
             launch.grid, launch.block, [*launch.arguments, *scratch], shared_bytes=shared_bytes, **options
         )

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import workbench
-from workbench import devices
+from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, CompileTimeout, StoreError, UnknownKeyError
 from workbench.home import cuda_sources
 from workbench.ops.expressions import Expression
@@ -41,6 +41,7 @@ from workbench.prediction.predict import launch_counts
 from workbench.ptx.sample import blocks_of
 from workbench.toolchain import CompiledKernel, compile_cuda, disk_cache, nvrtc
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS, compile_limit
+from workbench.trials.values import Counts
 
 SHIPPED = cuda_sources() / "spaces"
 """Kernels of ours with the design and the tunables of published ones."""
@@ -76,7 +77,7 @@ class Space:
             machine_code=True,
         )  # fmt: skip
 
-    def counts(self, config: Mapping[str, Any], arch: str, seconds: float = DEFAULT_SECONDS) -> dict:
+    def counts(self, config: Mapping[str, Any], arch: str, seconds: float = DEFAULT_SECONDS) -> Counts:
         """What a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks.
 
         It is kept on disk beside the compilations, as is that ``seconds`` were too few to compile it. Raises
@@ -105,8 +106,8 @@ class Space:
         values = [*self.record["arguments"], *self.record.get("constants", {}).values()]
         return [self.record["source"], *(one["file"] for one in values if isinstance(one, Mapping) and "file" in one)]
 
-    def _count(self, config: Mapping[str, Any], arch: str) -> dict:
-        kernel, sim = self.compile(config, arch), devices.get("sim")
+    def _count(self, config: Mapping[str, Any], arch: str) -> Counts:
+        kernel, sim = self.compile(config, arch), Simulator()
         grid, block = self._shape("grid", config), self._shape("block", config)
         for symbol, value in self.record.get("constants", {}).items():
             sim.write_variable(kernel, symbol, self._padded(kernel, symbol, self._argument(value, config)))
@@ -118,7 +119,7 @@ class Space:
     @staticmethod
     def _padded(kernel: CompiledKernel, symbol: str, value: np.ndarray) -> bytes:
         """The bytes of a variable of which the first ones are given."""
-        size, content = len(devices.get("sim").read_variable(kernel, symbol)), value.tobytes()
+        size, content = len(Simulator().read_variable(kernel, symbol)), value.tobytes()
         return content + bytes(size - len(content))
 
     def _shape(self, name: str, config: Mapping[str, Any]) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ class Ceiling:
     """Median absolute deviation, as a share of the median."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, as the benchmark's JSON file has them."""
         return asdict(self)
 
 
@@ -70,11 +71,20 @@ def reader(
     total = torch.zeros(1, dtype=torch.int32, device=data.device)
     grid = min(config["BLOCKS_PER_MULTIPROCESSOR"] * multiprocessors, data.numel() // chunk)
     arguments = (total, data, data.numel() // 4)
-    return lambda: kernel(grid, config["NUM_THREADS"], *arguments), total
+
+    def read() -> None:
+        kernel(grid, config["NUM_THREADS"], *arguments)
+
+    return read, total
 
 
 def measure_ceiling(
-    clock: Clock, data: torch.Tensor, multiprocessors: int, *, device: str = "cuda", space=SPACE
+    clock: Clock,
+    data: torch.Tensor,
+    multiprocessors: int,
+    *,
+    device: str = "cuda",
+    space: Mapping[str, Sequence[int]] = SPACE,
 ) -> Ceiling:
     """Try every shape of the stream on ``data`` (see `reader`), the fastest few again in turns.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from workbench import ptx
 from workbench.errors import WrongResultError
@@ -94,7 +95,7 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
     maps = [TensorMap.of(one, (64, 64), swizzle=128) for one in (a, b)]
     grid = SIZE // 64, SIZE // 64
 
-    def product(**options: object) -> None:
+    def product(**options: Any) -> None:
         report = kernel.launch(grid, 160, [c, *maps, SIZE, SIZE], shared_bytes=4 * 16384, threads=1, **options)
         error = (c - wide[0] @ wide[1]).abs().max().item()
         if report.findings or error > 1e-2:

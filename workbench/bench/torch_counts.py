@@ -63,7 +63,7 @@ def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5,
 class _Products(TorchDispatchMode):
     """Adds up torch's own counts, as its `FlopCounterMode` does, without loading torch's compiler for it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.flops = 0
 
@@ -71,7 +71,9 @@ class _Products(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing is compiled while it counts
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         counted = flop_registry.get(function._overloadpacket)
         if counted is None:
@@ -92,12 +94,14 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 class _Traffic(TorchFunctionMode):
     """Sees every torch function that is called, with its arguments and its result."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.bytes_moved = 0
         self.largest_bytes = 0
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
         read = list(_tensors((*args, *(kwargs or {}).values())))
         name = function.__name__

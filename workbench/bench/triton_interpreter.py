@@ -11,11 +11,14 @@ import sys
 import time
 
 from workbench import ops
+from workbench.ops.variant import TritonVariant
 
 
 def main(variant_name: str, case_json: str, config_json: str) -> None:
+    """Time one run of a variant, and print the seconds and the check as JSON."""
     op = ops.get("paged_attention")
     variant, config = op.variant(variant_name), json.loads(config_json)
+    assert isinstance(variant, TritonVariant)
     case = op.restore_case(json.loads(case_json))
     problem = case.problem(config)
     tensors = case.inputs(problem)

@@ -11,11 +11,12 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Self
 from unittest import mock
 
 import torch
@@ -26,7 +27,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.inputs import randn
 from workbench.ops.own.op import op
 from workbench.ops.tuned import lookup
-from workbench.ops.variant import Check, Restriction, TorchVariant
+from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client
 from workbench.trials.store import Store
 from workbench.tuning.space import Space
@@ -50,6 +51,7 @@ class Figure:
 
     @property
     def ok(self) -> bool:
+        """Whether it stays within the aim."""
         return self.value <= self.aim
 
     def __str__(self) -> str:
@@ -96,7 +98,7 @@ def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
 
     def compile_all() -> None:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda pair: variant.kernels(*pair, "sm_80"), work))
+            list(pool.map(lambda pair: variant.kernels(pair[0], pair[1], "sm_80"), work))
 
     first, cpu = _seconds_and_cpu(compile_all)
     again = _seconds(compile_all)
@@ -125,8 +127,8 @@ def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figu
             assert all(pool.map(check, chosen))
 
     def predict_all() -> None:
-        options = {"strategy": "random", "budget": count, "store": folder / "predicted.sqlite", "record": False}
-        tune(op, case, variants=variant, device="sim", **options)
+        store = folder / "predicted.sqlite"
+        tune(op, case, variant, "sim", strategy="random", budget=count, store=store, record=False)
 
     with _cache(folder / "checked"):
         checked, cpu_checked = _seconds_and_cpu(check_all)
@@ -168,8 +170,10 @@ def large_problem(folder: Path, count: int = KERNELS) -> Figure:
     )  # fmt: skip
 
     def predict_all() -> None:
-        options = {"strategy": "random", "budget": count, "store": folder / "large.sqlite", "record": False}
-        run = tune(convolution, "large", device="sim", sample=16, judged_on="small", **options)
+        run = tune(
+            convolution, "large", device="sim", strategy="random", budget=count, store=folder / "large.sqlite",
+            record=False, sample=16, judged_on="small",
+        )  # fmt: skip
         assert all(trial.ok for trial in run.trials), run
 
     with _cache(folder / "large"):
@@ -193,8 +197,14 @@ def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> F
 
     def each(attempt: int) -> float:
         ended: list[float] = []
-        options = {"store": folder / f"{isolation}{attempt}.sqlite", "isolation": isolation, "record": False}
-        tune(_idle_op(count), device="sim", progress=lambda progress: ended.append(time.perf_counter()), **options)
+        tune(
+            _idle_op(count),
+            device="sim",
+            store=folder / f"{isolation}{attempt}.sqlite",
+            progress=lambda progress: ended.append(time.perf_counter()),
+            record=False,
+            isolation=isolation,
+        )
         return (ended[-1] - ended[0]) / (count - 1)
 
     what = f"the tuner's own part of one measurement, isolation={isolation!r}"
@@ -265,21 +275,31 @@ class _IdleCase:
 
     name = label = "idle"
 
-    def problem(self, config=None, arch: str = "sm_80") -> _IdleProblem:
+    def override(self, **changes: Any) -> Self:
+        return self
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> _IdleProblem:
         return _IdleProblem(arch=arch)
 
-    def inputs(self, problem, device: str = "cpu") -> SimpleNamespace:
+    def inputs(self, problem: _IdleProblem, device: str = "cpu") -> SimpleNamespace:
         return SimpleNamespace(out=torch.empty(64, device=device))
 
-    def minimum_bytes(self, problem) -> int:
+    def minimum_bytes(self, problem: _IdleProblem) -> int:
         return 4 * 64
 
-    def check(self, out) -> Check:
+    def check(self, out: torch.Tensor) -> Check:
         error = float(out.abs().max())
         return Check(error, 0.0, error == 0.0)
 
+    def reference(self) -> torch.Tensor:
+        return torch.zeros(64)
+
     def to_dict(self) -> dict:
         return {"name": self.name}
+
+    @classmethod
+    def from_dict(cls, record: Mapping) -> Self:
+        return cls()
 
 
 def _first(problem: _IdleProblem) -> dict:

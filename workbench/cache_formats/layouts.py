@@ -174,7 +174,8 @@ def to_paged(
         _fill_unused(page)
         bits_of(page)[slots] = bits_of(tokens)
         pages.append(page.unflatten(0, (num_blocks, block_size)))
-    return from_canonical(*pages, layout)
+    key_pages, value_pages = pages
+    return from_canonical(key_pages, value_pages, layout)
 
 
 def from_paged(

@@ -109,8 +109,8 @@ class Calibration:
     def __init__(self, kv_cache_dtype: str, *, per_head: bool = False):
         self.kv_cache_dtype = check_kind(kv_cache_dtype)
         self.per_head = per_head
-        self._largest: torch.Tensor | None = None  # [num_kv_heads], on the CPU like the counts
-        self._counts: torch.Tensor | None = None  # [num_kv_heads, _BINS] int64
+        self._seen: tuple[torch.Tensor, torch.Tensor] | None = None
+        """On the CPU, of each head the largest, ``[num_kv_heads]``, and the counts, ``[num_kv_heads, _BINS] int64``."""
 
     def add(self, tokens: torch.Tensor) -> None:
         """Count tokens ``[..., num_kv_heads, head_size]``: keys, or values, of one layer."""
@@ -122,10 +122,9 @@ class Calibration:
                 "Pass the keys or values before they are quantized.",
             )
         heads = tokens.shape[-2]
-        if self._largest is not None and len(self._largest) != heads:
-            raise ArgumentError(
-                "tokens", f"{heads} KV heads", f"{len(self._largest)}, as before", "One Calibration per layer and side."
-            )
+        if self._seen is not None and len(self._seen[0]) != heads:
+            before = f"{len(self._seen[0])}, as before"
+            raise ArgumentError("tokens", f"{heads} KV heads", before, "One Calibration per layer and side.")
         magnitudes = tokens.detach().movedim(-2, 0).reshape(heads, -1).float().abs()
         largest = magnitudes.amax(1).cpu()
         if not bool(largest.isfinite().all()):
@@ -137,19 +136,20 @@ class Calibration:
             )
         bins = magnitudes.view(torch.int32) + 0xFFFF >> 16  # rounded up: a bin holds what is at most its bfloat16
         counts = torch.stack([torch.bincount(row, minlength=_BINS) for row in bins]).cpu()
-        self._counts = counts if self._counts is None else self._counts + counts
-        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+        if self._seen is not None:
+            largest, counts = torch.maximum(self._seen[0], largest), self._seen[1] + counts
+        self._seen = largest, counts
 
     def scale(self, percentile: float = 100.0) -> torch.Tensor:
         """``[1]`` or ``[num_kv_heads] float32``: the scale at which this percentage of what was seen is in range.
 
         A head that was all zeros gets 1.
         """
-        if self._largest is None:
+        if self._seen is None:
             raise ArgumentError("tokens", "none yet", "at least one batch", "Call add first.")
         if not 0 < percentile <= 100:
             raise ArgumentError("percentile", percentile, "above 0, at most 100", "100 is the absolute maximum.")
-        largest, counts = self._largest, self._counts
+        largest, counts = self._seen
         if not self.per_head:
             largest, counts = largest.amax(0, keepdim=True), counts.sum(0, keepdim=True)
         if percentile < 100:

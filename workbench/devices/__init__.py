@@ -18,17 +18,41 @@ NAMES = ("auto", "sim", "cuda")
 """The names that `get` knows."""
 
 
-class Device(Protocol):
-    """What every device offers.
+class VariableHolder(Protocol):
+    """Where the variables of loaded programs are."""
 
-    ``arch`` is the architecture to compile for, ``description`` says in words what the device is,
-    ``runs_machine_code`` whether a launch needs more than PTX.
-    """
+    def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
+        """The content of a ``__device__`` or ``__constant__`` variable of the kernel's program, by its PTX name."""
+        ...
+
+    def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
+        """Write all bytes of such a variable; kernels of the same program launched after it see them."""
+        ...
+
+    def reset_variables(self, kernel: CompiledKernel) -> object:
+        """Give every variable of the kernel's program its initial value again. They live as long as the result does."""
+        ...
+
+
+class Device(VariableHolder, Protocol):
+    """What every device offers."""
 
     name: str
-    arch: str
-    description: str
-    runs_machine_code: bool
+
+    @property
+    def arch(self) -> str:
+        """The architecture to compile for, such as ``"sm_80"``."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the device is, in words."""
+        ...
+
+    @property
+    def runs_machine_code(self) -> bool:
+        """Whether a launch needs more than PTX."""
+        ...
 
     def launch(
         self,
@@ -53,18 +77,6 @@ class Device(Protocol):
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
         """A block in which what is compiled and launched belongs to the GPU, of several, of the tensors given."""
-        ...
-
-    def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
-        """The content of a ``__device__`` or ``__constant__`` variable of the kernel's program, by its PTX name."""
-        ...
-
-    def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
-        """Write all bytes of such a variable; kernels of the same program launched after it see them."""
-        ...
-
-    def reset_variables(self, kernel: CompiledKernel) -> object:
-        """Give every variable of the kernel's program its initial value again. They live as long as the result does."""
         ...
 
 

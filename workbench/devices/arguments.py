@@ -49,11 +49,11 @@ def dimensions(name: str, value: int | Sequence[int]) -> Dimensions:
     whole = all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given)
     if not whole or not 1 <= len(given) <= 3:
         raise ArgumentError(name, value, rule, "Pass an int or a tuple.")
-    full = tuple(int(number) for number in given) + (1,) * (3 - len(given))
+    full = x, y, z = (*map(int, given), 1, 1)[:3]
     if any(not 1 <= number <= most for number, most in zip(full, limit, strict=True)):
         remedy = "Leave out a launch of nothing." if 0 in full else "Spread the work over the other dimensions."
         raise ArgumentError(name, value, rule, remedy)
-    return full
+    return x, y, z
 
 
 def _in_range(number: object, most: int) -> bool:
@@ -247,7 +247,7 @@ def packed_at_once(
     if len(args) != layout.passed:
         return None
     fields = list[int | float]()
-    take = fields.append
+    take: Callable[[Any], None] = fields.append
     for value, word in zip(args, layout.words, strict=True):
         if value.__class__ in _NUMBERS:
             take(value)

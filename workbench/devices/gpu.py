@@ -114,7 +114,7 @@ class Gpu:
         self._modules: dict[tuple[int, str], Any] = {}
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._archs: dict[int, str] = {}
-        self._checked: dict[tuple, _Ready] = {}
+        self._checked: dict[tuple[object, ...], _Ready] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -168,8 +168,9 @@ class Gpu:
         shows, as always with CUDA, at a later synchronisation.
         """
         if statistics or checks or (instruction_limit, seconds_limit, record_block) != (None, None, None):
-            requests = {"statistics": statistics or None, "checks": checks or None, "record_block": record_block}
-            requests |= {"instruction_limit": instruction_limit, "seconds_limit": seconds_limit}
+            requests: dict[str, object] = {"statistics": statistics or None, "checks": checks or None}
+            requests |= {"record_block": record_block, "instruction_limit": instruction_limit}
+            requests |= {"seconds_limit": seconds_limit}
             name, request = next((name, request) for name, request in requests.items() if request is not None)
             raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
         if cluster is not None:
@@ -209,13 +210,13 @@ class Gpu:
 
     def _packed(
         self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]
-    ) -> tuple[bytes, int, Sequence[tuple], Any]:
+    ) -> tuple[bytes, int, Sequence[tuple[np.ndarray, Any]], Any]:
         """The parameter buffer, the one device of all tensors, the NumPy arrays with their copies there, and the
         kernel's scratch memory, to be held until it is launched.
 
         Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
         """
-        values = [
+        values: list[Any] = [
             _encoded(value) if isinstance(value, TensorMap) else value
             for value in arguments.check_arguments(kernel, args)
         ]
@@ -351,7 +352,7 @@ class Gpu:
 
     def copy_variable(self, kernel: CompiledKernel, symbol: str, tensor: Any) -> None:
         """Copy a contiguous CUDA tensor of its size into a device variable, in the order of torch's current stream."""
-        index = self._index_of(tensor)
+        index = tensor.get_device()
         with self._lock, self._context(index), self._driver_errors(kernel), self._stream(index) as stream:
             place, size = self._module(kernel, index).get_global(symbol)
             self._driver.memcpy_dtod_async(place, tensor.data_ptr(), size, stream)

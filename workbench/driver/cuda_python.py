@@ -21,11 +21,12 @@ def give_ptx() -> None:
 
 def _without_nvjitlink() -> None:
     # Clients ask for this before they use the library, and go to the driver where it has no version.
-    sys.modules["cuda.bindings._internal.nvjitlink"]._inspect_function_pointer = lambda name: 0
+    nvjitlink: Any = sys.modules["cuda.bindings._internal.nvjitlink"]
+    nvjitlink._inspect_function_pointer = lambda name: 0
 
 
 def _compile_to_ptx() -> None:
-    core = sys.modules["cuda.core"]
+    core: Any = sys.modules["cuda.core"]
 
     class Program(core.Program):
         def compile(self, target_type: str, *arguments: Any, **options: Any) -> Any:

@@ -60,6 +60,8 @@ _u32, _u64, _double, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_doubl
 
 
 class HookDevice(ctypes.Structure):
+    """What the library answers about its devices, all alike; the attributes by their numbers."""
+
     _fields_ = (
         ("name", ctypes.c_char_p), ("memory_bytes", _u64), ("attributes", ctypes.POINTER(ctypes.c_int)),
         ("attribute_count", _u32), ("device_bytes_per_second", _double), ("host_bytes_per_second", _double),
@@ -68,6 +70,8 @@ class HookDevice(ctypes.Structure):
 
 
 class HookFunction(ctypes.Structure):
+    """What is known of a kernel before it is launched; sizes in bytes."""
+
     _fields_ = (
         ("parameter_count", _u32), ("parameter_bytes", _u32), ("parameter_offsets", ctypes.POINTER(_u32)),
         ("parameter_sizes", ctypes.POINTER(_u32)), ("static_shared", _u32), ("local_bytes", _u32),
@@ -77,6 +81,8 @@ class HookFunction(ctypes.Structure):
 
 
 class HookLaunch(ctypes.Structure):
+    """One launch; the hook writes ``seconds``, its predicted time, where it is ``timed``."""
+
     _fields_ = (
         ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
         ("timed", _u32), ("cooperative", _u32), ("cluster", _u32 * 3), ("parameters", _pointer),
@@ -86,6 +92,8 @@ class HookLaunch(ctypes.Structure):
 
 
 class HookTensorMap(ctypes.Structure):
+    """What a client asks cuTensorMapEncodeTiled for; ``out`` has room for the 128 bytes."""
+
     _fields_ = (
         ("type", _u32), ("rank", _u32), ("address", _u64), ("sizes", _u64 * 5), ("strides", _u64 * 4),
         ("box", _u32 * 5), ("steps", _u32 * 5), ("interleave", _u32), ("swizzle", _u32), ("fill", _u32),
@@ -107,6 +115,8 @@ _INTERRUPT = ctypes.CFUNCTYPE(None)
 
 
 class Hooks(ctypes.Structure):
+    """The functions that the library calls, as struct Hooks in driver/library has them."""
+
     _fields_ = (
         ("load", _LOAD),
         ("function", _FUNCTION),
@@ -120,13 +130,18 @@ class Hooks(ctypes.Structure):
     )
 
 
+_Row = tuple[int, int, int, bool, bool]
+"""(address, bytes, address in this process, writable, uninitialised)."""
+
+
 class _Loaded:
     """One module of a client: its program, with variables at addresses of their own, and what its kernels take."""
 
     def __init__(self, program: Program, text: str):
         self.program, self.text = program, text
         self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
-        self.times: dict[bytes, tuple[tuple, float]] = {}  # by kernel: what was counted last, and the predicted seconds
+        # By kernel what was counted last, and the predicted seconds.
+        self.times: dict[bytes, tuple[tuple[object, ...], float]] = {}
         self.kept: list[Any] = []  # arrays that the library reads
 
     @functools.cached_property
@@ -141,7 +156,7 @@ class Machine:
     def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
-        self._memory: tuple[tuple[int, int], list[tuple], list] = ((0, 0), [], [])
+        self._memory: tuple[tuple[int, int], list[_Row], list[list[int]]] = ((0, 0), [], [])
         self.watched: tuple[Launches, bool, bool] | None = None  # where launches are kept; with checks; with counts
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
@@ -225,12 +240,10 @@ class Machine:
             if launches is not None:
                 launches.failed(fault)
             self.last_fault, message = self._told(fault)
-            code = (
-                _TIMEOUT if isinstance(fault, KernelTimeout) else _FAULT_CODES.get(fault.finding.kind, _LAUNCH_FAILED)
-            )
-            raise _Failed(code, message) from fault
+            code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
+            raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
         self.last_report = report
-        if checks or trace:
+        if launches is not None and (checks or trace):
             launches.add(
                 self._modules[launch.module].compiled[kernel.name], report, device_model(self._facts.key),
                 report.findings,
@@ -266,12 +279,12 @@ class Machine:
         _, facts = self._modules[number].kernels[name]
         out[0] = occupancy(self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared).blocks_per_sm
 
-    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable) -> None:
+    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable[..., None]) -> None:
         texts = [modules[number].decode(errors="replace") for number in range(count)]
         text = linked(texts, self._facts.arch, bool(device_runtime)).encode()
         put(taker, text, len(text))
 
-    def _rows(self, launch: HookLaunch) -> tuple[list[tuple[int, int, int, bool, bool]], np.ndarray]:
+    def _rows(self, launch: HookLaunch) -> tuple[list[_Row], list[list[int]]]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""
         key, rows, table = self._memory
         if key != (launch.generation, launch.buffers):
@@ -284,6 +297,7 @@ class Machine:
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
         """The finding, and its message with what the driver knows about the address: it may have been freed."""
+        assert fault.finding is not None  # the machine's faults have one
         finding, message = fault.finding, str(fault)
         text = ctypes.create_string_buffer(512)
         if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):

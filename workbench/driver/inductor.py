@@ -106,7 +106,7 @@ def _properties(session: SimulatedTriton) -> SimpleNamespace:
     )
 
 
-def _interface(registered: type, session: SimulatedTriton, properties: SimpleNamespace) -> type:
+def _interface(registered: Any, session: SimulatedTriton, properties: SimpleNamespace) -> type:
     """The registered interface of the CPU, with the properties of the GPU meant."""
 
     class Worker(registered.Worker):

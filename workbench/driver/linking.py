@@ -42,7 +42,7 @@ def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> s
         source = Source(_DEVICE_RUNTIME, "device_runtime.cu", "device_runtime.cu", None)
         texts.append(nvrtc.compile(source, [], arch, ["--relocatable-device-code=true"], [], machine_code=False).ptx)
     version = max((_header(text, "version") for text in texts), key=lambda text: tuple(map(int, text.split("."))))
-    target = max((_header(text, "target") for text in texts), key=lambda text: int(re.search(r"\d+", text)[0]))
+    target = max((_header(text, "target") for text in texts), key=lambda text: int(re.findall(r"\d+", text)[0]))
     defined: dict[str, int] = {}
     public: set[str] = set()
     for number, text in enumerate(texts):
@@ -69,7 +69,7 @@ def _header(text: str, which: str) -> str:
     return found[1].rstrip(",")
 
 
-def _definitions(text: str) -> list[re.Match]:
+def _definitions(text: str) -> list[re.Match[str]]:
     """What a module defines: functions with a body, variables that are not extern."""
     found = [match for match in _VARIABLE.finditer(text) if "extern" not in match["links"]]
     for match in _FUNCTION.finditer(text):

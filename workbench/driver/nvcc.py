@@ -47,15 +47,16 @@ _IGNORED_WITH_VALUE = (
 _JOINED = re.compile(r"-[lL](?!ineinfo|to)\S")  # -lcudadevrt, -L/folder
 _GENERATE_CODE = ("-gencode", "--generate-code")
 _DEFAULT_ARCH = "sm_80"
+_NO_FILE = Path()
 
 
 @dataclass
 class Command:
-    """One call: what to do, with which file, and the options for the compiler."""
+    """One call: what to do, with which file (none for its version), and the options for the compiler."""
 
     action: str = "compile"
     target: str = "cubin"
-    file: Path | None = None
+    file: Path = _NO_FILE
     output: Path | None = None
     arch: str = _DEFAULT_ARCH
     include_dirs: list[Path] = field(default_factory=list)
@@ -93,7 +94,7 @@ def read(arguments: Sequence[str]) -> Command:
             command.options.append(word)
         else:
             command.file = Path(word)
-    if command.file is None and command.action != "version":
+    if command.file == _NO_FILE and command.action != "version":
         raise ArgumentError("nvcc", " ".join(arguments), "a .cu file", "Name the file to compile.")
     return command
 
@@ -150,7 +151,8 @@ def _source(command: Command) -> Source:
 
 
 def _folders(command: Command, source: Source) -> list[Path]:
-    return [folder for folder in [source.folder, *command.include_dirs] if folder.is_dir()]
+    folders = [source.folder, *command.include_dirs]
+    return [folder for folder in folders if folder is not None and folder.is_dir()]
 
 
 def _expanded(command: Command) -> str:

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from workbench.driver.simulated import library_path
 from workbench.errors import MissingToolError
@@ -91,7 +92,8 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
         _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", *_isolation(), "--dest", name)
         with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
             # Python 3.11.0 to 3.11.3 have no filters.
-            archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(folder, **filters)
         source = folder / f"pycuda-{VERSION}"
         (folder / "include").mkdir()
         (folder / "include" / "cudaProfiler.h").write_text(_PROFILER_HEADER)
@@ -139,8 +141,10 @@ def _join(source: Path) -> None:
 def _pip(*arguments: str) -> None:
     """Run pip. Raises MissingToolError with the last lines that it prints."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    pip = subprocess.run(command, **options, text=True, errors="replace", check=False)
+    pip = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", check=False,
+    )  # fmt: skip
     if pip.returncode != 0:
         reason = f"pip {arguments[0]} failed. PyCUDA needs a package index and a C++ compiler:"
         lines = [line.rstrip() for line in pip.stdout.splitlines() if line.strip()]

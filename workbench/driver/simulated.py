@@ -46,6 +46,7 @@ class Driver:
 
     @property
     def simulated(self) -> bool:
+        """Whether the PTX machine runs what is launched; False of a real driver."""
         return self._machine is not None
 
     @property
@@ -55,14 +56,17 @@ class Driver:
 
     @property
     def last_fault(self) -> Finding | None:
+        """What stopped the latest kernel that failed, in whichever thread."""
         return self._machine.last_fault if self._machine else None
 
     @property
     def last_report(self) -> LaunchReport | None:
+        """What the latest launch that finished did, in whichever thread."""
         return self._machine.last_report if self._machine else None
 
     @property
     def last_error(self) -> str | None:
+        """The words behind the code of this thread's latest failing call."""
         return self._machine.last_error() if self._machine else None
 
     def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
@@ -145,7 +149,7 @@ def real_device() -> str | None:
 
 def library_path() -> Path:
     """Where ``libcuda.so.1`` lies in this package. Raises MissingToolError where it was not built."""
-    from workbench.ptx import _core
+    from workbench.ptx import _core  # type: ignore[attr-defined]  # compiled
 
     beside_core = Path(_core.__file__).resolve().parent.parent / "driver" / _SONAME
     for path in (beside_core, Path(__file__).resolve().parent / _SONAME):

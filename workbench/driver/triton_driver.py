@@ -104,13 +104,13 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
     """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
     found = device_model(model) if model is not None else None
     known = ("sm_80", "sm_89", "sm_90")
-    if arch is None:
-        return found or model_of_arch(DEFAULT_ARCH)
-    if arch not in known:
+    if arch is not None and arch not in known:
         raise ArgumentError("arch", repr(arch), ", ".join(known), "The PTX machine runs code for these.")
-    if found is not None and found.arch != arch:
+    if arch is not None and found is not None and found.arch != arch:
         raise ArgumentError("arch", repr(arch), f"{found.arch}, that of {found.name}", "Leave one of the two out.")
-    return found or model_of_arch(arch)
+    found = found or model_of_arch(arch or DEFAULT_ARCH)
+    assert found is not None  # each of `known` has one
+    return found
 
 
 def active_model() -> DeviceModel | None:
@@ -183,7 +183,8 @@ class SimulatedTriton:
     @property
     def shipped_model(self) -> str:
         """The shipped device model whose attributes stand in for what a model of one's own does not say."""
-        return self.model.key if self.model.key in device_models() else model_of_arch(self.arch).key
+        shipped = device_models().get(self.model.key) or model_of_arch(self.arch) or device_model()
+        return shipped.key
 
     def close(self) -> None:
         """Give Triton back the driver that it had. A second call does nothing."""
@@ -252,6 +253,7 @@ class SimulatedTriton:
             kernel = launcher.compiled(function)
             self._rows.keep(launcher, kernel, report, prediction_of(kernel, report, self.model), self.model, values)
         if timed:
+            assert seconds is not None  # predicted from the statistics
             with self._lock:
                 self._clock += seconds
             if timing:

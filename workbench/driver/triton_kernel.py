@@ -39,6 +39,9 @@ class Kernel(triton_compiler.CompiledKernel):
     ``compiled`` is the same kernel as the workbench's own value.
     """
 
+    kernel: bytes
+    asm: Any
+
     def __init__(self, src: Any, metadata_group: Mapping[str, str], hash: str):
         super().__init__(src, metadata_group, hash)
         if self.metadata.target.backend != "cuda":
@@ -55,6 +58,7 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @functools.cached_property
     def compiled(self) -> CompiledKernel:
+        """With its stages, and what assembles it when asked."""
         return compiled_of(self.src, self.metadata, self.kernel.decode())
 
     @property
@@ -142,6 +146,7 @@ class Deferred:
 
 
 def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
+    """The workbench's own value of a kernel that Triton compiled, by Triton's source and metadata of it."""
     promises = {}
     for path, _ in _leaves(src.signature.values()):
         name = name_of(src, path)
@@ -178,11 +183,13 @@ def _leaves(kinds: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int,
 
 
 def name_of(src: Any, path: tuple[int, ...]) -> str:
+    """What the source calls the argument at ``path``: ``"x"``, or ``"x[1]"`` of one in a tuple."""
     head = src.fn.arg_names[path[0]] if hasattr(src, "fn") else f"argument_{path[0]}"
     return head + "".join(f"[{index}]" for index in path[1:])
 
 
 def is_descriptor(kind: str) -> bool:
+    """Whether a type in Triton's signature is that of a tensor descriptor."""
     return kind.startswith("tensordesc")
 
 

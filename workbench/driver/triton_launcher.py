@@ -47,29 +47,36 @@ class Driver(DriverBase):
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
+        """As Triton's own driver."""
         from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)
 
     def get_current_target(self) -> GPUTarget:
+        """The architecture of the session's device model."""
         return self._target
 
     def get_active_torch_device(self) -> Any:
+        """Where tensors lie: the CPU."""
         import torch
 
         return torch.device("cpu")
 
     def get_current_device(self) -> int:
+        """The number of the session's device model, which no real device has."""
         return self._device
 
     def set_current_device(self, device: int) -> None:
+        """Nothing to do for the one that there is, also called 0; ArgumentError for others."""
         if device not in (0, self._device):
             raise ArgumentError("device", device, f"0 or {self._device}", "There is one simulated device at a time.")
 
     def get_current_stream(self, device: int | None = None) -> int:
+        """The default stream: launches are done when they return."""
         return 0
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        """(8, 0) for sm_80."""
         return divmod(self._target.arch, 10)
 
     def get_benchmarker(self) -> Callable[..., Any]:
@@ -77,18 +84,22 @@ class Driver(DriverBase):
         return benchmark
 
     def get_device_interface(self) -> Any:
+        """In the place of ``torch.cuda``, for Triton's benchmarks: events are points of the predicted time."""
         event = functools.partial(Event, self.session)
         return SimpleNamespace(Event=event, synchronize=lambda device=None: None, current_device=lambda: self._device)
 
     def get_empty_cache_for_benchmark(self) -> Any:
+        """Nothing: predicted launches find no caches."""
         import torch
 
         return torch.empty(0)
 
     def clear_cache(self, cache: Any) -> None:
+        """Counted only; see `Event.elapsed_time`."""
         self.session.cleared += 1
 
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
+        """The arguments as they are: tensor maps are made at the launch."""
         return args
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
@@ -137,8 +148,9 @@ class Launcher:
         self.names = parameter_names(src, metadata)
 
     def __call__(
-        self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *args
-    ) -> None:
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Any, packed: Any, launch_metadata: Any,
+        enter_hook: Callable[[Any], object] | None, exit_hook: Callable[[Any], object] | None, *args: Any,
+    ) -> None:  # fmt: skip
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if grid_x * grid_y * grid_z > 0:

@@ -28,6 +28,7 @@ class Rows:
         self._store = Store(path)
 
     def close(self) -> None:
+        """Close the store."""
         self._store.close()
 
     def keep(

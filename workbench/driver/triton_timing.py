@@ -19,12 +19,14 @@ class Event:
         self._session, self._at, self._cleared = session, 0.0, 0
 
     def record(self, stream: Any = None) -> None:
+        """Put it behind all launches up to here."""
         self._at, self._cleared = self._session.now(), self._session.cleared
 
     def wait(self, stream: Any = None) -> None:
         """Nothing to wait for: work is done when it is launched."""
 
     def query(self) -> bool:
+        """Whether what came before it is done: always."""
         return True
 
     synchronize = wait

@@ -17,7 +17,7 @@ from workbench.errors import WorkbenchError
 from workbench.judge.buffers import BITS
 from workbench.judge.description import Code
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
-from workbench.ops.values import Case, Check
+from workbench.ops.values import Case, Check, Config
 from workbench.ops.variant import Variant
 from workbench.ptx import Program
 from workbench.tensor_map import TensorMap
@@ -94,10 +94,25 @@ class _Runnable:
                 replace(parameter, name=name, scratch=not name)
                 for parameter, name in zip(kernel.parameters, names, strict=True)
             )
-            taken = {"dynamic_shared_bytes": one.shared_bytes, "scratch_bytes": one.scratch_bytes}
-            self._kernels.append(replace(kernel, parameters=parameters, **taken))
+            self._kernels.append(
+                replace(
+                    kernel,
+                    parameters=parameters,
+                    dynamic_shared_bytes=one.shared_bytes,
+                    scratch_bytes=one.scratch_bytes,
+                )
+            )
 
-    def run(self, variant: Variant, config, problem, tensors, *, last_warp_first: bool, deadline: float) -> None:
+    def run(
+        self,
+        variant: Variant,
+        config: Config,
+        problem: Any,
+        tensors: Any,
+        *,
+        last_warp_first: bool,
+        deadline: float,
+    ) -> None:
         """Run every kernel with all checks. Of the real numbers of output and workspace nobody has written any."""
         written = [tensors.out]
         if variant.workspace is not None:

@@ -72,7 +72,7 @@ class Judge:
     def __enter__(self) -> Judge:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
@@ -109,7 +109,7 @@ class Judge:
 
     # -- what is asked ------------------------------------------------------------------------------------------
 
-    def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str, list[Variant]]:
+    def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         """What is to be loaded, what it is called, and the op's variants that it is about."""
         if candidate is None:
             chosen = self._chosen(variants)
@@ -122,7 +122,7 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
         if path.suffix != ".py":
             return self._with_source(path, text, variants)
-        if not self._own:
+        if not isinstance(self.op, OwnOp):
             remedy = "What a variant of the workbench launches is declared there; a candidate is its source."
             raise ArgumentError("candidate", repr(text), "a .cu file, or CUDA C++ text", remedy)
         if variants is not None:
@@ -130,7 +130,7 @@ class Judge:
         op = by_value.dumps((self.op.contract, dict(self.op.cases)))
         return {"op": op, "candidate": str(path)}, text, []
 
-    def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, list[Variant]]:
+    def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
         if len(found) != 1:
             names = ", ".join(one.name for one in found) or "none"
@@ -198,6 +198,7 @@ class Judge:
         for name, language in variants:
             if self._own and language == "torch":
                 yield self._verdict(about | {"variant": name}, _no_kernel(name), started)
+        expected: list[tuple[str, Variant | None, Case]]
         if self._own:
             expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
         else:
@@ -329,10 +330,10 @@ def _checked_seeds(seeds: Any) -> Any:
         if not 1 <= seeds <= 1000:
             raise ArgumentError("seeds", seeds, "1 to 1000", remedy)
         return seeds
-    listed = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
-    if not listed or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in listed):
+    given = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
+    if not given or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in given):
         raise ArgumentError("seeds", repr(seeds), "whole numbers from 0 to 2147483647", remedy)
-    return listed
+    return given
 
 
 def _drawn(count: int) -> list[int]:
@@ -341,13 +342,12 @@ def _drawn(count: int) -> list[int]:
 
 
 def _variant_names(answer: dict) -> list[tuple[str, str]]:
-    listed = answer.get("variants")
-    good = isinstance(listed, list) and all(
-        isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in listed
-    )
-    if not good or len({name for name, _ in listed}) < len(listed):
-        raise BadAnswer(f"{str(listed)[:60]} are no variants")
-    return [(name, language) for name, language in listed]
+    given = answer.get("variants")
+    pairs: list = given if isinstance(given, list) else [None]
+    good = all(isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in pairs)
+    if not good or len({name for name, _ in pairs}) < len(pairs):
+        raise BadAnswer(f"{str(given)[:60]} are no variants")
+    return [(name, language) for name, language in pairs]
 
 
 def _failed(answer: Mapping[str, Any]) -> dict:

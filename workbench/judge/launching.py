@@ -111,11 +111,11 @@ def launch(
     except (UnsupportedInstructionError, ArgumentError) as error:
         raise Failed("unsupported", str(error)) from error
     if report.findings:
-        found = [_found(finding, names) for finding in report.findings]
-        first = found[0]
-        more = f" ({len(found) - 1} further findings)" if len(found) > 1 else ""
+        findings = [_found(finding, names) for finding in report.findings]
+        first = findings[0]
+        more = f" ({len(findings) - 1} further findings)" if len(findings) > 1 else ""
         raise Failed(
-            of_finding(first["kind"]), first["message"] + more, line=first["line"], findings=found[:_MAX_FINDINGS]
+            of_finding(first["kind"]), first["message"] + more, line=first["line"], findings=findings[:_MAX_FINDINGS]
         )
 
 

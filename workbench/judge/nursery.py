@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -136,53 +137,73 @@ class Child:
         return f"its process {how_ended(status)}" if status is not None else "the process that forks them ended"
 
 
+@dataclass(frozen=True)
+class _Forker:
+    """The process that forks: the connection to it, its folder, and the word in the environment of what comes of it."""
+
+    process: subprocess.Popen
+    control: socket.socket
+    folder: Path
+    word: str
+
+    def reply(self) -> int:
+        """The number that it answers with."""
+        data = b""
+        while len(data) < 8:
+            more = self.control.recv(8 - len(data))
+            if not more:
+                raise ConnectionError("it ended")
+            data += more
+        return int.from_bytes(data, "little")
+
+
 class Nursery:
     """The process that forks, started when a first child is asked for and again when it is gone.
 
     Hold ``lock`` while a child that is not kept lives: when it ends, so does everything else that came of it.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._process: subprocess.Popen | None = None
-        self._control: socket.socket | None = None
-        self._folder = ""
-        self._word = ""
+        self._forker: _Forker | None = None
         self._kept: set[int] = set()
 
     def start(self) -> None:
         """Begin to make the process, unless it is there."""
-        if self._process is not None and self._process.poll() is None:
-            return
+        self._started()
+
+    def _started(self) -> _Forker:
+        if self._forker is not None and self._forker.process.poll() is None:
+            return self._forker
         self.close()
-        self._word, self._folder = secrets.token_hex(16), tempfile.mkdtemp(prefix="workbench-judge-")
-        self._control, theirs = socket.socketpair()
+        word, folder = secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="workbench-judge-"))
+        control, theirs = socket.socketpair()
+        control.settimeout(START_SECONDS)
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=open(Path(self._folder) / "errors", "wb"),  # noqa: SIM115, the process's own
+                stderr=open(folder / "errors", "wb"),  # noqa: SIM115, the process's own
                 start_new_session=True,
-                env=os.environ | {_MARK: self._word, "OMP_NUM_THREADS": "1", _FOLDER: self._folder},
+                env=os.environ | {_MARK: word, "OMP_NUM_THREADS": "1", _FOLDER: str(folder)},
             )
+        self._forker = _Forker(process, control, folder, word)
+        return self._forker
 
     def fork(self, role: str, memory_mib: int, *, keep: bool = False) -> Child:
         """A new child: ``"describe"`` or ``"run"``. One that is kept outlives the cleaning up after others."""
-        fresh = self._process is None or self._process.poll() is not None
-        self.start()
-        if fresh or self._control.gettimeout() is None:
-            self._control.settimeout(START_SECONDS)
+        forker = self._started()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 command = role[:1].encode() + memory_mib.to_bytes(8, "little")
-                socket.send_fds(self._control, [command], [theirs.fileno()])
-                pid = int.from_bytes(self._reply(8), "little")
+                socket.send_fds(forker.control, [command], [theirs.fileno()])
+                pid = forker.reply()
             except OSError as error:
                 ours.close()
-                said = (Path(self._folder) / "errors").read_text(errors="replace").strip().splitlines()[-3:]
+                said = (forker.folder / "errors").read_text(errors="replace").strip().splitlines()[-3:]
                 self.close()
                 raise WorkbenchError(
                     "\n".join([f"{sys.executable} did not start as a judge's process: {error}", *said])
@@ -195,38 +216,31 @@ class Nursery:
         """The return code of a child that was killed or has ended; what it left behind is ended and removed."""
         kept, status = pid in self._kept, None
         self._kept.discard(pid)
-        with contextlib.suppress(OSError, AttributeError):
-            self._control.sendall(_REAP + pid.to_bytes(8, "little"))
-            answer = int.from_bytes(self._reply(8), "little")
+        if self._forker is None:
+            return None
+        with contextlib.suppress(OSError):
+            self._forker.control.sendall(_REAP + pid.to_bytes(8, "little"))
+            answer = self._forker.reply()
             status = None if answer == _UNKNOWN else os.waitstatus_to_exitcode(answer)
         if status is not None and not kept:  # one that is kept has started nothing
-            self._end_others()
-        shutil.rmtree(Path(self._folder) / str(pid), ignore_errors=True)
+            self._end_others(self._forker)
+        shutil.rmtree(self._forker.folder / str(pid), ignore_errors=True)
         return status
 
-    def _reply(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._control.recv(size - len(data))
-            if not more:
-                raise ConnectionError("it ended")
-            data += more
-        return data
-
-    def _end_others(self) -> None:
-        _end_marked(self._word, {os.getpid(), self._process.pid, *self._kept})
+    def _end_others(self, forker: _Forker) -> None:
+        _end_marked(forker.word, {os.getpid(), forker.process.pid, *self._kept})
 
     def close(self) -> None:
         """End it and everything that came of it."""
-        if self._process is None:
+        if self._forker is None:
             return
-        self._process.kill()
-        self._process.wait()
-        self._control.close()
+        self._forker.process.kill()
+        self._forker.process.wait()
+        self._forker.control.close()
         self._kept.clear()
-        self._end_others()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._process = self._control = None
+        self._end_others(self._forker)
+        shutil.rmtree(self._forker.folder, ignore_errors=True)
+        self._forker = None
 
 
 def _end_marked(word: str, spared: Set[int]) -> None:

@@ -54,16 +54,17 @@ def check_kernel(
     """
     if is_jit(kernel):
         unwritten = [args[position] for position in uninitialised]
-        options = {"checks": True, "both_orders": True, "seconds_limit": seconds_limit, "uninitialised": unwritten}
-        options |= {"block": block, "shared_bytes": shared_bytes, "cluster": cluster, "arch": arch}
-        return run_call(kernel, grid, args, kwargs, **options).check
+        return run_call(
+            kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, cluster=cluster, arch=arch,
+            checks=True, both_orders=True, seconds_limit=seconds_limit, uninitialised=unwritten,
+        ).check  # fmt: skip
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     values = arguments.check_arguments(compiled, args)
     grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
     arguments.give_scratch(compiled, values, grid, arguments.scratch_on_the_cpu)
     program = Program.from_text(compiled.ptx)
-    options = {
+    options: dict[str, Any] = {
         "shared_bytes": shared_bytes,
         "cluster": cluster,
         "checks": True,

@@ -69,6 +69,8 @@ class Kernel:
         if self.module._checks:
             options["checks"] = True
         report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
+        if report is None:
+            return None
         if self.module._checks:
             notes = tuple(note for note in notes_on(self.compiled, args) if note not in self._noted)
             self._noted.update(notes)

@@ -44,9 +44,10 @@ def trace_kernel(
     makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
     if is_jit(kernel):
-        options = {"trace": True, "checks": checks, "seconds_limit": seconds_limit, "record_block": record_block}
-        options |= {"block": block, "shared_bytes": shared_bytes, "cluster": cluster, "arch": arch}
-        return run_call(kernel, grid, args, kwargs, **options).trace
+        return run_call(
+            kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, cluster=cluster, arch=arch,
+            trace=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
+        ).trace  # fmt: skip
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     report = Simulator(arch=compiled.arch).launch(

@@ -18,7 +18,7 @@ from workbench.ptx.parse import parse
 from workbench.toolchain.c_types import DeclaredVariable, declared_variables
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.devices import VariableHolder
     from workbench.toolchain import CompiledKernel
 
 
@@ -95,7 +95,7 @@ class Variables(Mapping[str, Variable]):
     (``module["f<int>"]``) are programs of their own, to which values written from the host are copied.
     """
 
-    def __init__(self, device: Device, text: str, macros: Mapping[str, object]):
+    def __init__(self, device: VariableHolder, text: str, macros: Mapping[str, object]):
         self._device = device
         self._declared = declared_variables(text, macros)
         self._carriers: list[CompiledKernel] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.kvcache.block_pool import BlockPool, CachingPool
@@ -113,7 +114,7 @@ class BlockManager:
             return Placement([slot])
         return self.append_batch({seq: tokens})
 
-    def append_batch(self, batch: Mapping[Hashable, Tokens]) -> Placement:
+    def append_batch(self, batch: Mapping[Any, Tokens]) -> Placement:
         """Make room for new tokens of several sequences, one step of an engine: all of them or none.
 
         Blocks that have left the sliding window of every new token are freed first. A partial last block that is
@@ -124,7 +125,9 @@ class BlockManager:
         """
         records = {seq: self._running(seq) for seq in batch}
         counted = {seq: count_tokens(tokens, 1) for seq, tokens in batch.items()}
-        needed, writers, leaving = 0, defaultdict(int), defaultdict(int)
+        needed = 0
+        writers: dict[int, int] = defaultdict(int)
+        leaving: dict[int, int] = defaultdict(int)
         for seq, record in records.items():
             needed += self._blocks_of(record.num_tokens + counted[seq][0]) - len(record.table)
             if self._must_copy(record):
@@ -161,7 +164,7 @@ class BlockManager:
             self._device.share(block)
         self._sequences[child] = record
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now, all at once: one step of beam search.
 
         ``{"a": "b", "b": "b"}`` drops a's history and lets both go on from b's. A name that is new is begun.
@@ -365,7 +368,7 @@ class BlockManager:
         record.num_tokens = stop = start + num_tokens
         while len(record.table) * size < stop:
             record.table.append(self._device.take())
-        slots = []
+        slots: list[int] = []
         for logical in range(start // size, self._blocks_of(stop)):
             first = (record.table[logical] - logical) * size  # the slot of position p is first + p
             slots += range(first + max(start, logical * size), first + min(stop, (logical + 1) * size))

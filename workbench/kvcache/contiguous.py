@@ -211,7 +211,8 @@ class ContiguousKVCache:
             )
 
     def _advance(self, counts: Mapping[int, int]) -> ContiguousStep:
-        rows, positions = [], []
+        rows: list[int] = []
+        positions: list[int] = []
         for row, count in counts.items():
             start = self._lengths[row]
             rows += [row] * count

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -35,7 +35,7 @@ from workbench.ops.reshape_and_cache.api import check_slots
 from workbench.ops.swap_blocks import swap_blocks
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
-Scale = torch.Tensor | float | None
+Scale: TypeAlias = torch.Tensor | float | None
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class PagedKVCache:
         """Make room for new tokens of one sequence."""
         return self._step(self.manager.append(seq, tokens))
 
-    def append_batch(self, batch: Mapping[Hashable, Tokens]) -> PagedStep:
+    def append_batch(self, batch: Mapping[Any, Tokens]) -> PagedStep:
         """Make room for new tokens of several sequences; copies the blocks that they stop sharing."""
         return self._step(self.manager.append_batch(batch))
 
@@ -142,7 +142,7 @@ class PagedKVCache:
             slot_mapping: ``[num_tokens] int64``; -1 skips a token.
         """
         caches = self.layers[check_layer(layer, self.num_layers)]
-        options = {"layout": self.layout, "kv_cache_dtype": self.kv_cache_dtype}
+        options: dict[str, Any] = {"layout": self.layout, "kv_cache_dtype": self.kv_cache_dtype}
         if self.kv_cache_dtype != "auto":
             k_scale, v_scale = self.scales[layer]
             options |= {"k_scale": k_scale, "v_scale": v_scale}
@@ -158,7 +158,7 @@ class PagedKVCache:
         """Begin ``child`` with the history of ``parent``, over the same blocks."""
         self.manager.fork(parent, child)
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now: a step of beam search that copies nothing."""
         self.manager.reorder(parents)
 

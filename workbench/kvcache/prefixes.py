@@ -35,8 +35,8 @@ class Prefix:
 class Prefixes:
     """Finds the one `Prefix` of given contents. One that no block, sequence or longer prefix refers to vanishes."""
 
-    def __init__(self):
-        self._found: WeakValueDictionary[tuple, Prefix] = WeakValueDictionary()
+    def __init__(self) -> None:
+        self._found: WeakValueDictionary[tuple[object, ...], Prefix] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._found)

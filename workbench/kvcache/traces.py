@@ -49,7 +49,7 @@ class Lengths:
     sigma: float
     longest: int = 1024
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 < self.mean < self.longest / 2:
             raise ArgumentError("mean", self.mean, f"above 1, below {self.longest / 2}", "Half of longest at most.")
         if not self.sigma > 0:

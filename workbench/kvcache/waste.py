@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Protocol
@@ -140,7 +140,7 @@ class Policy(Protocol):
         """What the slots are now."""
 
 
-class Contiguous:
+class Contiguous(Policy):
     """A row for each request, as long as it may become, from a buddy allocator.
 
     ``rule``: "max" reserves ``max_seqlen``, "pow2" the prompt and the next power of two of the true output length,
@@ -194,7 +194,7 @@ class Contiguous:
         return Tally(tokens, to_come, self._reserved - tokens - to_come)
 
 
-class Ideal:
+class Ideal(Policy):
     """Each token gets a slot when it comes, anywhere: the most that is possible without sharing."""
 
     name, block_size = "ideal", None
@@ -227,7 +227,7 @@ class Ideal:
         return Tally(sum(self._held.values()), 0, 0)
 
 
-class Paged:
+class Paged(Policy):
     """Blocks on demand from a `BlockManager`.
 
     ``shared_prefix``: every prompt starts with the same so many tokens (on top of its own), kept by the prefix cache
@@ -248,7 +248,7 @@ class Paged:
     ):
         self.block_size, self.capacity = block_size, capacity
         self.manager = BlockManager(capacity // block_size, block_size, prefix_caching=prefix_caching)
-        self._prefix = [("shared", i) for i in range(shared_prefix)]
+        self._prefix: list[Hashable] = [("shared", i) for i in range(shared_prefix)]
         self._spare = math.ceil(watermark * self.manager.num_blocks)
 
     def fits(self, request: Request) -> bool:
@@ -260,7 +260,7 @@ class Paged:
         needed = -(-num_tokens // self.block_size) - cached
         if self.manager.sequences and self.manager.num_free_blocks - needed < self._spare:
             return False
-        own = [(seq, i) for i in range(running.tokens)] if self.manager.prefix_caching else []
+        own: list[Hashable] = [(seq, i) for i in range(running.tokens)] if self.manager.prefix_caching else []
         try:
             self.manager.allocate(seq, self._prefix + own if own else num_tokens)
         except OutOfBlocksError:
@@ -331,10 +331,11 @@ def simulate(trace: Sequence[Request], policy: Policy, *, warm_up: float = 0.2) 
                     finished += 1
     if not steps:
         raise ArgumentError("trace", f"{len(trace)} requests", "more of them", "The queue ran empty while warming up.")
-    shares = [total / steps / policy.capacity for total in sums]
+    token_states, reserved, internal = shares = [total / steps / policy.capacity for total in sums]
     return WasteResult(
-        policy.name, policy.block_size, *shares, 1 - sum(shares), batches / steps, saved / steps, preemptions, steps
-    )
+        policy.name, policy.block_size, token_states, reserved, internal, 1 - sum(shares), batches / steps,
+        saved / steps, preemptions, steps,
+    )  # fmt: skip
 
 
 def average(results: Sequence[WasteResult]) -> WasteResult:

@@ -57,15 +57,15 @@ def beam_search(
         return [Beam([], 0.0)]
     if cache is None:
         cache = make_cache("paged", model, num_tokens=len(prompt) + max_new_tokens, num_seqs=beam_width)
-    stop = frozenset(stop)
-    beams, finished, names = [Beam([], 0.0)], [], [0]
+    ends = frozenset(stop)
+    beams, finished, names = [Beam([], 0.0)], list[Beam](), [0]
     step = cache.begin(0, prompt)
     try:
         while True:
             chances = torch.log_softmax(check_finite(advance(model, step)).double(), dim=-1)
             parents, chosen = [], []
-            for parent, token, total in _best(chances, beams, beam_width + len(stop) * len(beams)):
-                if token in stop:
+            for parent, token, total in _best(chances, beams, beam_width + len(ends) * len(beams)):
+                if token in ends:
                     finished.append(Beam(beams[parent].tokens, total))
                 else:
                     parents.append(parent)

@@ -13,7 +13,8 @@ method either does all that it says or raises and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import functools
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from workbench.models.gpt import GPT, Attend
 from workbench.models.slot_attention import SlotAttention, serves
 from workbench.ops import causal_attention, contiguous_attention, paged_attention
 
-Batch = Mapping[Hashable, Sequence[int]]
+Batch = Mapping[Any, Sequence[int]]
 """The new tokens of each sequence."""
 
 
@@ -55,7 +56,7 @@ class ModelCache(Protocol):
     def extend(self, batch: Batch) -> Step:
         """One new token of each of some sequences."""
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now; a name that is new is begun."""
 
     def free(self, seq: Hashable) -> None:
@@ -90,7 +91,7 @@ class NoCache:
             self._tokens[seq] += tokens
         return self._step(batch)
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now; a name that is new is begun."""
         self._tokens |= {child: self._tokens[self._known(parent)].copy() for child, parent in parents.items()}
 
@@ -111,7 +112,7 @@ class NoCache:
             raise UnknownSequenceError("seq", repr(seq), f"one of {list(self._tokens)}", "Call begin first.")
         return seq
 
-    def _step(self, seqs) -> Step:
+    def _step(self, seqs: Collection[Hashable]) -> Step:
         lengths = [len(self._tokens[seq]) for seq in seqs]
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -157,7 +158,7 @@ class ContiguousCache:
 
         return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now, by copying its row."""
         sources = {child: self._row(parent) for child, parent in parents.items()}
         new = [child for child in parents if child not in self._rows]
@@ -239,7 +240,7 @@ class PagedCache:
 
         return _step_of(parts, attend, self.kv.device)
 
-    def reorder(self, parents: Mapping[Hashable, Hashable]) -> None:
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now, over the same blocks: nothing is copied."""
         self.kv.reorder(parents)
 
@@ -306,7 +307,7 @@ def make_cache(
     if kind not in CACHES:
         raise UnknownNameError("kind", repr(kind), ", ".join(CACHES), "See workbench.models.caches.")
     c = model.config
-    sizes = {"num_layers": c.num_layers, "num_kv_heads": c.num_kv_heads, "head_size": c.head_size}
+    sizes: dict[str, Any] = {"num_layers": c.num_layers, "num_kv_heads": c.num_kv_heads, "head_size": c.head_size}
     sizes |= {"dtype": model.dtype, "device": model.device}
     if kind == "none":
         return NoCache(model.device)
@@ -336,5 +337,5 @@ def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device:
     for part, _ in parts:
         end += len(part)
         last.append(end - 1)
-    as_tensor = [torch.tensor(values, dtype=torch.int64, device=device) for values in (tokens, positions, last)]
-    return Step(*as_tensor, attend)
+    whole = functools.partial(torch.tensor, dtype=torch.int64, device=device)
+    return Step(whole(tokens), whole(positions), whole(last), attend)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -74,7 +76,9 @@ def load(
 class _Unfilled(TorchFunctionMode):
     """Modules made within take no first values; on "meta" a random one loads torch's compiler, to no effect."""
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if getattr(function, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]

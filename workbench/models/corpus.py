@@ -51,7 +51,11 @@ def standard_library_text() -> Corpus:
     training: dict[str, str] = {}
     held_out: dict[str, str] = {}
     for name, text in _documents():
-        fresh = [part for part in re.split(r"\n\s*\n", text) if not (part.strip() in seen or seen.add(part.strip()))]
+        fresh = []
+        for part in re.split(r"\n\s*\n", text):
+            if part.strip() not in seen:
+                seen.add(part.strip())
+                fresh.append(part)
         text = unwrap("\n\n".join(fresh)).strip()
         if len(text) >= _LEAST_CHARACTERS:
             number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

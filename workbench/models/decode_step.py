@@ -93,23 +93,23 @@ class DecodeCase:
 
     @cached_property
     def _answers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        options = {"scale": self.sizes.head_size**-0.5}
-        exact = attend_all(self.query, self.keys, self.values, **options)
-        same = attend_all(self.query, self.keys, self.values, dtype=self.query.dtype, **options)
+        scale = self.sizes.head_size**-0.5
+        exact = attend_all(self.query, self.keys, self.values, scale=scale)
+        same = attend_all(self.query, self.keys, self.values, dtype=self.query.dtype, scale=scale)
         return exact, 2 * (same.double() - exact).abs().flatten(1).amax(1) + 1e-5
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: object) -> Self:
         """Not possible: a recorded step has the sizes that it has."""
         raise ArgumentError("override", sorted(changes), "nothing", "Make another with decode_case().")
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Not possible: what a model computed is not kept in a store."""
         raise ArgumentError(
             "case", self.name, "a case of the op, made of its seed", "Tune for a case with these sizes."
         )
 
     @classmethod
-    def from_dict(cls, record: Mapping) -> Self:
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Not possible, see `to_dict`."""
         raise ArgumentError("record", sorted(record), "none", "Make one with decode_case().")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def stream(
     sampling: Sampling = GREEDY,
     stop: Sequence[int] = STOP,
     seq: Hashable = "prompt",
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Yield the tokens that continue a prompt, each as soon as it is known.
 
     The prompt is computed when the first token is asked for. However the generator ends, also by ``close()`` or an
@@ -56,7 +57,10 @@ def stream(
     return _stream(model, prompt, max_new_tokens, cache, Sampler(sampling), frozenset(stop), seq)
 
 
-def _stream(model, prompt, max_new_tokens, cache, sampler, stop, seq) -> Iterator[int]:
+def _stream(
+    model: GPT, prompt: Sequence[int], max_new_tokens: int, cache: ModelCache, sampler: Sampler, stop: Collection[int],
+    seq: Hashable,
+) -> Generator[int, None, None]:  # fmt: skip
     if max_new_tokens == 0:
         return
     step = cache.begin(seq, prompt)
@@ -72,12 +76,12 @@ def _stream(model, prompt, max_new_tokens, cache, sampler, stop, seq) -> Iterato
         cache.free(seq)
 
 
-def generate(model: GPT, prompt: Sequence[int], **options) -> list[int]:
+def generate(model: GPT, prompt: Sequence[int], **options: Any) -> list[int]:
     """The tokens that continue a prompt; arguments and errors as for `stream`."""
     return list(stream(model, prompt, **options))
 
 
-def stream_text(model: GPT, tokenizer: Tokenizer, prompt: str, **options) -> Iterator[str]:
+def stream_text(model: GPT, tokenizer: Tokenizer, prompt: str, **options: Any) -> Iterator[str]:
     """The text that continues a text, piece by piece; arguments and errors as for `stream`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may come in several tokens
     for token in stream(model, tokenizer.encode(prompt), **options):

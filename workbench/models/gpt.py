@@ -45,7 +45,7 @@ class GPTConfig:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if name not in ("rope_theta", "norm_eps"):
                 check_count(name, value, 1, "A size of the model.")
@@ -66,6 +66,7 @@ class RMSNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x [..., size]``, normalised over its last dimension."""
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
@@ -83,6 +84,7 @@ class Block(nn.Module):
         self.down = nn.Linear(c.ffn_size, c.hidden_size, bias=False)
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """The stream ``x [num_tokens, hidden_size]`` after this layer; ``rotation`` has the tokens' positions."""
         c = self.config
         qkv = linear(self.attention_norm(x), self.qkv.weight).view(x.shape[0], -1, c.head_size)
         turned = rotate(qkv[:, : c.num_heads + c.num_kv_heads], rotation)

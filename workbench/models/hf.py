@@ -130,7 +130,9 @@ class PagedLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing to do: the pool exists."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Hand the new keys and values on to the attention function, which knows the mask and writes them."""
         key_states.paged_layer = self
         return key_states, value_states
@@ -148,7 +150,12 @@ class PagedLayer(CacheLayerMixin):
         return -1
 
     def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, how: Mapping
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        how: Mapping[str, Any],
     ) -> torch.Tensor:
         """Store the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
         paged, step = self.cache.paged, self.cache.step
@@ -159,12 +166,14 @@ class PagedLayer(CacheLayerMixin):
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
             return self._prompt(query, key, value, how)
+        key_cache, value_cache = paged.layers[self.index]
         newest = query[:, :, 0].contiguous()
         out = torch.empty_like(newest)
         for window, rows in step.rows_by_window(self.sliding_window):
             out[rows] = paged_attention(
                 newest[rows],
-                *paged.layers[self.index],
+                key_cache,
+                value_cache,
                 step.block_tables[rows],
                 step.seq_lens[rows],
                 **(paged.attention_options(self.index) | {"sliding_window": window}),
@@ -173,7 +182,9 @@ class PagedLayer(CacheLayerMixin):
             )
         return out[:, None]
 
-    def _prompt(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping) -> torch.Tensor:
+    def _prompt(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping[str, Any]
+    ) -> torch.Tensor:
         """Several new tokens of each row, over what the row has in the cache and over each other."""
         step = self.cache.step
         out = query.new_zeros(query.shape).transpose(1, 2).contiguous()

@@ -35,7 +35,7 @@ class Sampling:
     top_p: float | None = None
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (isinstance(self.temperature, int | float) and 0 <= self.temperature < math.inf):
             raise ArgumentError("temperature", self.temperature, "0 (greedy) or above", "1 leaves the model as it is.")
         if self.top_k is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ def load_gpt(
     return checkpoint.load(path or FOLDER / "gpt.safetensors", dtype=dtype, device=device)
 
 
-def training_record() -> dict:
+def training_record() -> dict[str, Any]:
     """How the shipped checkpoint was trained: source, licence, sizes, seed, date, time, loss curve, held-out loss."""
     return json.loads((FOLDER / "training.json").read_text())
 

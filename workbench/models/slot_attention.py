@@ -44,11 +44,13 @@ class SlotAttention:
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Store the new keys and values of a layer; ``[num_seqs, num_heads, head_size]``."""
         num_seqs, num_kv_heads, head_size = key.shape
-        sides = []
+        keys_and_values = []
         for cached, new in zip(self._layers[layer], (key, value), strict=True):
             cached.index_copy_(0, self._new, new.flatten(1))
             rows = cached.index_select(0, self._slots)
-            sides.append(rows.view(num_seqs, -1, num_kv_heads, head_size).transpose(1, 2))
+            keys_and_values.append(rows.view(num_seqs, -1, num_kv_heads, head_size).transpose(1, 2))
         # The heads of a group are rows that look at the same keys.
         groups = query.view(num_seqs, num_kv_heads, -1, head_size)
-        return functional.scaled_dot_product_attention(groups, *sides, attn_mask=self._bias).reshape(query.shape)
+        keys, values = keys_and_values
+        out = functional.scaled_dot_product_attention(groups, keys, values, attn_mask=self._bias)
+        return out.reshape(query.shape)

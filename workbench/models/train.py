@@ -110,7 +110,9 @@ def _causal_windows(num_seqs: int) -> Attend:
     return attend
 
 
-def _fit(model: GPT, stream: torch.Tensor, held_out: torch.Tensor, plan: Training, say) -> list[dict[str, float]]:
+def _fit(
+    model: GPT, stream: torch.Tensor, held_out: torch.Tensor, plan: Training, say: Callable[[str], None]
+) -> list[dict[str, float]]:
     length = model.config.context_length
     matrices = [weight for name, weight in model.blocks.named_parameters() if weight.dim() == 2]
     others = [model.embedding.weight, *(weight for weight in model.parameters() if weight.dim() == 1)]

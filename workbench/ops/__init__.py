@@ -14,15 +14,23 @@ from workbench.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton_calls import compile_call, is_jit
 from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
+from workbench.ops.causal_attention import causal_attention
 from workbench.ops.causal_attention_backward import OP as CAUSAL_ATTENTION_BACKWARD
+from workbench.ops.causal_attention_backward import causal_attention_backward
 from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
+from workbench.ops.contiguous_attention import contiguous_attention
 from workbench.ops.copy_blocks import OP as COPY_BLOCKS
+from workbench.ops.copy_blocks import copy_blocks
 from workbench.ops.gather_cache import OP as GATHER_CACHE
+from workbench.ops.gather_cache import gather_cache
 from workbench.ops.op import Op
 from workbench.ops.paged_attention import OP as PAGED_ATTENTION
+from workbench.ops.paged_attention import paged_attention
 from workbench.ops.registry import BUILT_IN, get, register
 from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
+from workbench.ops.reshape_and_cache import reshape_and_cache
 from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
+from workbench.ops.swap_blocks import swap_blocks
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 
 if TYPE_CHECKING:
@@ -43,16 +51,6 @@ BUILT_IN.update(
 )
 OPS = MappingProxyType(BUILT_IN)
 """The built-in ops by name, in teaching order."""
-
-# Importing an op's folder binds its module to the op's name here; users want the function under that name.
-causal_attention = CAUSAL_ATTENTION.function
-causal_attention_backward = CAUSAL_ATTENTION_BACKWARD.function
-contiguous_attention = CONTIGUOUS_ATTENTION.function
-copy_blocks = COPY_BLOCKS.function
-gather_cache = GATHER_CACHE.function
-paged_attention = PAGED_ATTENTION.function
-reshape_and_cache = RESHAPE_AND_CACHE.function
-swap_blocks = SWAP_BLOCKS.function
 
 __all__ = [
     "OPS",

@@ -292,7 +292,7 @@ class Variant:
         """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
         the prediction of such a launch needs. They run once more, one by one; not where blocks wait for each other."""
         ran = " ".join(line.text for line in report.lines)
-        if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or hasattr(report, "parts"):
+        if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or len(report.parts) > 1:
             return report
         from workbench.ptx.recording import RecordedParts
         from workbench.ptx.sample import middles_of, parts_of

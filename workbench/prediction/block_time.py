@@ -16,13 +16,17 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.device_models import DeviceModel
 from workbench.prediction.machine_counts import Lines, block_executions, pipe_of
 from workbench.toolchain.sass_flow import Block, Instruction, kind_of
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import RecordedParts, Recording
+    from workbench.trials.values import PipelineCounts
 
 _WARP = 32
 _APART = 1 << 20  # more than the offset of any mbarrier
@@ -127,8 +131,13 @@ def _loops(ptx: str) -> list[tuple[int, int]]:
 
 
 def pipeline_counts(
-    parts: Any, grid: Sequence[int], instructions: float, rates: CodeRates, model: DeviceModel, resident: int
-) -> dict:
+    parts: RecordedParts,
+    grid: Sequence[int],
+    instructions: float,
+    rates: CodeRates,
+    model: DeviceModel,
+    resident: int,
+) -> PipelineCounts:
     """What a prediction needs of the recorded blocks of a launch, as plain numbers.
 
     Args:
@@ -148,7 +157,7 @@ def pipeline_counts(
     return {"clocks": clocks, "cut": list(parts.cut), "grid": list(grid)}
 
 
-def _together(recording: Any, count: int) -> Any:
+def _together(recording: Recording, count: int) -> Recording:
     """As many blocks like the recorded one as if they were one block, with warps and barriers of their own."""
     warps = -(-recording.warps // CodeRates.schedulers) * CodeRates.schedulers
     events = [
@@ -160,7 +169,7 @@ def _together(recording: Any, count: int) -> Any:
     return replace(recording, warps=count * warps, events=tuple(events), mbarriers={}) if count > 1 else recording
 
 
-def launch_clocks(pipeline: Mapping[str, Any], at_once: int) -> float:
+def launch_clocks(pipeline: PipelineCounts, at_once: int) -> float:
     """Clocks of a launch of `pipeline_counts`: each block takes as long as the one that was recorded in its part, and
     begins, in the order of the grid, as soon as one of ``at_once`` places is free."""
     x, y, z = (np.arange(size) * cut // size for size, cut in zip(pipeline["grid"], pipeline["cut"], strict=True))

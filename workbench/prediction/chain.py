@@ -14,6 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.trials.values import ChainSteps
+
 
 # Relative weights only choose *which* path is the longest; its clocks come from a device model afterwards.
 _GLOBAL, _SHARED, _ARITHMETIC = 470, 29, 4
@@ -50,19 +55,26 @@ class Chain:
     arithmetic: float = 0.0
     barriers: float = 0.0
 
-    def to_dict(self) -> dict:
-        return {key: round(value, 3) for key, value in self.__dict__.items()}
+    def to_dict(self) -> ChainSteps:
+        """What a store keeps of it, rounded to a thousandth."""
+        return {
+            "global_loads": round(self.global_loads, 3),
+            "shared_accesses": round(self.shared_accesses, 3),
+            "arithmetic": round(self.arithmetic, 3),
+            "barriers": round(self.barriers, 3),
+        }
 
 
 def dependent_chain(lines: Iterable, warps: int) -> Chain:
     """The chain of a launch of ``warps`` warps, from its ``LaunchReport.lines`` (``.text``, ``.executions``, order)."""
     totals = [0.0, 0.0, 0.0, 0.0]
-    stretch, times = [], None
+    stretch: list[tuple] = []
+    times = 0
     for line in sorted(lines, key=lambda line: line.ptx_line):
         opcode = _INSTRUCTION.match(line.text.strip())
         if opcode is None or not line.executions:
             continue
-        if times is not None and line.executions != times:
+        if stretch and line.executions != times:
             _add(totals, stretch, times)
             stretch = []
         stretch.append(opcode.groups())

@@ -8,13 +8,17 @@ blocks. Least squares over all of them say how often each block ran.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.toolchain.sass_counts import ALU
 from workbench.toolchain.sass_flow import WAITS, Block, Instruction
+
+if TYPE_CHECKING:
+    from workbench.trials.values import MachineCounts
 
 _FMA = frozenset({"FFMA", "FADD", "FMUL", "FFMA32I", "FMUL32I", "FADD32I", "FSWZADD"})
 _HEAVY = frozenset({"IMAD", "IMUL", "IDP", "IDP4A"})
@@ -50,7 +54,7 @@ Lines = Mapping[int, tuple[str, float]]
 """By line of the PTX its instruction, such as "fma", and the warp instructions that were executed of it."""
 
 
-def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> dict:
+def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> MachineCounts:
     """Of a launch: warp instructions, those of each pipe, and the mean time of its warps.
 
     Args:
@@ -63,7 +67,7 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> dict:
         `pipe_of` ("heavy" are those of "fma" that multiply integers or have an operand in constant memory); of one warp
         ``"clocks"`` in which it issues and ``"waits"``, the latencies that it waits for, by kind.
     """
-    pipes: Counter[str] = Counter()
+    pipes: defaultdict[str, float] = defaultdict(float)
     total = clocks = local = 0.0
     waits = dict.fromkeys(WAITS, 0.0)
     for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
@@ -78,7 +82,7 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> dict:
                 local += times * 32 * int(one.name.split(".")[1]) // 8
             if pipe == "fma" and (one.constant or one.base in _HEAVY):
                 pipes["heavy"] += times
-    del pipes[""]
+    pipes.pop("", None)
     return {
         "instructions": round(total),
         "pipes": {name: round(count) for name, count in pipes.items() if count},
@@ -101,7 +105,7 @@ def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
         copies = np.array(list(equations.values()))
         times = np.array([lines.get(line, _NEVER)[1] for line, _ in equations], float)
         found = _least_squares(copies, times)
-        known = copies.any(axis=0)
+        known = np.asarray(copies.any(axis=0))
     else:
         known = np.zeros(len(blocks), bool)
     found, known = found[like], known[like]

@@ -38,9 +38,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,8 +50,12 @@ from workbench.errors import MissingToolError
 from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.prediction.chain import dependent_chain
 from workbench.prediction.machine_counts import Lines, machine_counts
-from workbench.toolchain import sass_codes, sass_flow
+from workbench.toolchain import CompiledKernel, sass_codes, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
+
+if TYPE_CHECKING:
+    from workbench.ptx import LaunchReport
+    from workbench.trials.values import Counts, MachineCounts, PredictionRecord
 
 VERSION = 2
 """Changes with the model; stored predictions of another version are computed anew from the stored counts."""
@@ -105,12 +110,21 @@ class Prediction:
     def __str__(self) -> str:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> PredictionRecord:
+        """What a store keeps of it; the parts to six digits."""
         parts = {name: float(f"{value:.6g}") for name, value in self.parts.items()}
-        return {**self.__dict__, "parts": parts}
+        return {
+            "seconds": self.seconds,
+            "bound_by": self.bound_by,
+            "parts": parts,
+            "device": self.device,
+            "waves": self.waves,
+            "occupancy": self.occupancy,
+            "version": self.version,
+        }
 
 
-def counts_of(report, kernels: Sequence, model: DeviceModel) -> dict:
+def counts_of(report: LaunchReport, kernels: Sequence[CompiledKernel], model: DeviceModel) -> Counts:
     """What a prediction needs of a run, as plain numbers that can be stored.
 
     ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
@@ -126,13 +140,13 @@ def counts_of(report, kernels: Sequence, model: DeviceModel) -> dict:
 
 
 def launch_counts(
-    report,
-    kernel,
+    report: LaunchReport,
+    kernel: CompiledKernel,
     *,
     block_threads: int | None = None,
     grid_blocks: int | None = None,
     model: DeviceModel | None = None,
-) -> dict:
+) -> Counts:
     """`counts_of` for one launch; its extent may be given where the report was taken with another one.
 
     What a sample of the blocks was run for is scaled to all of them. With a ``model`` recorded blocks count, and what
@@ -141,25 +155,25 @@ def launch_counts(
     *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
     counts = _ptx_counts(report, kernel, *extent)
     parts = getattr(report, "parts_recorded", None)
-    whole = parts and not any(one.truncated for one in parts.recordings)
-    if whole and model and (code := _machine_code(kernel)):
+    whole = parts if parts is not None and not any(one.truncated for one in parts.recordings) else None
+    if whole is not None and model and (code := _machine_code(kernel)):
         rates = CodeRates(code, _executed(report), kernel.ptx, model)
         resident = occupancy(model.arch, extent[0], counts["registers"], counts["shared_bytes"]).blocks_per_sm
         mean = report.instructions / (report.blocks_run or extent[1])
-        counts["pipeline"] = pipeline_counts(parts, report.grid, mean, rates, model, max(resident, 1))
+        counts["pipeline"] = pipeline_counts(whole, report.grid, mean, rates, model, max(resident, 1))
         counts["sharing"] = _sharing(report)
     machine = machine_counts_of(report, kernel, warps)
-    if (sampled := getattr(report, "sampled", None)) is not None:
-        counts["sample"] = asdict(sampled)
+    if report.sampled is not None:
+        counts["sample"] = report.sampled.to_dict()
     if machine is not None:
-        for name in ("instructions", "local_bytes"):
-            machine[name] = round(scale * machine[name])
+        machine["instructions"] = round(scale * machine["instructions"])
+        machine["local_bytes"] = round(scale * machine["local_bytes"])
         machine["pipes"] = {name: round(scale * count) for name, count in machine["pipes"].items()}
         counts["machine"] = machine
     return counts
 
 
-def _extent(report, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
+def _extent(report: LaunchReport, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
     """Threads of a block, blocks, how many blocks each that ran stands for, and the warps that ran."""
     given = blocks is not None
     threads = math.prod(_tuple(report.block)) if threads is None else threads
@@ -169,25 +183,16 @@ def _extent(report, threads: int | None = None, blocks: int | None = None) -> tu
     return threads, blocks, scale, (run if scale > 1 else blocks) * -(-threads // _WARP)
 
 
-def _ptx_counts(report, kernel, threads: int, blocks: int, scale: float, warps: int) -> dict:
+def _ptx_counts(
+    report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int
+) -> Counts:
     """What `launch_counts` has without the machine code's own."""
-    tensor_flops = 0
+    tensor_flops = 0.0
     for line in report.lines:
         shape = _MMA_SHAPE.search(line.text)
         if shape:
             warps_of_one = 4 if shape[1] else 1
             tensor_flops += 2 * math.prod(map(int, shape.groups()[1:])) * line.executions / warps_of_one
-    names = (
-        "global_load_requests",
-        "global_load_sectors",
-        "global_store_requests",
-        "global_store_sectors",
-        "global_bytes_requested",
-        "shared_requests",
-        "shared_wavefronts",
-        "shared_ideal_wavefronts",
-        "shared_conflicts",
-    )
     return {
         "grid_blocks": blocks,
         "block_threads": threads,
@@ -198,21 +203,30 @@ def _ptx_counts(report, kernel, threads: int, blocks: int, scale: float, warps: 
         "warp_instructions": round(scale * report.instructions),
         "thread_instructions": round(scale * report.thread_instructions),
         "mix": {name: round(scale * count) for name, count in report.mix.items() if count},
-        **{name: round(scale * getattr(report, name)) for name in names},
+        "global_load_requests": round(scale * report.global_load_requests),
+        "global_load_sectors": round(scale * report.global_load_sectors),
+        "global_store_requests": round(scale * report.global_store_requests),
+        "global_store_sectors": round(scale * report.global_store_sectors),
+        "global_bytes_requested": round(scale * report.global_bytes_requested),
+        "shared_requests": round(scale * report.shared_requests),
+        "shared_wavefronts": round(scale * report.shared_wavefronts),
+        "shared_ideal_wavefronts": round(scale * report.shared_ideal_wavefronts),
+        "shared_conflicts": round(scale * report.shared_conflicts),
         **_bytes(report, scale),
         "tensor_flops": round(scale * tensor_flops),
         "chain": dependent_chain(report.lines, warps).to_dict(),
     }
 
 
-def _bytes(report, scale: float) -> dict:
+def _bytes(report: LaunchReport, scale: float) -> Counts:
     """What blocks read and write of global memory: distinct in the launch, distinct in each block, and read again."""
     buffers = getattr(report, "buffers", ())
-    unique = {"unique_bytes_read": report.unique_bytes_read, "unique_bytes_written": report.unique_bytes_written}
+    read: float = report.unique_bytes_read
+    written: float = report.unique_bytes_written
     if scale > 1:  # blocks that did not run read other bytes, but no more than there are
-        unique["unique_bytes_read"] = sum(min(scale * one.read_unique, _up(one.size, _SECTOR)) for one in buffers)
-        unique["unique_bytes_written"] = sum(min(scale * one.written_unique, _up(one.size, _SECTOR)) for one in buffers)
-    found = {name: round(value) for name, value in unique.items()}
+        read = sum(min(scale * one.read_unique, _up(one.size, _SECTOR)) for one in buffers)
+        written = sum(min(scale * one.written_unique, _up(one.size, _SECTOR)) for one in buffers)
+    found: Counts = {"unique_bytes_read": round(read), "unique_bytes_written": round(written)}
     if buffers:
         again = [round(scale * sum(each)) for each in zip_longest(*(one.read_again for one in buffers), fillvalue=0)]
         found["block_bytes_read"] = round(scale * sum(one.read_by_blocks for one in buffers))
@@ -220,7 +234,7 @@ def _bytes(report, scale: float) -> dict:
     return found
 
 
-def _sharing(report) -> float:
+def _sharing(report: LaunchReport) -> float:
     """The exponent by which blocks share what they read: the distinct bytes of n blocks are n ** (1 - exponent) times
     those of one."""
     blocks, each = report.blocks_run, sum(one.read_by_blocks for one in report.buffers)
@@ -228,13 +242,13 @@ def _sharing(report) -> float:
     return math.log(each / together) / math.log(blocks) if blocks > 1 and together else 0.0
 
 
-def machine_counts_of(report, kernel, warps: float) -> dict | None:
+def machine_counts_of(report: LaunchReport, kernel: CompiledKernel, warps: float) -> MachineCounts | None:
     """`machine_counts` of a launch of ``warps`` warps; None where the kernel has no machine code that can be read."""
     blocks = _machine_code(kernel)
     return machine_counts(blocks, _executed(report), warps) if blocks else None
 
 
-def _machine_code(kernel) -> Sequence[sass_flow.Block] | None:
+def _machine_code(kernel: CompiledKernel) -> Sequence[sass_flow.Block] | None:
     if getattr(kernel, "assembly", None) is None:
         return None
     try:
@@ -243,7 +257,7 @@ def _machine_code(kernel) -> Sequence[sass_flow.Block] | None:
         return None
 
 
-def _executed(report) -> Lines:
+def _executed(report: LaunchReport) -> Lines:
     lines: dict[int, tuple[str, float]] = {}
     for line in report.lines:
         opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
@@ -252,18 +266,24 @@ def _executed(report) -> Lines:
 
 
 @lru_cache(maxsize=64)
-def _blocks_of(kernel) -> Sequence[sass_flow.Block]:
+def _blocks_of(kernel: CompiledKernel) -> Sequence[sass_flow.Block]:
     """Read once: a client of the driver may have every launch of a loop timed."""
     return sass_codes.blocks_of_kernel(kernel)
 
 
-def predict(report, kernel, block_threads: int, grid_blocks: int, model: str | DeviceModel | None = None) -> Prediction:
+def predict(
+    report: LaunchReport,
+    kernel: CompiledKernel,
+    block_threads: int,
+    grid_blocks: int,
+    model: str | DeviceModel | None = None,
+) -> Prediction:
     """Predict the time of the launch that ``report`` (with statistics) describes, on a device model."""
     counts = launch_counts(report, kernel, block_threads=block_threads, grid_blocks=grid_blocks)
     return predict_counts(counts, device_model(model))
 
 
-def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
+def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     """Predict from stored counts (see :func:`counts_of`). Infinite, bound by occupancy, if not one block fits.
 
     Launches that follow each other take the sum of their times, with the overhead of a launch once: the later ones are
@@ -281,8 +301,8 @@ def predict_counts(counts: Mapping, model: DeviceModel) -> Prediction:
     share = -(-blocks // int(model.multiprocessors)) / blocks
     memory = _traffic(counts, model, resident)
     # Shared memory is reached through the load/store units, which take the lanes of an access in turns.
-    accesses = machine["pipes"].get("memory", 0) if machine else counts["shared_requests"]
-    accesses *= _WARP / model.memory_lanes
+    requests = machine["pipes"].get("memory", 0) if machine else counts["shared_requests"]
+    accesses = requests * _WARP / model.memory_lanes
     wavefronts = counts["shared_wavefronts"] * 128 / model.shared_bytes_per_clock
     parts = {
         "dram": memory.dram / model.dram_bytes_per_second,
@@ -349,8 +369,8 @@ class _Traffic:
     from_l2: float
 
 
-def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traffic:
-    read, written = (counts[f"global_{kind}_sectors"] * _SECTOR for kind in ("load", "store"))
+def _traffic(counts: Counts, model: DeviceModel, resident: Occupancy) -> _Traffic:
+    read, written = counts["global_load_sectors"] * _SECTOR, counts["global_store_sectors"] * _SECTOR
     unique_read, unique_written = counts["unique_bytes_read"], counts["unique_bytes_written"]
     room = max(model.l1_bytes - resident.blocks_per_sm * counts["shared_bytes"], 0)
     missed = min(read, counts.get("block_bytes_read", read))
@@ -382,7 +402,7 @@ def _traffic(counts: Mapping, model: DeviceModel, resident: Occupancy) -> _Traff
     return _Traffic(l1, l2, dram + beyond_l2, 1 - missed / read, max(0.0, missed - dram_read) / read)
 
 
-def _warp_clocks(counts: Mapping, model: DeviceModel, memory: _Traffic) -> float:
+def _warp_clocks(counts: Counts, model: DeviceModel, memory: _Traffic) -> float:
     """Clocks of one warp alone."""
     from_dram = 1 - memory.from_l1 - memory.from_l2
     load = (
@@ -411,5 +431,5 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _tuple(extent) -> tuple[int, ...]:
+def _tuple(extent: int | tuple[int, ...]) -> tuple[int, ...]:
     return extent if isinstance(extent, tuple) else (extent,)

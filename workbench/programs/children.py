@@ -53,15 +53,17 @@ class RunLaunches(Launches):
     def __init__(self, folder: Path, owner: int):
         super().__init__()
         self._folder, self._owner = folder, owner
-        self._told: set[tuple] = set()
+        self._told: set[tuple[object, ...]] = set()
 
     def add(self, *launch: Any, **options: Any) -> Launch:
+        """Likewise; in another process what is new goes to its file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
             self._write(row.kernel.label, [str(report) for report in self.unseen(row)])
         return row
 
     def failed(self, fault: KernelFault) -> None:
+        """Likewise; in another process it goes to its file."""
         super().failed(fault)
         if os.getpid() != self._owner:
             self._write("", [f"a launch ended early: {fault}"])

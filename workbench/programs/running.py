@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.imports import when_imported
@@ -57,13 +58,14 @@ def run_program(
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
-    options = {
+    if real is not None:
+        return _run(target, arguments, module, check)
+    options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "trace": trace is not None, "seconds_limit": seconds_limit,
         "inductor": inductor,
     }  # fmt: skip
-    with children.shared(options) if real is None else contextlib.nullcontext(Launches()) as launches:
-        if real is None:
-            _start(launches, **options)
+    with children.shared(options) as launches:
+        _start(launches, **options)
         status = _run(target, arguments, module, check)
         if check:
             found = _report(launches)
@@ -105,13 +107,11 @@ def _start(
     inductor: bool,
 ) -> None:  # fmt: skip
     """The simulated driver at once, Triton's when the program imports Triton."""
-    from workbench.device_models import model_of_arch
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
-    given = arch is not None or model is not None
-    key = wanted.key if model is not None or arch is None else model_of_arch(arch).key
-    driver = simulated_driver(key if given else DEFAULT_MODEL, force=True, seconds_limit=seconds_limit)
+    key = DEFAULT_MODEL if arch is None and model is None else wanted.key
+    driver = simulated_driver(key, force=True, seconds_limit=seconds_limit)
     driver.watch(launches, checks=check, trace=trace)
 
     def start_triton() -> None:

@@ -48,14 +48,17 @@ class Slots:
 
     @property
     def constants(self) -> list[tuple[Constant | DynamicShared, int]]:
+        """Those that a launch fills before it begins, each with its offset."""
         return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Constant | DynamicShared)]
 
     @property
     def specials(self) -> list[tuple[Special, int]]:
+        """The special registers that the kernel reads, each with its offset."""
         return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Special)]
 
     @property
     def frame(self) -> int | None:
+        """The offset of the frame; None where nothing is called."""
         return self.of.get(Frame())
 
     def registers(

@@ -53,7 +53,8 @@ class Decoded:
         granule = max([16, *arrays])
         self.static_shared = -(-shared_end // granule) * granule
         self.local_bytes = calls.local_bytes(units)
-        slots, saves, rows, fragments = Slots(), [], [], []
+        slots, saves, rows = Slots(), [], []
+        fragments: list[list[int]] = []
         for step in head:
             rows.append(_Table([step], slots).rows(np.zeros(0, np.int32), fragments))
             rows[0][0, _TARGET] = begins[entry.name]
@@ -186,7 +187,7 @@ class _Lists:
 def _row(form: Form, slots: Slots) -> list[int]:
     """What the rows of all steps of this form have in common."""
     made = form.instruction
-    row = [form.opcode.index, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(form.imm)]
+    row = [form.opcode.number, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(form.imm)]
     row += [_signed(form.imm >> 32), *[0] * core.SLOTS]
     for slot, operand in form.fixed:
         row[_ROW_HEAD + slot] = slots.take(operand)

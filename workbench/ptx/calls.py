@@ -8,6 +8,7 @@ with the lowest pc, so that those inside a function come back before the others 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workbench.ptx import flow
@@ -36,16 +37,18 @@ class Unit:
 
     @property
     def frame(self) -> int:
+        """Bytes of local memory, in whole 16 bytes."""
         return max(16, (self.symbols.local_bytes + 15) // 16 * 16)
 
     def blocks(self) -> list[flow.Block]:
+        """In text order. Raises PtxSyntaxError for a branch to a label that is not there."""
         try:
             return flow.split_blocks(self.items)
         except KeyError as missing:
             raise PtxSyntaxError(f"{self.source.name}: a branch to the label {missing}, which does not exist") from None
 
 
-def units(module: Module, entry: Entry, global_address) -> list[Unit]:
+def units(module: Module, entry: Entry, global_address: Callable[[str], int]) -> list[Unit]:
     """The kernel's functions, each after those it calls where nothing recurses, and the kernel last.
 
     Raises UnsupportedInstructionError for a function without a body, an indirect call, and the device heap.
@@ -83,6 +86,7 @@ def _callee(module: Module, source: Entry | Function, call: Step) -> Function:
     if call.target in _HEAP:
         reason = f"it calls {call.target}: {HEAP}"
     statement = call.statement
+    assert statement is not None  # calls are never inserted
     raise refuse(module, source, statement.text, statement.line, statement.location, reason)
 
 
@@ -103,7 +107,7 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
         unit.recursive = unit.index in seen
     for unit in finished:
         if unit.symbols.in_function or unit.callees or any(type(i) is Step and i.form.kind == CALL for i in unit.items):
-            unit.items = _prologue(unit) + [part for item in unit.items for part in _expand(unit, item)]
+            unit.items = [*_prologue(unit), *(part for item in unit.items for part in _expand(unit, item))]
 
 
 def _prologue(unit: Unit) -> list[Step]:
@@ -119,7 +123,7 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
     if type(item) is not Step or item.form.kind != CALL:
         return [item]
     call = item.form.instruction
-    results, arguments = call.call
+    results, arguments = call.call or ((), ())
     builtin = _BUILTINS.get(item.target)
     if builtin:
         name, count = builtin
@@ -129,6 +133,7 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
         return [_guarded(item, Instruction(OPCODES[name], call.slots, raw=raw))]
     callee = unit.callees[item.target]
     function, places = callee.source, callee.symbols.local
+    assert isinstance(function, Function)  # nobody calls a kernel
     into = [
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]

@@ -61,6 +61,7 @@ _NAME = re.compile(r"([%A-Za-z_$](?<![\w.].)[\w$.]*+)")
 # The shape of an access at an offset from a register, which is the immediate, and what stands before and behind that.
 _OFFSET = re.compile(r"((?:ld|st)\.[^[]*\[[^]+-]*#)\+?(-?\d+)(\].*)", re.S)
 _BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # where it leads is no part of the form
+_Key = str | tuple[object, ...] | None  # the shape of a statement, with the widths of its registers where these differ
 _MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # what a plan meets in nonsense
 
 
@@ -100,7 +101,9 @@ def readable(name: str) -> str:
 
 def refuse(
     module: Module, entry: Entry | Function, text: str, line: int, location: Location | None, reason: str
-) -> Exception:
+) -> UnsupportedInstructionError:
+    """The error for a statement, or what else stands at a line of the PTX; what is behind the reason's last colon, its
+    remedy, comes first."""
     where = locate(module, location)
     source = f" ({where})" if where else ""
     what = "function" if isinstance(entry, Function) else "kernel"
@@ -118,19 +121,20 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
     """
     items: list[Step | Label] = []
-    forms: dict[str | tuple, Form] = {}
+    forms: dict[_Key, Form] = {}
     append, register, labels, body = items.append, symbols.names.__getitem__, _Labels(), module.body(entry)
     for start, guard, negated, shape, found in body.rows():
         if found is not None:
             try:
-                if shape is None:
+                if type(found) is str:
                     form, registers, target = _BRANCH, [], found
                 else:
-                    registers, target = list(map(register, found)), None
+                    registers, target = list(map(register, found)), ""
                     form = forms[shape if symbols.alike else (shape, *[one.width for one in registers])]
-                append(Step(form, registers, target, guard and _guard(symbols, guard), negated, body, start))
+                guarded = None if guard is None else _guard(symbols, guard)
+                append(Step(form, registers, target, guarded, negated, body, start))
             except (KeyError, Refused):
-                items += _bind(module, entry, symbols, body.item(start), shape, forms)
+                items += _bind(module, entry, symbols, body.statement(start), shape, forms)
             if labels.scope:
                 labels.use(items)
             continue
@@ -138,13 +142,13 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
             append(labels.define(Label(shape)))
             continue
         item = body.item(start)
-        if type(item) is Scope:
+        if isinstance(item, Scope):
             labels.enter(item.opens)
             if item.opens:
                 symbols.open_scope()
             else:
                 symbols.close_scope()
-        else:
+        elif not isinstance(item, Statement | Label):
             if type(item) is Directive and item.name == "branchtargets" and items and type(items[-1]) is Label:
                 targets = item.text.removeprefix(".branchtargets").split(",")
                 symbols.branch_targets[items[-1].name] = [target.strip() for target in targets]
@@ -189,8 +193,9 @@ class _Labels:
 
 
 def _bind(
-    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, shape: str | None, forms: dict
-) -> list[Step]:
+    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, shape: str | None,
+    forms: dict[_Key, Form],
+) -> list[Step]:  # fmt: skip
     """The steps of a statement whose shape is new, or which has names that are not registers."""
     plan = _plan(item.opcode)
     try:
@@ -212,24 +217,23 @@ def _bind(
     return steps
 
 
-def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict) -> list[Step]:
+def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict[_Key, Form]) -> list[Step]:
     """Binds the statement, and keeps the form for its shape unless the form depends on more than that."""
     pieces = _NAME.split(item.operands)  # literals and punctuation at even places, names at odd ones
-    registers = [symbols.register(name) for name in pieces[1::2]]
-    only_registers, distinct = None not in registers, len(set(registers)) == len(registers)
+    names = pieces[1::2]
+    registers = [register for register in map(symbols.register, names) if register is not None]
+    only_registers, distinct = len(registers) == len(names), len(set(registers)) == len(registers)
     at_offset = _OFFSET.fullmatch(shape) if shape is not None and only_registers else None
     if at_offset is not None:  # an unrolled loop has thousands, alike but for the immediate
         alike = _key(symbols, f"{at_offset[1]}+{at_offset[3]}", registers)
         if alike in forms:
-            form = forms[_key(symbols, shape, registers)] = forms[alike].with_imm(int(at_offset[2]))
-            return [Step(form, registers)]
-    form = None
-    if only_registers and not distinct:
-        form = _with_stand_ins(symbols, plan, pieces, registers)
+            known = forms[_key(symbols, shape, registers)] = forms[alike].with_imm(int(at_offset[2]))
+            return [Step(known, registers)]
+    form = _with_stand_ins(symbols, plan, pieces, registers) if only_registers and not distinct else None
     if form is None:
         made = plan(symbols, split_operands(item.operands))
-        if isinstance(made, list):
-            return [part if type(part) is Step else Step.of(part) for part in made]
+        if not isinstance(made, Instruction):
+            return [part if isinstance(part, Step) else Step.of(part) for part in made]
         if not only_registers or not distinct or not _takes_only(made, registers):
             return [Step.of(made)]
         form = Form(made, registers)
@@ -239,7 +243,7 @@ def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, for
     return [Step(form, registers)]
 
 
-def _key(symbols: Symbols, shape: str, registers: list[Register]) -> str | tuple:
+def _key(symbols: Symbols, shape: str | None, registers: list[Register]) -> _Key:
     """What a form is kept by: the shape says which widths there are, unless registers of like names have several."""
     return shape if symbols.alike else (shape, *[register.width for register in registers])
 
@@ -253,7 +257,7 @@ def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: 
         made = plan(symbols, split_operands("".join(text)))
     except (Refused, *_MALFORMED):
         return None  # binding the statement itself says what is wrong with it
-    if isinstance(made, list) or not _takes_only(made, stand_ins):
+    if not isinstance(made, Instruction) or not _takes_only(made, stand_ins):
         return None
     return Form(made, stand_ins)
 

@@ -116,7 +116,7 @@ def describe(
 def folded(findings: Iterable[Finding]) -> list[Finding]:
     """One finding of a kind for each place in the source, and for each pair of places that race; the first one's words
     with the counts of all."""
-    found: dict[tuple, Finding] = {}
+    found: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         place = finding.kind, finding.sides
         known = found.get(place)
@@ -202,7 +202,8 @@ def _place(kernel: Kernel, pc: int) -> str:
     if statement is None:
         return ""
     named = _named(kernel, pc)
-    where = locate(kernel.program.module, kernel.decoded.code[named].statement.location)
+    source = kernel.decoded.code[named].statement
+    where = locate(kernel.program.module, source.location if source else None)
     if where and named != pc:
         where = f"or near {where}"
     ptx = f"PTX line {statement.line}, `{_MANGLED.sub(lambda found: readable(found[0]), statement.text)}`"

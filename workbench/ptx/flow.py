@@ -26,7 +26,8 @@ class Block:
 
 def split_blocks(items: list[Step | Label]) -> list[Block]:
     """Basic blocks in text order. Raises KeyError for a branch to a label that is not there."""
-    blocks, labels = [Block()], {}
+    blocks = [Block()]
+    labels: dict[str, int] = {}
     code = blocks[0].code
     for item in items:
         if type(item) is Label:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from workbench.ptx.machine import BRANCH, EXIT, OPCODES, RETURN, Opcode
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 from workbench.ptx.parse import Body, Statement
 
 
+@final
 @dataclass(slots=True)
 class Instruction:
     """A row of the core's code. ``slots`` maps slot numbers to operands; ``raw`` to plain numbers."""
@@ -26,7 +28,7 @@ class Instruction:
     imm: int = 0
     elements: int = 1
     bytes: int = 0
-    target: str | None = None
+    target: str = ""
     group: str | None = None
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
 
@@ -66,16 +68,18 @@ class Form:
         return other
 
 
+@final
 @dataclass(slots=True)
 class Step:
-    """One statement, or what the machine inserts. ``registers`` fill the places of its form.
+    """One statement, or what the machine inserts. ``registers`` fill the places of its form; ``target`` is the label or
+    the function that it leads to.
 
     The statement starts at offset ``start`` of the text; None where it was inserted.
     """
 
     form: Form
     registers: Sequence[Register]
-    target: str | None = None
+    target: str = ""
     guard: Register | None = None
     negated: bool = False
     body: Body | None = None
@@ -83,12 +87,13 @@ class Step:
 
     @property
     def opcode(self) -> Opcode:
+        """The form's."""
         return self.form.opcode
 
     @property
     def statement(self) -> Statement | None:
         """What is written there, read anew each time; None for what was inserted."""
-        return None if self.start is None else self.body.item(self.start)
+        return None if self.body is None or self.start is None else self.body.statement(self.start)
 
     @classmethod
     def of(cls, instruction: Instruction) -> Step:
@@ -103,7 +108,8 @@ class Step:
 # register it is.
 # Some PTX instructions are several of the machine's; the first of them stands for the statement, and a step among them
 # may bring a guard of its own.
-Plan = Callable[[Symbols, list[str]], Instruction | list[Instruction | Step]]
+Plan = Callable[[Symbols, list[str]], Instruction | Sequence[Instruction | Step]]
+SinglePlan = Callable[[Symbols, list[str]], Instruction]
 
 
 def opcode(name: str) -> Opcode:
@@ -138,10 +144,8 @@ def vector(token: str) -> list[str]:
     return [token]
 
 
-def destination(symbols: Symbols, token: str, width: int | None = None) -> Register | None:
-    """The register that a destination names; None for the sink ``_``."""
-    if token == "_":
-        return None
+def destination(symbols: Symbols, token: str, width: int | None = None) -> Register:
+    """The register that a destination names."""
     register = symbols.register(token)
     if register is None:
         raise Refused(f"the destination {token}")
@@ -150,9 +154,14 @@ def destination(symbols: Symbols, token: str, width: int | None = None) -> Regis
     return register
 
 
+def unless_sink(symbols: Symbols, token: str, width: int | None = None) -> Register | None:
+    """Likewise; None for the sink ``_``."""
+    return None if token == "_" else destination(symbols, token, width)
+
+
 def result(symbols: Symbols, token: str, width: int) -> Register:
     """The register of a destination that is always written: a temporary one for the sink ``_``."""
-    return destination(symbols, token, width) or symbols.temporary(width)
+    return unless_sink(symbols, token, width) or symbols.temporary(width)
 
 
 def source(symbols: Symbols, token: str, type_name: str, width: int | None = None) -> Operand:
@@ -164,5 +173,6 @@ def source(symbols: Symbols, token: str, type_name: str, width: int | None = Non
 
 
 def expect(operands: list[str], *counts: int) -> None:
+    """Raises Refused unless there are so many operands, or so many."""
     if len(operands) not in counts:
         raise Refused(f"{len(operands)} operands")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from workbench.ptx.report import LaunchReport
 
@@ -12,19 +13,24 @@ _PER_LAUNCH = ("kernel", "grid", "block", "threads", "shared_bytes", "has_statis
 
 @dataclass(repr=False)
 class JoinedReport(LaunchReport):
-    """The sum of several launches, one after the other; ``parts`` has the report of each.
+    """The sum of several launches, one after the other.
 
     Counts and times are added up; distinct bytes too, since what one kernel writes crosses memory once more when the
     next reads it. ``grid`` and ``block`` are those of the first launch, which does the main work.
     """
 
-    parts: tuple[LaunchReport, ...] = ()
+    reports: tuple[LaunchReport, ...] = ()
+
+    @property
+    def parts(self) -> tuple[LaunchReport, ...]:
+        """The report of each launch."""
+        return self.reports
 
 
 def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
     """One report of several launches, the first of which does the main work."""
     first = reports[0]
-    values = {}
+    values: dict[str, Any] = {}
     for item in fields(LaunchReport):
         values[item.name] = of_first = getattr(first, item.name)
         if (
@@ -38,4 +44,4 @@ def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
             total = total + getattr(report, item.name)
         values[item.name] = total
     values["kernel"] = " + ".join(report.kernel for report in reports)
-    return JoinedReport(**values, parts=tuple(reports))
+    return JoinedReport(**values, reports=tuple(reports))

@@ -20,7 +20,8 @@ from workbench.ptx.sample import dependence
 from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
-    from workbench.ptx.program import Decoded, Program
+    from workbench.ptx.assemble import Decoded
+    from workbench.ptx.program import Program
 
 MAX_THREADS = 1024
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
@@ -47,6 +48,7 @@ _BULK_STORE = "global.shared"
 _SECTORS, _WAVEFRONTS = _COUNTS.index("sectors"), _COUNTS.index("wavefronts")
 
 Shape = int | Sequence[int]
+_Row = tuple[int, int, int, bool, bool]
 
 
 def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -54,10 +56,10 @@ def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, 
     allowed = f"1 to 3 sizes, each from 1 to {', '.join(map(str, limits))}"
     if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
         raise ArgumentError(name, repr(value), allowed, "Pass an int or a tuple of up to three.")
-    full = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
+    full = x, y, z = (*map(int, sizes), 1, 1)[:3]
     if not all(1 <= n <= limit for n, limit in zip(full, limits, strict=True)):
         raise ArgumentError(name, repr(value), allowed, "An empty or too large launch is an error on the GPU too.")
-    return full
+    return x, y, z
 
 
 def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
@@ -91,9 +93,13 @@ def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
     return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 
 
-def _distances(again: bytes) -> tuple[int, ...]:
-    counts = np.frombuffer(again, np.uint64)
-    return tuple(SECTOR_BYTES * int(count) for count in np.trim_zeros(counts, "b"))
+def _moved(buffer: Buffer, sectors: Sequence[int], again: bytes) -> BufferFacts:
+    read, by_blocks, unique, written, written_by_blocks, written_unique = (SECTOR_BYTES * count for count in sectors)
+    counts = np.trim_zeros(np.frombuffer(again, np.uint64), "b")
+    return BufferFacts(
+        buffer.name, buffer.size, read, by_blocks, unique, written, written_by_blocks, written_unique,
+        tuple(SECTOR_BYTES * int(count) for count in counts),
+    )  # fmt: skip
 
 
 def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[Buffer]:
@@ -202,7 +208,7 @@ class Kernel:
         grid: Shape,
         block: Shape,
         params: bytes,
-        rows: Sequence[tuple[int, int, int, bool, bool]],
+        rows: Sequence[_Row],
         buffers: Callable[[], list[Buffer]],
         *,
         shared_bytes: int = 0,
@@ -224,9 +230,11 @@ class Kernel:
         )  # fmt: skip
 
     def _run(
-        self, grid, block, params, rows, name_buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-        seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample=None, cluster=None,
-        copies_early=False,
+        self, grid: Shape, block: Shape, params: bytes, rows: Sequence[_Row], name_buffers: Callable[[], list[Buffer]],
+        shared_bytes: int, statistics: bool, checks: bool, threads: int | None, instruction_limit: int | None,
+        seconds_limit: float | None, record_block: Shape | None, last_warp_first: bool, names: Sequence[str],
+        repeats: bool, cooperative: bool, sample: Sequence[Shape] | None = None, cluster: Shape | None = None,
+        copies_early: bool = False,
     ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
@@ -261,15 +269,15 @@ class Kernel:
         buffers = name_buffers() if checks or statistics or recorded is not None else []
         if checks:
             told = called(buffers, names)
-            rows = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
-            found = [describe(self, row, grid, block, told) for row in rows]
+            problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
+            found = [describe(self, problem, grid, block, told) for problem in problems]
             report.findings = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if statistics:
             if self._counted[0] != result["counts"]:  # a launch that is repeated, to be timed, counts the same
                 self._counted = result["counts"], self._lines(result["counts"])
             report.lines = [*self._counted[1]]
             report.buffers = tuple(
-                BufferFacts(buffer.name, buffer.size, *(SECTOR_BYTES * count for count in sectors), _distances(again))
+                _moved(buffer, sectors, again)
                 for buffer, sectors, again in zip(buffers, result["sectors"], result["again"], strict=True)
             )
         if recorded is not None:
@@ -325,6 +333,7 @@ class Kernel:
         if cluster is None and required is None:
             return 1, 1, 1
         shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required
+        assert shape is not None  # one of the two
         if required and shape != required:
             raise ArgumentError(
                 "cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away."
@@ -348,7 +357,10 @@ class Kernel:
                 "Let each block do more: loop over what there is with a stride of the grid.",
             )  # fmt: skip
 
-    def _raise(self, result, grid, block, buffers, instruction_limit, seconds_limit) -> None:
+    def _raise(
+        self, result: dict[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int],
+        buffers: Sequence[Buffer], instruction_limit: int | None, seconds_limit: float | None,
+    ) -> None:  # fmt: skip
         finding = describe(self, result["fault"], grid, block, buffers)
         if finding.kind == "timeout":
             if result["timed_out"]:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from workbench.errors import DeviceUnavailableError
-from workbench.ptx import _core as _first
+from workbench.ptx import _core as _first  # type: ignore[attr-defined]  # compiled
 
 
 class Opcode(NamedTuple):
@@ -16,7 +16,7 @@ class Opcode(NamedTuple):
     ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll, 9 wait.
     """
 
-    index: int
+    number: int
     name: str
     kind: int
     group: str
@@ -47,12 +47,12 @@ def _choose() -> ModuleType:
         raise DeviceUnavailableError(
             "WORKBENCH_PTX_CORE=v3, but this processor lacks AVX2, FMA or BMI2: unset the variable."
         )
-    from workbench.ptx import _core_v3
+    from workbench.ptx import _core_v3  # type: ignore[attr-defined]  # compiled
 
     return _core_v3
 
 
-core = _choose()
+core: ModuleType = _choose()
 TARGET: str = core.TARGET
 
 

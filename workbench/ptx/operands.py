@@ -76,9 +76,9 @@ SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPEC
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[base + offset]``. ``base`` is an operand, or the name of a parameter."""
+    """``[base + offset]``; ``parameter`` is the one of the kernel whose place the base is."""
 
-    base: Operand | None
+    base: Operand
     offset: int
     parameter: Parameter | None = None
 
@@ -127,13 +127,14 @@ class Symbols:
         self._hidden: list[dict[str, Register | None]] = []  # per open scope: what its names meant outside
         self._stand_ins: dict[tuple[int, int], Register] = {}
         self.in_function = isinstance(self.entry, Function)
-        if self.in_function:
+        if isinstance(self.entry, Function):
             for parameter in (*self.entry.parameters, *self.entry.results):
                 self.reserve_local(parameter.name, parameter.size, parameter.align)
         else:
             self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
 
     def declare_registers(self, declaration: Declaration) -> None:
+        """Take the names of a ``.reg`` line in; Refused for a type that registers do not have, and for too many."""
         if declaration.type == "b128":
             names = [half for name in declaration.names.split(",") for half in _halves(name.strip())]
             declaration = Declaration("b64", ", ".join(names))
@@ -163,9 +164,11 @@ class Symbols:
         return low, high
 
     def open_scope(self) -> None:
+        """A brace: what is declared from here on hides what had its name."""
         self._hidden.append({})
 
     def close_scope(self) -> None:
+        """Names are again what they were before the brace that this one closes."""
         if not self._hidden:
             raise PtxSyntaxError(f"{self.entry.name}: a brace inside the body closes what none has opened")
         for name, outside in self._hidden.pop().items():
@@ -183,6 +186,7 @@ class Symbols:
         return self._stand_ins[key]
 
     def declare_variable(self, variable: Variable) -> None:
+        """Give a variable in shared or local memory its place there."""
         if variable.space == "shared":
             self.shared_bytes = _align(self.shared_bytes, variable.align)
             self.shared[variable.name] = self.shared_bytes
@@ -205,6 +209,7 @@ class Symbols:
             self.frame_addresses.append((register, self.local[name]))
 
     def register(self, token: str) -> Register | None:
+        """The register of that name; None for any other operand."""
         return self.names.get(token)
 
     def symbol(self, name: str, width: int) -> Operand | None:
@@ -248,6 +253,7 @@ class Symbols:
         return self._carry
 
     def space_of(self, name: str) -> str | None:
+        """The state space of a variable or parameter; None for other names."""
         if name in self.shared:
             return "shared"
         if name in self.local:
@@ -278,6 +284,7 @@ class Symbols:
         return found
 
     def literal(self, token: str, type_name: str) -> Constant | None:
+        """The bits that a number stands for as an operand of that type; None for what is no number."""
         size = TYPE_SIZES[type_name]
         prefix = token[:2]
         if prefix in ("0f", "0F"):
@@ -308,6 +315,7 @@ class Symbols:
         return Constant(size, value & ((1 << 8 * size) - 1))
 
     def address(self, token: str) -> Address:
+        """What is in the brackets of a memory operand."""
         match = _ADDRESS.fullmatch(token)
         if not match:
             raise Refused(f"the address {token}")
@@ -317,7 +325,8 @@ class Symbols:
         if register is not None:
             return Address(register, offset)
         if base in self.parameters:
-            return Address(None, offset, self.parameters[base])
+            parameter = self.parameters[base]
+            return Address(Constant(8, parameter.offset), offset, parameter)
         if base[0].isdigit():
             return Address(Constant(8, int(base, 0)), offset)
         space = self.space_of(base)

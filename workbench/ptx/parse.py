@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import final
 
 import numpy as np
 
@@ -73,6 +74,7 @@ class Location:
         return next(frame for frame in frames if frame.file == frames[-1].file)
 
 
+@final
 @dataclass(slots=True)
 class Statement:
     """One instruction as written: ``@!%p1 opcode operands;``. ``start`` is an offset in the module's text."""
@@ -85,21 +87,27 @@ class Statement:
     operands: str
 
     @property
-    def line(self) -> int:  # counted from one
+    def line(self) -> int:
+        """Its line in the PTX, from 1."""
         return self.body.module.line_of(self.start)
 
     @property
     def location(self) -> Location | None:
+        """The source line that the ``.loc`` before it names."""
         return self.body.location(self.start)
 
     @property
     def text(self) -> str:
+        """As written, in one line."""
         guard = f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
         return " ".join(f"{guard}{self.opcode} {self.operands}".split())
 
 
+@final
 @dataclass(slots=True)
 class Label:
+    """A place to branch to."""
+
     name: str
 
 
@@ -174,6 +182,7 @@ class Module:
         return [0, *(np.flatnonzero(np.frombuffer(self.ascii, np.uint8) == ord("\n")) + 1).tolist()]
 
     def line_of(self, offset: int) -> int:
+        """The line, from 1, at an offset of the text."""
         return bisect.bisect_right(self._line_starts, offset)
 
     @cached_property
@@ -223,7 +232,8 @@ _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
 def blank_comments(text: str) -> str:
     """Replaces comments by spaces; offsets, line numbers and quoted strings stay as they are."""
-    pieces, done, at = [], 0, 0
+    pieces: list[str] = []
+    done = at = 0
     while True:
         slash = text.find("/", at)
         quote = text.find('"', at, slash if slash >= 0 else len(text))
@@ -272,9 +282,11 @@ def _split(module: Module) -> None:
                 module.functions[name] = Function(name, line, parameters, results, start, end - 1)
         elif is_definition:
             parameters, total = _parameters(match[2] or "", line)
-            most, cluster = _shape(_MAX_THREADS, match[3]), _shape(_CLUSTER, match[3])
-            if cluster is not None:
-                cluster = (*cluster, 1, 1)[:3]
+            most, blocks = _shape(_MAX_THREADS, match[3]), _shape(_CLUSTER, match[3])
+            cluster = None
+            if blocks is not None:
+                x, y, z = (*blocks, 1, 1)[:3]
+                cluster = x, y, z
             module.entries[match[1]] = Entry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
         position = end
     outside.append(text[position:])
@@ -339,7 +351,8 @@ class Body:
     """The items of a kernel or function in order. Locations are only worked out for the statements that are asked."""
 
     def __init__(self, module: Module, entry: Entry | Function):
-        self.module, self.entry = module, entry
+        assert entry.body_start is not None  # else it has no body
+        self.module, self.entry, self._start = module, entry, entry.body_start
         self._locations: list[Location | None] = []
         self._latest: dict[tuple[int, int], Location] = {}
 
@@ -352,7 +365,7 @@ class Body:
         The shape is the opcode and the operands without the digits at the end of each name; ``names`` are these names.
         A branch to a label has no shape, and the label for the names; a label is the shape, without names.
         """
-        return core.scan(self.module.ascii, self.entry.body_start, self.entry.body_end)
+        return core.scan(self.module.ascii, self._start, self.entry.body_end)
 
     def item(self, start: int) -> Item:
         """The item that starts there. Raises PtxSyntaxError for what is none."""
@@ -360,6 +373,7 @@ class Body:
         if text[start] in "{}":
             return Scope(text[start] == "{")
         match = _ITEM.match(text, start, end)
+        assert match is not None  # of what is not white space
         kind = match.lastgroup
         if kind == "operands":
             negated, guard, opcode, operands = match.group(1, 2, 3, 4)
@@ -375,11 +389,16 @@ class Body:
         rest = text[start:end].splitlines()[0].strip()
         raise PtxSyntaxError(f"PTX line {self.module.line_of(start)}: cannot read {rest[:80]!r}")
 
+    def statement(self, start: int) -> Statement:
+        """The instruction that starts there."""
+        item = self.item(start)
+        assert isinstance(item, Statement)  # as the core's scan has it
+        return item
+
     @cached_property
     def _marks(self) -> list[int]:
         """Where the operands of each .loc begin."""
-        text, entry = self.module.text, self.entry
-        return [match.end() for match in _MARK.finditer(text, entry.body_start, entry.body_end)]
+        return [match.end() for match in _MARK.finditer(self.module.text, self._start, self.entry.body_end)]
 
     def location(self, offset: int) -> Location | None:
         """The location that holds at an offset of the text: that of the .loc before it."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 COPY_CYCLES = 500
 _ARRIVALS = ("arrive", "arrive_late", "copy")
 _Stretch = tuple[int, int, Sequence[float]]  # start and end, and for what share of it each unit is busy
-_Key = tuple[str, int, int]  # what can be waited for: "mbarrier", "barrier" or "products", which one, which time
+_Waited = Literal["mbarrier", "barrier", "products"]
+_Key = tuple[_Waited, int, int]  # what can be waited for: its kind, which one, which time
+_Held = Literal["empty", "filling", "full", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class PipelineSpan:
     start: int
     end: int
     kind: Literal["run", "wait"]
-    on: Literal["mbarrier", "barrier", "products"] | None = None
+    on: _Waited | None = None
     name: str = ""
     phase: int = -1
     kernel_line: int = 0
@@ -95,7 +97,7 @@ class StageState:
     """What a stage holds from ``start`` to before ``end``; ``fill`` counts what is brought to all stages, from 0 in the
     order of issue; -1 where it is empty."""
 
-    state: Literal["empty", "filling", "full", "read"]
+    state: _Held
     start: int
     end: int
     fill: int
@@ -429,7 +431,7 @@ def _stages(
             following = min((copy.issued for copy in fills.get(number + 1, ())), default=end)
             freed = following if freed is None or freed > following else freed
             marks = [now, begun, full, following if seen is None else seen, freed]
-            kinds = ("empty", "filling", "full", "read")
+            kinds: tuple[_Held, ...] = ("empty", "filling", "full", "read")
             states += [
                 StageState(kind, start, stop, -1 if kind == "empty" else order.index((mbarrier, number)))
                 for kind, start, stop in zip(kinds, marks[:-1], marks[1:], strict=True)

@@ -15,6 +15,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,8 @@ def words_at(address: int, size: int) -> np.ndarray:
     """The aligned 64-bit words of ``size`` bytes of this process' memory."""
     skipped = -address % 8
     count = max(size - skipped, 0) // 8
-    return np.frombuffer((ctypes.c_char * (8 * count)).from_address(address + skipped), np.uint64)
+    content = (ctypes.c_char * (8 * count)).from_address(address + skipped)
+    return np.frombuffer(memoryview(content), np.uint64)
 
 
 def candidates(words: np.ndarray) -> list[tuple[int, int]]:
@@ -109,19 +111,24 @@ def _heap() -> tuple[int, int]:
     return start, sbrk(0)
 
 
+_Seen = tuple[int, int, "weakref.ref[Any]", str]
+"""(start, end, owner, what it is) of an allocation."""
+
+
 class _Known:
     """The allocations that were seen, by ascending address."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, weakref.ref, str]] = []
+        self._rows: list[_Seen] = []
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds an address."""
         row = self._row(address)
-        owner = row and row[2]()
-        if owner is None or storage_of(owner) != (row[0], row[1]):
+        if row is None:
             return None
-        return Allocation(row[0], row[1], owner, row[3])
+        start, end, reference, kind = row
+        owner = reference()
+        return None if owner is None or storage_of(owner) != (start, end) else Allocation(start, end, owner, kind)
 
     def freed(self, address: int) -> str | None:
         """What an address belonged to once."""
@@ -130,7 +137,7 @@ class _Known:
 
     def scan(self) -> None:
         """Look at all tensors and arrays that are alive; those that are gone are remembered where nothing took over."""
-        found: dict[int, tuple[int, int, weakref.ref, str]] = {}
+        found: dict[int, _Seen] = {}
         for owner in _arrays():
             start, end = storage_of(owner)
             if end > start and (start not in found or found[start][1] < end):
@@ -140,14 +147,14 @@ class _Known:
         ends = sorted((row[0], row[1]) for row in found.values())
         starts = [start for start, _ in ends]
 
-        def taken(row: tuple[int, int, weakref.ref, str]) -> bool:
+        def taken(row: _Seen) -> bool:
             at = bisect_right(starts, row[1] - 1)
             return at > 0 and ends[at - 1][1] > row[0]
 
         gone = [row for row in self._rows if not taken(row)]
         self._rows = sorted([*found.values(), *gone], key=lambda row: row[0])
 
-    def _row(self, address: int) -> tuple[int, int, weakref.ref, str] | None:
+    def _row(self, address: int) -> _Seen | None:
         at = bisect_right(self._rows, address, key=lambda row: row[0])
         return self._rows[at - 1] if at and address < self._rows[at - 1][1] else None
 
@@ -173,9 +180,10 @@ def _arrays() -> list[Any]:
     """All tensors and arrays that are alive and have memory of their own on this machine."""
     torch = sys.modules.get("torch")
     bases = (np.ndarray,) if torch is None else (np.ndarray, torch.Tensor)
+    strided = getattr(torch, "strided", None)
     tracked = gc.get_objects()
     reached = gc.get_referents(*tracked)  # the collector does not track NumPy arrays, but what holds them
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         local = frame.f_locals
         reached += local.values()
@@ -189,7 +197,7 @@ def _arrays() -> list[Any]:
             if isinstance(value, np.ndarray):
                 usable = value.dtype.kind != "O"
             else:
-                usable = value.device.type == "cpu" and value.layout is torch.strided
+                usable = value.device.type == "cpu" and value.layout is strided
             if usable and storage_of(value):
                 found.append(value)
         except (RuntimeError, NotImplementedError):

@@ -12,14 +12,16 @@ ways to a place the one that has waited least counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.ptx.flow import Block
 from workbench.ptx.instruction import Form, Step
 from workbench.ptx.machine import FRAGMENT_SLOT
 from workbench.ptx.operands import Register
 
-TOUCHED, UNFENCED = "register of a running product touched", "missing wgmma.fence"  # kinds of findings
+# Kinds of findings.
+TOUCHED: str = "register of a running product touched"
+UNFENCED: str = "missing wgmma.fence"
 _A_SLOTS = range(4)
 
 
@@ -31,6 +33,9 @@ class Misuse(NamedTuple):
     other: Step
 
 
+_Aged = tuple[int, Step]  # how many groups were committed after a product, and the product
+
+
 class _State(NamedTuple):
     """What registers of products are in.
 
@@ -38,8 +43,8 @@ class _State(NamedTuple):
     and the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
     """
 
-    running: dict[Register, tuple[int, Step]]
-    reading: dict[Register, tuple[int, Step]]
+    running: dict[Register, _Aged]
+    reading: dict[Register, _Aged]
     written: dict[Register, Step]
 
 
@@ -48,7 +53,8 @@ def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
     products = (step for number in order for step in blocks[number].code if is_product(step.form))
     theirs = {register for step in products for register in (*_results(step), *_factors(step))}
     states = {order[0]: _State({}, {}, {})}
-    work, found = [order[0]], {}
+    work = [order[0]]
+    found: dict[tuple[str, int], Misuse] = {}
     while work:
         number = work.pop()
         state = _after(blocks[number].code, states[number], theirs, found)
@@ -79,7 +85,7 @@ def _factors(step: Step) -> list[Register]:
 
 
 def _joined(a: _State, b: _State) -> _State:
-    def least(x: dict, y: dict) -> dict:
+    def least(x: dict[Register, _Aged], y: dict[Register, _Aged]) -> dict[Register, _Aged]:
         both = dict(x)
         for register, value in y.items():
             if register not in both or value[0] < both[register][0]:
@@ -89,7 +95,7 @@ def _joined(a: _State, b: _State) -> _State:
     return _State(least(a.running, b.running), least(a.reading, b.reading), {**b.written, **a.written})
 
 
-def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict) -> _State:
+def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict[tuple[str, int], Misuse]) -> _State:
     running, reading, written = dict(state.running), dict(state.reading), dict(state.written)
 
     def note(kind: str, step: Step, other: Step) -> None:
@@ -119,11 +125,12 @@ def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: di
             )
         elif name.startswith("mov.b") and len(step.form.writes) == 1 and len(step.form.reads) == 1:
             target, origin = step.registers[step.form.writes[0]], step.registers[step.form.reads[0]]
-            for each in (running, reading, written):
-                if origin in each:
-                    each[target] = each[origin]
+            states: tuple[dict[Register, Any], ...] = (running, reading, written)
+            for known in states:
+                if origin in known:
+                    known[target] = known[origin]
                 else:
-                    each.pop(target, None)
+                    known.pop(target, None)
             if target in theirs and origin not in running and target not in written:
                 written[target] = step
         else:

@@ -8,6 +8,7 @@ import gc
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +17,16 @@ from workbench.ptx import parse
 from workbench.ptx.assemble import Decoded
 from workbench.ptx.parse import TYPE_SIZES, Module, Parameter
 
+if TYPE_CHECKING:
+    from workbench.ptx.launch import Kernel
+
 _GLOBALS_BASE = 0x6000_0000_0000
 _FUNCTIONS_BASE = 0x5000_0000_0000
 _ALIGNMENT = 512
 _FORMATS = {"f32": "<f", "f64": "<d"}
 
 
-class Program(Mapping):
+class Program(Mapping[str, "Kernel"]):
     """A PTX module. ``program.kernels`` maps names to kernels; device variables live as long as the program.
 
     ``place`` says at which address (a multiple of 512) so many bytes of variables begin; without it they begin at the
@@ -33,7 +37,7 @@ class Program(Mapping):
         self.module: Module = parse.parse(text)
         self.variables: dict[str, np.ndarray] = {}
         self._addresses: dict[str, int] = {}
-        self._kernels: dict[str, object] = {}
+        self._kernels: dict[str, Kernel] = {}
         self._place_variables(place)
 
     @staticmethod
@@ -46,10 +50,11 @@ class Program(Mapping):
         return _program(text)
 
     @property
-    def kernels(self) -> Mapping[str, object]:
+    def kernels(self) -> Mapping[str, Kernel]:
+        """The kernels by name: the program itself."""
         return self
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Kernel:
         if name not in self.module.entries:
             names = ", ".join(self.module.entries) or "none"
             raise UnknownNameError("kernel", repr(name), names, "Use one of the names in program.kernels.")
@@ -74,9 +79,11 @@ class Program(Mapping):
         return f"Program({', '.join(self.module.entries)})"
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
+        """What a kernel takes, in the order of its launch."""
         return self.module.entries[name].parameters
 
     def global_address(self, name: str) -> int:
+        """Where a device variable, or a function in a table of them, lies for kernels; KeyError for others."""
         return self._addresses[name]
 
     def variable_buffers(self) -> list[tuple[str, int, np.ndarray]]:
@@ -89,7 +96,7 @@ class Program(Mapping):
             if variable.name in self.variables:
                 self.variables[variable.name][:] = 0
                 if variable.initial:
-                    _initialise(self, variable)
+                    _initialise(self, variable, variable.initial)
 
     def _place_variables(self, place: Callable[[int], int] | None) -> None:
         placed = [v for v in self.module.variables.values() if v.space in ("global", "const")]
@@ -101,13 +108,13 @@ class Program(Mapping):
             address += span
         for variable in placed:
             if variable.initial:
-                _initialise(self, variable)
+                _initialise(self, variable, variable.initial)
 
 
-def _initialise(program: Program, variable: parse.Variable) -> None:
+def _initialise(program: Program, variable: parse.Variable, values: str) -> None:
     storage, size = program.variables[variable.name], TYPE_SIZES[variable.type]
     position = 0
-    for token in variable.initial.replace("{", " ").replace("}", " ").split(","):
+    for token in values.replace("{", " ").replace("}", " ").split(","):
         token = token.strip()
         if not token:
             continue

@@ -160,9 +160,9 @@ def unpack(
     kernel: Kernel, block: tuple[int, int, int], warps: int, result: dict[str, Any], buffers: Sequence[Buffer]
 ) -> Recording:
     """The recording in the core's ``result``; ``buffers`` are those of the launch, sorted by address."""
-    lines: dict[int, tuple] = {}
+    lines: dict[int, tuple[int, str, str, int, str, int]] = {}
 
-    def place(pc: int) -> tuple:
+    def place(pc: int) -> tuple[int, str, str, int, str, int]:
         """(PTX line, text, source, line, source and line in the kernel's own file) of an instruction."""
         if pc not in lines:
             statement = kernel.decoded.code[pc].statement if pc >= 0 else None
@@ -178,22 +178,22 @@ def unpack(
 
     requests, counts = [], [0] * warps
     for row in np.frombuffer(result["requests"], _REQUEST):
-        warp, pc, mask, width, flags, *costs, raw = row.tolist()
+        warp, pc, mask, width, flags, sectors, wavefronts, ideal, raw = row.tolist()
         addresses = tuple(address if mask >> lane & 1 else None for lane, address in enumerate(raw.tolist()))
         shared = bool(flags & _SHARED)
         buffer = None if shared else owner(next(address for address in addresses if address is not None))
         requests.append(
             WarpRequest(
                 counts[warp], warp, pc, *place(pc), "shared" if shared else "global", bool(flags & _READS),
-                bool(flags & _WRITES), width, addresses, buffer, *costs,
+                bool(flags & _WRITES), width, addresses, buffer, sectors, wavefronts, ideal,
             )
         )  # fmt: skip
         counts[warp] += 1
     spans = []
     for row in np.frombuffer(result["spans"], _SPAN):
         warp, pc, barrier, waiting, start, end = row.tolist()
-        kind = "wait" if waiting else "run"
-        spans.append(WarpSpan(warp, start, end, kind, barrier if pc >= 0 else None, *place(pc)[2:]))
+        span: Literal["run", "wait"] = "wait" if waiting else "run"
+        spans.append(WarpSpan(warp, start, end, span, barrier if pc >= 0 else None, *place(pc)[2:]))
     spans.sort(key=lambda span: (span.warp, span.start))
     events = []
     for row in np.frombuffer(result["events"], _EVENT):
@@ -201,8 +201,13 @@ def unpack(
         kind, operand = _KINDS[number], None
         if kind == "product":
             operand, moved = None if moved == _IN_REGISTERS else moved, 0
-        line, _, *written = place(pc)
-        events.append(PipelineEvent(warp, kind, at, phase, count, moved, to, operand, tick, *written, line))
+        line, _, source, source_line, kernel_source, kernel_line = place(pc)
+        events.append(
+            PipelineEvent(
+                warp, kind, at, phase, count, moved, to, operand, tick, source, source_line, kernel_source,
+                kernel_line, line,
+            )
+        )  # fmt: skip
     used = {event.at for event in events if event.kind in ("arrive", "arrive_late", "copy", "pass")}
     variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
     names = mbarrier_names(used, variables)

@@ -209,6 +209,11 @@ class LaunchReport:
     recording: Recording | None = field(default=None, repr=False)
     parts_recorded: RecordedParts | None = field(default=None, repr=False)
 
+    @property
+    def parts(self) -> tuple[LaunchReport, ...]:
+        """The report of each launch, where this one is of several; else itself."""
+        return (self,)
+
     def _global(self, load: bool | None = None) -> list[LineFacts]:
         rows = [line for line in self.lines if line.space == "global" and line.requests]
         if load is None:

@@ -8,8 +8,12 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.trials.values import SampleRecord
 
 Block = tuple[int, int, int]
 
@@ -32,6 +36,10 @@ class Sampled:
     of: int
     error: float = 0.0
     because: str = ""
+
+    def to_dict(self) -> SampleRecord:
+        """Plain values, for a store."""
+        return {"blocks": self.blocks, "of": self.of, "error": self.error, "because": self.because}
 
     def __str__(self) -> str:
         if self.blocks == self.of:
@@ -84,10 +92,10 @@ def dependence(instructions: Sequence[str]) -> str:
 
 def parts_of(grid: Sequence[int], count: int) -> Block:
     """Into how many equal parts to cut a grid along x, y and z for about ``count``: along x first."""
-    parts: list[int] = []
-    for size in (*grid, 1, 1)[:3]:
-        parts.append(min(size, max(1, count // math.prod(parts))))
-    return tuple(parts)
+    sizes = (*grid, 1, 1)
+    x = min(sizes[0], max(1, count))
+    y = min(sizes[1], max(1, count // x))
+    return x, y, min(sizes[2], max(1, count // (x * y)))
 
 
 def middles_of(grid: Sequence[int], parts: Sequence[int]) -> list[Block]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.terminal import say
 
@@ -75,7 +75,7 @@ class CheckReport:
         return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
 
-def notes_on(compiled: CompiledKernel, args: Sequence[object]) -> tuple[str, ...]:
+def notes_on(compiled: CompiledKernel, args: Sequence[Any]) -> tuple[str, ...]:
     """What is allowed in the arguments of a launch and often not meant: strides, which a pointer does not carry."""
     return tuple(
         f"{parameter.name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel "

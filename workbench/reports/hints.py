@@ -102,7 +102,7 @@ def _in_flight(trace: Trace, model: DeviceModel) -> tuple[float, float, float, i
     """
     from workbench.prediction.chain import dependent_chain
 
-    report = trace.report.parts[0] if len(trace.kernels) > 1 else trace.report
+    report = trace.report.parts[0]
     blocks = math.prod(report.grid)
     warps = blocks * -(-math.prod(report.block) // 32)
     loads = dependent_chain(report.lines, warps).global_loads

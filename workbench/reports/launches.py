@@ -76,7 +76,7 @@ class Launches:
         self._lock = threading.Lock()
         self._rows: list[Launch] = []
         self.faults: list[KernelFault] = []
-        self._first: dict[tuple, int] = {}
+        self._first: dict[tuple[object, ...], int] = {}
 
     def add(self, kernel: CompiledKernel, report: LaunchReport, model: DeviceModel, findings: Any = ()) -> Launch:
         """Keep a launch; with statistics its time is predicted."""

@@ -10,12 +10,34 @@ import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.ptx.report import SECTOR_BYTES, LaunchReport, LineFacts
 
 
 class Ratios:
     """What follows from the counts of a line, or of a whole trace; None where nothing was counted."""
+
+    if TYPE_CHECKING:  # fields of the one, properties of the other
+
+        @property
+        def global_requests(self) -> int: ...
+        @property
+        def global_sectors(self) -> int: ...
+        @property
+        def global_ideal_sectors(self) -> int: ...
+        @property
+        def bytes_used(self) -> int: ...
+        @property
+        def shared_wavefronts(self) -> int: ...
+        @property
+        def shared_ideal_wavefronts(self) -> int: ...
+        @property
+        def landed_bytes(self) -> int: ...
+        @property
+        def filled_bytes(self) -> int: ...
+        @property
+        def copied_bytes(self) -> int: ...
 
     @property
     def sectors_per_request(self) -> float | None:

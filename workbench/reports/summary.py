@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas
 
     from workbench.reports.trace import Trace
+    from workbench.toolchain import CompiledKernel
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
 
@@ -29,6 +30,7 @@ class Fact:
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
+        """Name, value, what it would be at best, and meaning, as a table has them."""
         best = "" if self.best is None else format(self.best, self.form)
         return self.name, format(self.value, self.form), best, self.meaning
 
@@ -122,31 +124,26 @@ def _global(trace: Trace) -> list[Fact]:
     loads, stores = report.global_load_requests, report.global_store_requests
     atomics = trace.global_requests - loads - stores
     kinds = f"{loads:,} loads, {stores:,} stores" + (f", {atomics:,} atomics" if atomics else "")
-    return [
-        Fact("global requests", trace.global_requests, None, kinds),
-        Fact("sectors per request", trace.sectors_per_request, trace.ideal_sectors_per_request, "of 32 bytes", ".2f"),
-        Fact("bytes moved", trace.bytes_moved, 32 * trace.global_ideal_sectors, "32 for every sector of a request"),
-        Fact("bytes used", trace.bytes_used, None, "that lanes asked for, each once per request"),
-        Fact("used fraction", trace.used_fraction, 1.0, "bytes used of bytes moved", ".1%"),
-        Fact(
-            "distinct bytes", trace.unique_bytes, None,
-            f"{report.unique_bytes_read:,} read, {report.unique_bytes_written:,} written: the least for DRAM",
-        ),
-        Fact("reuse", trace.reuse, None, "bytes moved for each distinct one: what the caches answer", ".2f"),
-        *(
-            Fact(name, value, None, meaning, ".2f")
-            for name, value, meaning in (
-                ("reuse in blocks", trace.reuse_in_blocks, "times a block reads what it has read: L1"),
-                ("reuse between blocks", trace.reuse_between_blocks, "blocks that read the same byte: L2"),
-            )
-            if value is not None
-        ),
-    ]  # fmt: skip
+    distinct = f"{report.unique_bytes_read:,} read, {report.unique_bytes_written:,} written: the least for DRAM"
+    ideal = trace.ideal_sectors_per_request
+    rows: tuple[tuple[str, float | None, float | None, str, str], ...] = (
+        ("global requests", trace.global_requests, None, kinds, ",.0f"),
+        ("sectors per request", trace.sectors_per_request, ideal, "of 32 bytes", ".2f"),
+        ("bytes moved", trace.bytes_moved, 32 * trace.global_ideal_sectors, "32 for every sector of a request", ",.0f"),
+        ("bytes used", trace.bytes_used, None, "that lanes asked for, each once per request", ",.0f"),
+        ("used fraction", trace.used_fraction, 1.0, "bytes used of bytes moved", ".1%"),
+        ("distinct bytes", trace.unique_bytes, None, distinct, ",.0f"),
+        ("reuse", trace.reuse, None, "bytes moved for each distinct one: what the caches answer", ".2f"),
+        ("reuse in blocks", trace.reuse_in_blocks, None, "times a block reads what it has read: L1", ".2f"),
+        ("reuse between blocks", trace.reuse_between_blocks, None, "blocks that read the same byte: L2", ".2f"),
+    )
+    return [Fact(name, value, best, meaning, form) for name, value, best, meaning, form in rows if value is not None]
 
 
-def _resources(kernel, several: bool) -> tuple[list[Fact], str]:
+def _resources(kernel: CompiledKernel, several: bool) -> tuple[list[Fact], str]:
     """The static side of one kernel, from its cubin."""
     held = kernel.occupancy
+    assert kernel.threads_per_block is not None  # else it has no occupancy
     shared = kernel.static_shared_bytes + kernel.dynamic_shared_bytes
     of = f" of {kernel.label}" if several else ""
     fits = ", ".join(f"{count} by {name}" for name, count in held.fits.items())

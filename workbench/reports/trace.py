@@ -177,16 +177,13 @@ class Trace(Ratios):
     @cached_property
     def buffers(self) -> Traffic:
         """What moved between memory and each argument, and how often the caches answer for the same bytes."""
-        if len(self.kernels) < 2:
-            return traffic(self.title, zip(self.kernels, (self.report,), strict=False))
-        return traffic(self.title, zip(self.kernels, self.report.parts, strict=True))
+        return traffic(self.title, zip(self.kernels, self.report.parts, strict=bool(self.kernels)))
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The forms that the main kernel went through, each line with its line of the source: of Triton TTIR, TTGIR and
         LLVM IR, then PTX with how often each instruction ran, and SASS where there is a disassembler."""
-        report = self.report.parts[0] if len(self.kernels) > 1 else self.report
-        return stages_of(self.kernel, report, inlined=self._unfolded) if self.kernels else ()
+        return stages_of(self.kernel, self.report.parts[0], inlined=self._unfolded) if self.kernels else ()
 
     @property
     def kernel(self) -> CompiledKernel:

@@ -39,8 +39,8 @@ class Traffic:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per buffer, as a pandas DataFrame."""
-        names = ("size", "read_moved", "read_by_blocks", "read_unique", "written_moved", "written_by_blocks")
-        names += ("written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks")
+        names = ["size", "read_moved", "read_by_blocks", "read_unique", "written_moved", "written_by_blocks"]
+        names += ["written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks"]
         return data_frame({"buffer": name} | {one: getattr(facts, one) for one in names} for name, facts in self.rows)
 
     def _texts(self) -> list[tuple[str, ...]]:

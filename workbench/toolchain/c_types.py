@@ -51,7 +51,7 @@ def c_type(text: str, macros: Mapping[str, object] | None = None) -> CType | Non
     words = re.findall(r"[\w:]+", base)
     constant = "const" in words
     words = [word.removeprefix("std::") for word in words if word not in _IGNORED]
-    if len(words) == 1 and words[0] in (macros or {}):
+    if macros and len(words) == 1 and words[0] in macros:
         words = re.findall(r"[\w:]+", str(macros[words[0]]))
     found = _element(words)
     return found and CType(*found, pointer=bool(star), constant=bool(star) and constant)
@@ -98,7 +98,8 @@ def declared_variables(text: str, macros: Mapping[str, object] | None = None) ->
         sizes = [_number(size, known) for size in re.findall(r"\[([^\]]*)\]", declared[3])]
         if type_ is not None and type_.lanes > 1:
             sizes.append(type_.lanes)
-        found[declared[2]] = DeclaredVariable(type_, None if None in sizes else tuple(sizes))
+        known_sizes = tuple(size for size in sizes if size is not None)
+        found[declared[2]] = DeclaredVariable(type_, known_sizes if len(known_sizes) == len(sizes) else None)
     return found
 
 

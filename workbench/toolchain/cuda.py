@@ -25,7 +25,7 @@ Macro = str | int | float
 
 
 def compile_cuda(
-    source: str | Path,
+    source: str | Path | Source,
     kernel: str,
     *,
     arch: str = "sm_80",
@@ -66,7 +66,7 @@ def compile_cuda(
 
 
 def compile_cuda_module(
-    source: str | Path,
+    source: str | Path | Source,
     *,
     kernels: Sequence[str] = (),
     arch: str = "sm_80",

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
 from workbench.toolchain.assembly import Assembly
@@ -241,7 +242,7 @@ class CompiledModule(Mapping[str, CompiledKernel]):
         """The same kernels with what makes their machine code: one for all, since they are one program."""
         return self._with(assembly=assembly)
 
-    def _with(self, **changes: object) -> CompiledModule:
+    def _with(self, **changes: Any) -> CompiledModule:
         return CompiledModule({name: dataclasses.replace(kernel, **changes) for name, kernel in self.kernels.items()})
 
     def to_blobs(self) -> dict[str, bytes]:

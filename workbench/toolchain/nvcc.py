@@ -71,7 +71,7 @@ def compile(
         output = Path(folder) / ("unit.cubin" if machine_code else "unit.ptx")
         log = _run([nvcc, *target, *(f"-I{path}" for path in include_dirs), *options], file, output, arch, source)
         ptx = next(Path(folder).glob("unit*.ptx")).read_text()
-        cubin = output.read_bytes() if machine_code else None
+        cubin = output.read_bytes() if machine_code else b""
     return Output(ptx, cubin, log, _entries(ptx, names))
 
 

@@ -26,11 +26,11 @@ _INVALID_OPTION = 5
 class Output:
     """What a CUDA compiler made of one source: ``entries`` maps each requested name to the name in the PTX.
 
-    ``cubin`` is None where no machine code was asked for; then ``log`` says nothing about resources.
+    ``cubin`` is empty where no machine code was asked for; then ``log`` says nothing about resources.
     """
 
     ptx: str
-    cubin: bytes | None
+    cubin: bytes
     log: str
     entries: dict[str, str] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ def compile(
         raise CompileError(
             f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", log, _advice(log)
         )
-    return Output(answer["ptx"], answer["cubin"] if machine_code else None, log, answer["entries"])
+    return Output(answer["ptx"], answer["cubin"] if machine_code else b"", log, answer["entries"])
 
 
 def assemble(

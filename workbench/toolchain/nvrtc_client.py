@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_server
@@ -38,7 +39,7 @@ def compile_limit(seconds: float) -> Iterator[None]:
         _limit.reset(token)
 
 
-def compile_program(library: str, request: dict, label: str) -> dict:
+def compile_program(library: str, request: dict[str, Any], label: str) -> dict[str, Any]:
     """What ``nvrtc_server.Library.compile(**request)`` returns, from a process that has compiled nothing before.
 
     ``label`` names the program in messages. Raises CompileTimeout at the limit, CompilerCrash, CompileError if the
@@ -53,9 +54,9 @@ def compile_program(library: str, request: dict, label: str) -> dict:
         if data is None:
             raise CompileTimeout(f"NVRTC took longer than {seconds:g} s to compile {label}, and was stopped.")
         answer, rest = nvrtc_server.unframe(data) or (None, data)
-        if isinstance(answer, dict) and "error" in answer:
-            raise CompileError(f"NVRTC could not compile {label}: {answer['error']}")
         if answer is not None:
+            if "error" in answer:
+                raise CompileError(f"NVRTC could not compile {label}: {answer['error']}")
             return answer
         if len(rest) == 4:
             status = os.waitstatus_to_exitcode(int.from_bytes(rest, "little"))
@@ -112,7 +113,7 @@ class _Server:
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def ask(self, request: dict, deadline: float) -> bytes | None:
+    def ask(self, request: dict[str, Any], deadline: float) -> bytes | None:
         """All that comes back for a request; None if it does not by ``deadline`` (time.monotonic)."""
         ours, theirs = socket.socketpair()
         with ours:

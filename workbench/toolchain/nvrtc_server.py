@@ -45,11 +45,13 @@ class Library:
         self.functions.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: object) -> None:
+        """Call a function of NVRTC; NvrtcError with its name where that does not return SUCCESS."""
         code = getattr(self.functions, name)(*arguments)
         if code != SUCCESS:
             raise NvrtcError(f"{name} failed: {self.error_text(code)}")
 
     def error_text(self, code: int) -> str:
+        """What NVRTC calls a code that one of its functions returned."""
         return self.functions.nvrtcGetErrorString(code).decode()
 
     def read(self, what: str, program: ctypes.c_void_p) -> bytes:
@@ -92,7 +94,7 @@ def send(connection: socket.socket, message: object) -> None:
     connection.sendall(len(payload).to_bytes(8, "little") + payload)
 
 
-def unframe(data: bytes) -> tuple[object, bytes] | None:
+def unframe(data: bytes) -> tuple[dict, bytes] | None:
     """The message at the beginning of ``data`` and what follows it; None where it is not whole."""
     end = 8 + int.from_bytes(data[:8], "little")
     return (pickle.loads(data[8:end]), data[end:]) if len(data) >= max(end, 9) else None
@@ -191,6 +193,7 @@ def _end_with_parent() -> None:
 
 
 def main(library_path: str, control_fd: str) -> None:
+    """Tell the socket of number ``control_fd`` whether NVRTC can be loaded, and serve it until that closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(control_fd))
     try:

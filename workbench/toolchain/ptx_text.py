@@ -76,10 +76,11 @@ def _assemble(text: str, arch: str) -> Assembled:
         refusals[assembler] = made
     if not refusals:
         raise MissingToolError(f"ptxas was not found. {tools.TRITON_REMEDY}")
-    versions = {assembler: _NEWER.search(refusal) for assembler, refusal in refusals.items()}
-    if all(versions.values()):
-        newest = max(versions, key=lambda assembler: tuple(map(int, versions[assembler][1].split("."))))
-        made = _assembled(newest, _VERSION.sub(rf"\g<1>{versions[newest][1]}", text, count=1), arch)
+    told = {assembler: _NEWER.search(refusal) for assembler, refusal in refusals.items()}
+    versions = {assembler: match[1] for assembler, match in told.items() if match}
+    if len(versions) == len(refusals):
+        newest = max(versions, key=lambda assembler: tuple(map(int, versions[assembler].split("."))))
+        made = _assembled(newest, _VERSION.sub(rf"\g<1>{versions[newest]}", text, count=1), arch)
         if isinstance(made, Assembled):
             return made
     raise CompileError(f"ptxas refused the PTX for {arch}:", next(iter(refusals.values())))

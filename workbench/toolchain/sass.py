@@ -45,7 +45,7 @@ def parse_ptxas_log(log: str) -> dict[str, Resources]:
 
 def split_log(log: str) -> tuple[str, str]:
     """A compiler's log as the warnings of its front end and those of its assembler, without the resource lines."""
-    front, assembler = [], []
+    front, assembler = list[str](), list[str]()
     for line in log.splitlines():
         if not re.match(r"ptxas (info|\s+\.)|\s+\d+ bytes stack frame", line):
             (assembler if line.startswith("ptxas") else front).append(line)
@@ -110,7 +110,7 @@ def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str
     cached = disk_cache.load(key)
     if cached is not None:
         return cached["sass"].decode()
-    with _as_file(kernel.cubin, ".cubin") as file:
+    with _as_file(kernel.assembly.result().cubin, ".cubin") as file:
         text = _disassembly(file, *options)
     sass = _section(text, kernel.name)
     disk_cache.store(key, {"sass": sass.encode()})

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,7 +80,7 @@ def blocks_of_kernel(kernel: CompiledKernel) -> list[Block]:
 
     Raises MissingToolError where it has no machine code, or has instructions that need nvdisasm and there is none.
     """
-    if kernel.assembly is None:
+    if kernel.cubin is None:
         raise sass.no_machine_code(kernel.label)
     known, cubin = _known_of(kernel.arch, cache_folder()), Cubin(kernel.cubin)
     read = _read(cubin, kernel.name, known.kinds)
@@ -108,7 +108,7 @@ def _own(cubin: Cubin, kernel: str) -> bytes:
     return code[: min(cubin.subroutines(kernel), default=len(code))]
 
 
-def _read(cubin: Cubin, kernel: str, kinds: dict[int, Kind | None]) -> list[Placed] | None:
+def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> list[Placed] | None:
     """A kernel's instructions; None where one is of no known kind."""
     low, high, bits = _bits(_own(cubin, kernel))
     each, which = np.unique(bits, return_inverse=True)
@@ -121,9 +121,9 @@ def _read(cubin: Cubin, kernel: str, kinds: dict[int, Kind | None]) -> list[Plac
         name, base, constant, form = of_bits[kind]
         predicated = first >> 12 & 15 != _UNPREDICATED
         instruction = instruction_of(lines[at], name, base, predicated, constant, second >> 41)
-        target = _target(at, first, form) if form else count
+        target = int(_target(at, first, form)) if form else count
         rare = base == "CALL" and "$__internal" in subroutines.get(INSTRUCTION_BYTES * target, "")
-        read.append(Placed(instruction, int(target) if target < count else None, rare))
+        read.append(Placed(instruction, target if target < count else None, rare))
     return read
 
 

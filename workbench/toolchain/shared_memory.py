@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.ptx.parse import Entry, Function, Module, Variable
+    from workbench.ptx.parse import Module, Variable
 
 _DECLARATION = re.compile(r"(?<![\w.])\.shared\b[^;]*")
 _WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
@@ -31,7 +31,7 @@ def static_shared_bytes(ptx: str) -> dict[str, int]:
     sizes = {}
     for name, entry in module.entries.items():
         end = 0
-        for variable in _declared(module, outside, entry, set()):
+        for variable in _declared(module, outside, (entry.body_start, entry.body_end), set()):
             end = -(-end // variable.align) * variable.align + variable.size
         if end:
             sizes[name] = -(-end // unit) * unit
@@ -39,7 +39,7 @@ def static_shared_bytes(ptx: str) -> dict[str, int]:
 
 
 def _declared(
-    module: Module, outside: Mapping[str, Variable], unit: Entry | Function, seen: set[str]
+    module: Module, outside: Mapping[str, Variable], body: tuple[int, int], seen: set[str]
 ) -> Iterator[Variable]:
     """The variables of a kernel or function in the order of its text, then those of the functions that it calls.
 
@@ -47,9 +47,9 @@ def _declared(
     """
     from workbench.ptx.parse import parse_variable
 
-    called = []
+    called = list[tuple[int, int]]()
     pattern = _WITH_NAMES if outside or module.functions else _DECLARATION
-    for match in pattern.finditer(module.text, unit.body_start, unit.body_end):
+    for match in pattern.finditer(module.text, *body):
         name = match[0]
         if name[0] == ".":
             variable = parse_variable(name)
@@ -59,7 +59,7 @@ def _declared(
             seen.add(name)
             if name in outside:
                 yield outside[name]
-            elif module.functions[name].body_start is not None:
-                called.append(module.functions[name])
-    for function in called:
-        yield from _declared(module, outside, function, seen)
+            elif (start := module.functions[name].body_start) is not None:
+                called.append((start, module.functions[name].body_end))
+    for other in called:
+        yield from _declared(module, outside, other, seen)

@@ -201,8 +201,12 @@ def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names and the types in a parameter list; none where one of them has no name."""
     pieces = [piece.strip() for piece in split_at_commas(text)]
     pieces = [re.sub(r"=.*", "", piece, flags=re.DOTALL) for piece in pieces if piece not in ("", "void")]
-    found = [re.search(r"^(.*\w\W+?|.*\W)(\w+)\s*((?:\[[^\]]*\]\s*)?)$", piece.strip(), re.DOTALL) for piece in pieces]
-    if not all(found):
+    found = [
+        match
+        for piece in pieces
+        if (match := re.search(r"^(.*\w\W+?|.*\W)(\w+)\s*((?:\[[^\]]*\]\s*)?)$", piece.strip(), re.DOTALL))
+    ]
+    if len(found) != len(pieces):
         return (), ()
     return tuple(one[2] for one in found), tuple(one[1].strip() + (" *" if one[3] else "") for one in found)
 

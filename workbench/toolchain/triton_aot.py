@@ -74,9 +74,10 @@ def compile_triton(
         names = [name for name in signature if name not in constexprs]
         kernel = replace(kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started), stages=texts)
         disk_cache.store(key, kernel.to_blobs())
-    kernel = replace(kernel, assembly=assembly_of(kernel, options))
-    if machine_code and kernel.assembly.find() is None:
-        kernel.assembly.result()
+    assembly = assembly_of(kernel, options)
+    kernel = replace(kernel, assembly=assembly)
+    if machine_code and assembly.find() is None:
+        assembly.result()
         kernel = replace(kernel, from_cache=False, compile_seconds=time.perf_counter() - started)
     return kernel
 
@@ -182,7 +183,7 @@ _SOURCES: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary(
 
 def reachable(jit: Any) -> list[Any]:
     """``jit`` and the JIT functions that it calls, directly or not, as their names are bound now."""
-    found, pending = [], [jit]
+    found, pending = list[Any](), [jit]
     while pending:
         function = pending.pop()
         if any(function is other for other in found):
@@ -317,7 +318,7 @@ def explain(error: BaseException, jit: Any) -> str:
 
     An error inside a function that the kernel calls is chained: the innermost one names the line.
     """
-    chain = [error]
+    chain: list[Any] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     located = [link for link in chain if getattr(getattr(link, "node", None), "lineno", None)]
@@ -326,7 +327,7 @@ def explain(error: BaseException, jit: Any) -> str:
         function = _function_of(getattr(located[-1], "src", None), jit)
         line = located[-1].node.lineno
     where = f"{function.fn.__code__.co_filename}:{_first_line(function) + line - 1}"
-    texts = []
+    texts = list[str]()
     for link in chain[len(located) - 1 :] if located else chain:
         text = str(link).strip() or type(link).__name__
         if not any(text in earlier for earlier in texts):

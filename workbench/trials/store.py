@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from workbench.errors import StoreError
 from workbench.home import home
@@ -26,6 +27,8 @@ from workbench.trials.trial import Trial, canonical, digest
 
 CRASH_AFTER = 3
 """A configuration whose measurement ended this many processes is recorded as a crash."""
+
+_Decoded = TypeVar("_Decoded")
 
 _LIVE_TOKENS: set[str] = set()
 _JSON = ("resources", "counts", "samples", "leader_samples", "timing", "prediction")
@@ -58,7 +61,7 @@ class Identity:
     language: str
     case_name: str
     case_json: str
-    config: Mapping[str, object]
+    config: Mapping[str, Any]
     device: str
     device_description: str
     arch: str
@@ -68,10 +71,12 @@ class Identity:
 
     @property
     def case_hash(self) -> str:
+        """32 hex digits of the case, by which rows of one case are found."""
         return digest(self.case_json)
 
     @property
     def key(self) -> str:
+        """32 hex digits of everything that a row must share to stand for this attempt."""
         names = (self.op, self.variant, self.source_hash, self.case_json, canonical(dict(self.config)))
         return digest(*names, self.device, self.arch, self.toolchain)
 
@@ -103,7 +108,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -240,14 +245,14 @@ class Store:
         self._claimed[identity.key] = identity
         return Claim("mine")
 
-    def _rows(self, decode: Callable[[sqlite3.Row], object], **wanted) -> list:
+    def _rows(self, decode: Callable[[sqlite3.Row], _Decoded], **wanted: str | None) -> list[_Decoded]:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = "".join(f" AND {name} = ?" for name in given)
         query = f"SELECT * FROM trials WHERE status = 'done'{where} ORDER BY finished, key"
         return self._file.read(lambda db: [decode(row) for row in db.execute(query, tuple(given.values()))])
 
 
-def _set(db: sqlite3.Connection, key: str, **values) -> bool:
+def _set(db: sqlite3.Connection, key: str, **values: Any) -> bool:
     """Change columns of a row; False if there is no such row."""
     assignments = ", ".join(f"{name} = ?" for name in values)
     return db.execute(f"UPDATE trials SET {assignments} WHERE key = ?", (*values.values(), key)).rowcount > 0
@@ -267,7 +272,7 @@ def _trial(row: sqlite3.Row) -> Trial:
     return Trial(case=row["case_name"], reused=True, **plain, **decoded)
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     """Infinity and NaN as text: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -47,7 +47,9 @@ def _logged(path: Path, size: int) -> dict[int, bytes]:
     content = path.read_bytes() if path.is_file() else b""
     if len(content) < _WAL_HEADER or struct.unpack_from(">I", content)[0] not in _WAL_MAGIC:
         return {}
-    salts, found, pending = content[16:24], {}, {}
+    salts = content[16:24]
+    found: dict[int, bytes] = {}
+    pending: dict[int, bytes] = {}
     for at in range(_WAL_HEADER, len(content) - _FRAME_HEADER - size + 1, _FRAME_HEADER + size):
         number, commit = struct.unpack_from(">II", content, at)
         if content[at + 8 : at + 16] != salts:

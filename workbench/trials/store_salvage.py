@@ -23,7 +23,7 @@ _BATCH = 256
 _LEAST_ROW_BYTES = 256  # with its key, hashes and versions; bounds how many rows a file can have
 
 
-def row_key(row) -> str:
+def row_key(row: Mapping[str, Any] | sqlite3.Row) -> str:
     """The digest that identifies a row, from its columns."""
     return digest(*(row[name] for name in _IDENTITY))
 

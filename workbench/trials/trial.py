@@ -6,8 +6,11 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.trials.values import Counts, PredictionRecord, Resources, Timing
 
 OUTCOMES = ("ok", "restricted", "compile_error", "launch_error", "wrong_result", "timeout", "crash")
 """Every way that an attempt can end; only ``ok`` carries a time."""
@@ -23,7 +26,7 @@ OUTCOME_MEANING = {
 }
 
 
-def canonical(value) -> str:
+def canonical(value: object) -> str:
     """JSON with one spelling for equal values: keys sorted, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
@@ -46,22 +49,22 @@ class Trial:
     variant: str
     language: str
     case: str
-    config: Mapping[str, object]
+    config: Mapping[str, Any]
     device: str
     arch: str
     outcome: str
     message: str = ""
     compile_seconds: float | None = None
     from_cache: bool | None = None
-    resources: Mapping[str, object] = field(default_factory=dict)
-    counts: Mapping[str, object] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+    counts: Counts = field(default_factory=Counts)
     samples: tuple[float, ...] = ()
     leader_samples: tuple[float, ...] = ()
-    timing: Mapping[str, object] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
     measured_seconds: float | None = None
     predicted_seconds: float | None = None
     predicted_for: str | None = None
-    prediction: Mapping[str, object] = field(default_factory=dict)
+    prediction: PredictionRecord = field(default_factory=PredictionRecord)
     max_error: float | None = None
     error_bound: float | None = None
     started: float | None = None
@@ -70,6 +73,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
+        """Whether it was correct, and counted or timed."""
         return self.outcome == "ok"
 
     @property
@@ -97,10 +101,11 @@ class Trial:
 
     @property
     def config_text(self) -> str:
+        """``"BLOCK_SIZE=16 num_warps=4"``."""
         return " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
 
 
-def geometric_mean(values) -> float:
+def geometric_mean(values: Iterable[float]) -> float:
     """exp of the mean logarithm; infinity if one of the values is."""
     values = list(values)
     if any(math.isinf(value) for value in values):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
-from workbench.ops.variant import MACHINE_ARCHS, Variant
+from workbench.ops.variant import MACHINE_ARCHS, Case, Variant
 from workbench.tuning.space import Space
 
+if TYPE_CHECKING:
+    from workbench.devices import Device
 
-def listed(given: object) -> list:
+
+def listed(given: Any) -> list[Any]:
     """One thing, or any iterable of several, as a list."""
     several = isinstance(given, Iterable) and not isinstance(given, str)
     return list(given) if several else [given]
@@ -27,7 +31,7 @@ def op_of(op: str | Op) -> Op:
     return ops.get(op)
 
 
-def cases_of(op: Op, cases: object) -> tuple:
+def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
     """The cases, each of which may be named; the op's first one for None."""
     given = listed(cases) if cases is not None else [op.quick_case]
     known = f"The cases of {op.name}: {', '.join(op.cases)}."
@@ -43,7 +47,7 @@ def cases_of(op: Op, cases: object) -> tuple:
     return found
 
 
-def variants_of(op: Op, variants: object) -> list[Variant]:
+def variants_of(op: Op, variants: Any) -> list[Variant]:
     """The variants, each of which may be named. Raises ArgumentError for none."""
     given = listed(variants)
     if not given:
@@ -52,7 +56,7 @@ def variants_of(op: Op, variants: object) -> list[Variant]:
     return [_variant_of(op, variant) for variant in given]
 
 
-def model_for(variants: Sequence[Variant] | None, cases: Sequence) -> DeviceModel | None:
+def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> DeviceModel | None:
     """The first model of the architecture that all named variants need; None where the default one does."""
     if variants is None:
         return None
@@ -60,11 +64,13 @@ def model_for(variants: Sequence[Variant] | None, cases: Sequence) -> DeviceMode
     return None if others or arch == MACHINE_ARCHS[0] else model_of_arch(arch)
 
 
-def device_of(device: object, model: str | DeviceModel | None, usual: DeviceModel | None = None) -> tuple:
+def device_of(
+    device: str | Device, model: str | DeviceModel | None, usual: DeviceModel | None = None
+) -> tuple[Device, DeviceModel]:
     """The device to run on, which may be named, and the device model to predict for, by default the ``usual`` one."""
     from workbench import devices
 
-    found = device if hasattr(device, "arch") else devices.get(device)
+    found = devices.get(device) if isinstance(device, str) else device
     if found.name != "sim":
         if model is not None:
             raise ArgumentError("model", model, "None on a GPU", "Times are measured there, not predicted.")
@@ -79,14 +85,14 @@ def device_of(device: object, model: str | DeviceModel | None, usual: DeviceMode
 
 
 def spaces_of(
-    op: Op, variants: Sequence[Variant] | None, cases: Sequence, arch: str
+    op: Op, variants: Sequence[Variant] | None, cases: Sequence[Case], arch: str
 ) -> tuple[dict[Variant, Space], list[str]]:
     """The space of each variant that can be tuned, and a note on each that was left out.
 
     Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
     """
     named = variants is not None
-    chosen = variants if named else op.variants
+    chosen = op.variants if variants is None else variants
     spaces, notes = {}, []
     for variant in chosen:
         if not named and not variant.space:

@@ -7,9 +7,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel
 from workbench.errors import WorkbenchError
@@ -21,6 +22,10 @@ from workbench.tuning.gpu_timing import Clock
 from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
 from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
 from workbench.versions import toolchain, versions
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Case, Config, Variant
 
 COMPILE_THREADS = 2
 LOOK_AHEAD = 6
@@ -51,9 +56,11 @@ class Progress:
 
 @dataclass
 class Attempt:
-    variant: object
-    config: Mapping
-    case: object
+    """One configuration on one case, from its claim in the store to its row."""
+
+    variant: Variant
+    config: Config
+    case: Case
     identity: Identity
     compiled: Future | None = None
     number: int = -1
@@ -70,8 +77,8 @@ class Attempts:
 
     def __init__(
         self,
-        cases: Iterable,
-        device,
+        cases: Iterable[Case],
+        device: Device,
         model: DeviceModel,
         store: Store,
         *,
@@ -91,12 +98,12 @@ class Attempts:
         self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
         self._total, self._stop = total, stop
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
-        self._source_hashes: dict[object, str] = {}
-        on_gpu = {"initializer": use_gpu, "initargs": (current_gpu(device),)}
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile", **on_gpu)
-        # Triton's compiler is not made for several threads.
-        self._triton_pool = ThreadPoolExecutor(1, thread_name_prefix="compile-triton", **on_gpu)
+        self._source_hashes: dict[Variant, str] = {}
+        gpu = (current_gpu(device),)
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, gpu)
+        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, gpu)  # it is not made for several threads
         self._best: Trial | None = None
+        self._least = math.inf
         self._numbers: dict[tuple[str, str], int] = {}
         self._crashes: list[tuple[int, str, str]] = []
         self._cause: str | None = None
@@ -109,14 +116,14 @@ class Attempts:
     def __enter__(self) -> Attempts:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         # Whatever is being compiled ends by itself, and its result is in the compiler's cache.
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if "measurer" in vars(self):
             self.measurer.close()
 
-    def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+    def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
         mine: deque[Attempt] = deque()
@@ -137,7 +144,7 @@ class Attempts:
                 self._measure(mine.popleft())
         return True
 
-    def identity(self, variant, config: Mapping, case) -> Identity:
+    def identity(self, variant: Variant, config: Config, case: Case) -> Identity:
         """What identifies an attempt in the store."""
         if variant not in self._source_hashes:
             self._source_hashes[variant] = variant.source_hash
@@ -158,7 +165,7 @@ class Attempts:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _attempt(self, variant, config: Mapping, case) -> Attempt:
+    def _attempt(self, variant: Variant, config: Config, case: Case) -> Attempt:
         return Attempt(variant, config, case, self.identity(variant, config, case))
 
     def _claim(self, batch: list[Attempt], mine: deque, busy: list) -> None:
@@ -166,7 +173,7 @@ class Attempts:
             return
         claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._retry_failed)
         for attempt, claim in zip(batch, claims, strict=True):
-            if claim.state == "done":
+            if claim.trial is not None:
                 self._reuse(attempt, claim.trial)
             elif claim.state == "busy":
                 busy.append(attempt)
@@ -238,14 +245,14 @@ class Attempts:
 
     def _keep(self, attempt: Attempt, trial: Trial) -> None:
         self.trials[trial_key(trial)] = trial
-        if trial.seconds is not None and (self._best is None or trial.seconds < self._best.seconds):
-            self._best = trial
+        if trial.seconds is not None and trial.seconds < self._least:
+            self._best, self._least = trial, trial.seconds
         if self._progress:
             done = self.new + self.reused
             self._progress(Progress(done, self._total, self.new, self.reused, trial, self._best))
 
 
-def device_label(device) -> str:
+def device_label(device: Device) -> str:
     """The name under which results on a device are kept: on a GPU that of its model."""
     if device.name != "cuda":
         return device.name

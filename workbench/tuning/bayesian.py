@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 
+from workbench.ops.variant import Config
 from workbench.tuning.space import Space
 from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
 
@@ -33,7 +35,9 @@ _HOPELESS = 0.02
 """The least chance to run that a configuration is given."""
 
 
-def bayesian(space: Space, start: Mapping | None, rng: random.Random) -> Generator[list[dict], list[float], None]:
+def bayesian(
+    space: Space, start: Config | None, rng: random.Random
+) -> Generator[list[dict[str, Any]], list[float], None]:
     """A strategy (see :mod:`workbench.tuning.search`): expected improvement under a Gaussian process."""
     points = coordinates(space.parameters, space.rows)
     if not len(points):

@@ -12,6 +12,7 @@ import linecache
 import pickle
 import sys
 from types import CodeType, FunctionType
+from typing import Any
 
 import cloudpickle
 
@@ -32,7 +33,7 @@ def dumps(value: object) -> bytes:
     return pickle.dumps((pickler.cells, buffer.getvalue()))
 
 
-def loads(content: bytes) -> object:
+def loads(content: bytes) -> Any:
     """What :func:`dumps` was given."""
     cells, value = pickle.loads(content)
     for name, lines in cells.items():
@@ -48,7 +49,7 @@ class _Pickler(cloudpickle.Pickler):
         super().__init__(file)
         self.cells: dict[str, list[str]] = {}
 
-    def reducer_override(self, value: object):
+    def reducer_override(self, value: object) -> Any:
         if isinstance(value, CodeType):
             entry = linecache.cache.get(value.co_filename)
             if entry is not None and len(entry) == 4 and entry[1] is None:  # a cell; files have a time
@@ -58,7 +59,7 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(value)
 
 
-def _reduced_triton(jit: object) -> str | tuple:
+def _reduced_triton(jit: Any) -> str | tuple:
     """By name where an import finds it; else the function that it was made of."""
     function = jit.fn
     module = sys.modules.get(function.__module__)

@@ -23,6 +23,7 @@ from workbench.device_models import DeviceModel, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.prediction.predict import overlapped, predict_counts
 from workbench.trials.trial import canonical
+from workbench.trials.values import Counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 
@@ -36,8 +37,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """The parts of a prediction whose times one factor scales."""
 
-_TIMES = {"launch": ("launch_seconds",)}
-_TIMES["latency"] = ("dram_latency_clocks", "l2_latency_clocks", "shared_latency_clocks", "arithmetic_latency_clocks")
+_TIMES: dict[str, tuple[str, ...]] = {
+    "launch": ("launch_seconds",),
+    "latency": ("dram_latency_clocks", "l2_latency_clocks", "shared_latency_clocks", "arithmetic_latency_clocks"),
+}
 _RATES = {
     "memory": ("dram_bytes_per_second",),
     "caches": ("l2_bytes_per_clock", "l2_bytes_per_clock_sm", "l1_bytes_per_clock"),
@@ -89,7 +92,7 @@ class Parts:
     Raises ArgumentError for counts that fit no multiprocessor of the model.
     """
 
-    def __init__(self, counts: Sequence[Mapping], model: DeviceModel):
+    def __init__(self, counts: Sequence[Counts], model: DeviceModel):
         launches, rows, first = [], [], []
         for row, each in enumerate(counts):
             for at, launch in enumerate(each.get("parts", (each,))):
@@ -181,7 +184,7 @@ def calibrate(sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *,
     return Calibration(model, factors, len(counts), published, agreement(left_out, measured), sweep.name)
 
 
-def joined(sweep: Sweep, counted: Sweep | None) -> tuple[list[Mapping], np.ndarray]:
+def joined(sweep: Sweep, counted: Sweep | None) -> tuple[list[Counts], np.ndarray]:
     """Counts and measured seconds of the rows that have both."""
     others = counted.by_config if counted is not None else {}
     counts, seconds = [], []

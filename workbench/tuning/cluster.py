@@ -32,7 +32,7 @@ import os
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -43,6 +43,7 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.trials.trial import Trial
@@ -51,7 +52,10 @@ from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.measure import DeviceLostError
 from workbench.tuning.shipping import Shipments
-from workbench.tuning.tasks import Answer, Stamp, Task, run_task
+from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
+
+if TYPE_CHECKING:
+    from workbench.ops.variant import Config, Variant
 
 IN_FLIGHT = 128
 """Attempts that are claimed and handed to the executor, which queues those that its workers do not take at once."""
@@ -82,13 +86,13 @@ def check_executor(executor: Executor | None) -> None:
 class ClusterAttempts(Attempts):
     """`Attempts` that an executor's workers make. A process pool that broke is replaced by a new one like it."""
 
-    def __init__(self, *args, executor: Executor, **options):
+    def __init__(self, *args: Any, executor: Executor, **options: Any):
         super().__init__(*args, **options)
         self._executor = executor
         self._run = uuid.uuid4().hex
         self._renewed: Executor | None = None
         self._shipments = Shipments()
-        self._running: dict[Future, Attempt] = {}
+        self._running: dict[Future[Answer | Fatal], Attempt] = {}
         self._lost: list[Attempt] = []
         self._suspects: deque[list[Attempt]] = deque()
         self._deaths: Counter[str] = Counter()
@@ -97,20 +101,20 @@ class ClusterAttempts(Attempts):
         _RUNS.add(self._run)
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         for future, attempt in self._running.items():
             # What has come back is kept, whatever the reason for leaving.
             if not future.cancel() and future.done() and not future.exception():
                 answer = future.result()
-                if answer.trial is not None and not self._unlike(attempt, answer):
+                if isinstance(answer, Answer) and not self._unlike(attempt, answer):
                     self._finish(attempt, replace(answer.trial, device=attempt.identity.device))
         if self._renewed is not None:
             self._renewed.shutdown(wait=False, cancel_futures=True)
         _RUNS.discard(self._run)
         tasks.close(self._run)
 
-    def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+    def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
         busy: list[Attempt] = []
@@ -197,9 +201,9 @@ class ClusterAttempts(Attempts):
             else:
                 self._accept(attempt, answer)
 
-    def _accept(self, attempt: Attempt, answer: Answer) -> None:
-        if answer.fatal is not None:
-            raise type(answer.fatal)(f"a worker of the executor can try nothing: {answer.fatal}")
+    def _accept(self, attempt: Attempt, answer: Answer | Fatal) -> None:
+        if isinstance(answer, Fatal):
+            raise type(answer.reason)(f"a worker of the executor can try nothing: {answer.reason}")
         if difference := self._unlike(attempt, answer):
             raise WorkbenchError(
                 f"a worker of the executor is not like this process, so its result was not kept: {difference}. "
@@ -248,9 +252,9 @@ class ClusterAttempts(Attempts):
             raise WorkbenchError(
                 f"the executor {type(broken).__name__} broke. What was finished is kept; tune again with a new one."
             )
-        # The settings of a pool have no public names.
+        pool: Any = broken  # whose settings have no public names
         self._executor = self._renewed = ProcessPoolExecutor(
-            broken._max_workers, broken._mp_context, broken._initializer, broken._initargs
+            pool._max_workers, pool._mp_context, pool._initializer, pool._initargs
         )
         broken.shutdown(wait=False, cancel_futures=True)
 

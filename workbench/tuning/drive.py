@@ -5,28 +5,41 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import NoReturn, Protocol
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from workbench.errors import ArgumentError
 from workbench.trials.trial import Trial, canonical, geometric_mean
 from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
 
+if TYPE_CHECKING:
+    from workbench.ops.variant import Config
+    from workbench.tuning.replay import AnyCase, AnyVariant
+
 
 class Answers(Protocol):
     """What a strategy's questions go to: attempts on a device, or a recorded sweep."""
 
-    cases: Sequence
     trials: dict[tuple, Trial]
     """What came out, by :func:`workbench.tuning.attempts.trial_key`."""
 
-    def run(self, variant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+    @property
+    def cases(self) -> Sequence[AnyCase]:
+        """On which every configuration is tried."""
+
+    def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
 
 
 def drive(
-    answers: Answers, variant, space: Space, start: Mapping | None, strategy: Strategy, budget: Budget, seed: int
+    answers: Answers,
+    variant: AnyVariant,
+    space: Space,
+    start: Config | None,
+    strategy: Strategy,
+    budget: Budget,
+    seed: int,
 ) -> None:
     """Have one strategy search one variant's space until it has no more to ask or its budget is spent.
 
@@ -60,7 +73,7 @@ def _refuse(got: str) -> NoReturn:
     raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for the ones there are.")
 
 
-def score(answers: Answers, variant, config: Mapping) -> float:
+def score(answers: Answers, variant: AnyVariant, config: Config) -> float:
     """Geometric mean of a configuration's times over the cases; infinity unless it is right in all of them."""
     key = canonical(dict(config))
     times = [answers.trials[variant.name, case.name, key].seconds for case in answers.cases]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench.trials.trial import Trial
 
@@ -90,8 +91,9 @@ def throttle_reasons(mask: int) -> tuple[str, ...]:
 
 
 class _NvmlProbe:
-    def __init__(self, nvml, uuid: str):
-        self._nvml, self._uuid, self._handle = nvml, uuid, None
+    def __init__(self, nvml: Any, uuid: str):
+        self._nvml, self._uuid = nvml, uuid
+        self._handle: Any = None
 
     def __call__(self) -> GpuState | Unwatched:
         nvml = self._nvml
@@ -121,9 +123,10 @@ def _ours() -> set[int]:
 
 def disturbance(before: GpuState | Unwatched, after: GpuState | Unwatched) -> str:
     """What disturbed a timing between two looks at the GPU under load; "" if nothing did."""
-    for state in (before, after):
-        if isinstance(state, Unwatched):
-            return str(state)
+    if isinstance(before, Unwatched):
+        return str(before)
+    if isinstance(after, Unwatched):
+        return str(after)
     found = []
     if others := sorted({*before.others, *after.others}):
         found.append(f"in use by process {', '.join(map(str, others))}")

@@ -33,16 +33,24 @@ LOOK_SECONDS = 0.005
 
 
 class Clock(Protocol):
-    """What can prepare a run for timing and take one sample of it, in seconds; ``look`` sees the GPU at such a work."""
+    """What times runs; ``method`` says how, in words."""
 
     method: str
 
-    def prepare(self, run: Callable[[], object]) -> Callable[[], object]: ...
-    def sample(self, prepared: Callable[[], object]) -> float: ...
-    def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched: ...
+    def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
+        """What does the same as ``run`` and can be timed; it has run by then."""
+        ...
+
+    def sample(self, prepared: Callable[[], object]) -> float:
+        """The seconds of one run."""
+        ...
+
+    def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched:
+        """The GPU while it works on this, or why there is nothing to see."""
+        ...
 
 
-class GpuClock:
+class GpuClock(Clock):
     """CUDA events around the replay of a CUDA graph, L2 flushed before each."""
 
     method = "CUDA graph, CUDA events, L2 flushed by reading"

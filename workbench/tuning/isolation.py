@@ -13,11 +13,13 @@ from __future__ import annotations
 import functools
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
 from workbench.trials.trial import Trial, canonical
+from workbench.trials.values import Resources
 from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
@@ -32,6 +34,12 @@ from workbench.tuning.measure import (
 )
 from workbench.tuning.shipping import Shipments, Shipped
 from workbench.worker import Worker, WorkerEnded, WorkerTimeout
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Case, Config, Variant
+
+    Leaders = Sequence[tuple[Variant, Config]]
 
 ISOLATION = ("auto", "process", "none")
 
@@ -48,15 +56,15 @@ class NotTimedError(WorkbenchError):
 class InProcess:
     """Compiles and measures here. A kernel that breaks the GPU's context ends the run, with DeviceLostError."""
 
-    def __init__(self, device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
+    def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
         self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
         self._inputs: dict[str, Inputs] = {}
 
-    def compile(self, variant, config: Mapping, problem) -> Compiled:
+    def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
         """Compile a configuration ahead of its measurement."""
         return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
 
-    def evaluate(self, variant, config: Mapping, case, compiled: Compiled | None = None) -> Trial:
+    def evaluate(self, variant: Variant, config: Config, case: Case, compiled: Compiled | None = None) -> Trial:
         """Try a configuration, as :func:`workbench.tuning.evaluate` does."""
         return evaluate(
             variant,
@@ -70,21 +78,18 @@ class InProcess:
             clock=self.clock,
         )
 
-    def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
+    def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
         """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each.
 
         Raises NotTimedError, which says what kept them from it.
         """
         try:
-            inputs = Inputs(case, self._device.name, keep=len(leaders))
-            prepared = []
+            inputs, runs = Inputs(case, self._device.name, keep=len(leaders)), []
             for variant, config in leaders:
                 problem = case.problem(config, arch=self._device.arch)
-                tensors = inputs.of(problem)
-                prepared.append(
-                    self.clock.prepare(lambda v=variant, c=config, p=problem, t=tensors: v.run(c, p, t, self._device))
-                )
-            return interleave(self.clock, prepared, rounds)
+                runs.append(functools.partial(variant.run, config, problem, inputs.of(problem), self._device))
+            clock = self.clock or GpuClock()
+            return interleave(clock, [clock.prepare(run) for run in runs], rounds)
         except Exception as error:
             raise NotTimedError(f"{type(error).__name__}: {error}") from error
 
@@ -98,7 +103,7 @@ class InProcess:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _inputs_of(self, case) -> Inputs:
+    def _inputs_of(self, case: Case) -> Inputs:
         key = canonical([type(case).__qualname__, case.to_dict()])
         if key not in self._inputs:
             self._inputs[key] = Inputs(case, self._device.name)
@@ -108,7 +113,7 @@ class InProcess:
 class InWorker:
     """Compiles and measures in processes that are replaced when they hang, crash or lose the GPU's context."""
 
-    def __init__(self, device, model: DeviceModel, limits: Limits | None = None):
+    def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
         self._device_name, self._arch = device.name, device.arch
         self._setting = pickle.dumps((current_gpu(device), Shipped(device), model, self._limits))
@@ -117,7 +122,7 @@ class InWorker:
         self._closed = False
         self._worker.start()
 
-    def compile(self, variant, config: Mapping, problem) -> Compiled:
+    def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
         """Compile a configuration ahead of its measurement: CUDA C++ here, Triton in a process."""
         if variant.language != "triton":
             return compile_configuration(variant, config, problem, self._arch, self._limits.compile_seconds)
@@ -131,7 +136,7 @@ class InWorker:
             outcome, message = "compile_error", f"the compiler crashed: {error}"
         return Compiled((), outcome, message, time.perf_counter() - begun)
 
-    def evaluate(self, variant, config: Mapping, case, compiled: Compiled | None = None) -> Trial:
+    def evaluate(self, variant: Variant, config: Config, case: Case, compiled: Compiled | None = None) -> Trial:
         """Try a configuration, as :func:`workbench.tuning.evaluate` does; a hang is a "timeout", a crash a "crash"."""
         started = time.time()
         limit = None if self._limits.seconds is None else self._limits.seconds + BESIDE_SECONDS
@@ -145,7 +150,7 @@ class InWorker:
             self._replace_worker()
         return trial
 
-    def time_again(self, leaders: Sequence[tuple], case, rounds: int) -> list[tuple[float, ...]]:
+    def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
         """Samples as `InProcess.time_again` takes them; each leader has the time of one measurement.
 
         Raises NotTimedError also for a hang and a crash.
@@ -170,13 +175,22 @@ class InWorker:
         if not self._closed:
             self._worker.start()
 
-    def _sent(self, value) -> Shipped:
+    def _sent(self, value: object) -> Shipped:
         try:
             return self._shipments.of(value).packed()
         except WorkbenchError as error:
             raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
-    def _ended(self, variant, config, case, compiled, outcome: str, message: str, started: float) -> Trial:
+    def _ended(
+        self,
+        variant: Variant,
+        config: Config,
+        case: Case,
+        compiled: Compiled | None,
+        outcome: str,
+        message: str,
+        started: float,
+    ) -> Trial:
         kernels = compiled.kernels if compiled else ()
         return Trial(
             op=variant.op,
@@ -190,13 +204,13 @@ class InWorker:
             message=message,
             compile_seconds=compiled.seconds if compiled else None,
             from_cache=all(kernel.from_cache for kernel in kernels) if kernels else None,
-            resources=resources_of(kernels) if kernels else {},
+            resources=resources_of(kernels) if kernels else Resources(),
             started=started,
             finished=time.time(),
         )
 
 
-def to_compile(variant, config: Mapping, case, device):
+def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
     """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
 
     On a GPU Triton's own JIT compiles, where the kernel is measured.
@@ -217,7 +231,7 @@ def check_isolation(isolation: str) -> None:
 
 
 def measurer(
-    isolation: str, device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None
+    isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None
 ) -> InProcess | InWorker:
     """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
     check_isolation(isolation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, placed
 from workbench.ops.sampled_case import SampledCase
@@ -31,7 +31,7 @@ from workbench.tuning.space import Space
 if TYPE_CHECKING:
     from workbench.devices import Device
     from workbench.ops.op import Op
-    from workbench.ops.variant import Variant
+    from workbench.ops.variant import Case, Variant
     from workbench.tuning.scouting import Scouting
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
@@ -43,7 +43,7 @@ class TuningJob:
     """What to tune, for what and how; ``scoutings`` are the runs that come first, for the strategy "predicted"."""
 
     op: Op
-    cases: tuple
+    cases: tuple[Case, ...]
     spaces: Mapping[Variant, Space]
     notes: tuple[str, ...]
     device: Device
@@ -62,6 +62,13 @@ class TuningJob:
     """The number of the GPU, if the device is one."""
 
     @property
+    def store_path(self) -> Path:
+        """The file that keeps every attempt."""
+        if isinstance(self.store, Store):
+            return self.store.path
+        return default_path() if self.store is None else Path(self.store)
+
+    @property
     def total(self) -> int | None:
         """Attempts that will be made at most; None where time decides."""
         if math.isfinite(self.budget.seconds):
@@ -78,15 +85,13 @@ class TuningJob:
             run = scouting.run(progress, stop)
             scouted += len(run.trials)
             if run.interrupted:
-                where = {"store_path": run.store_path, "seconds": time.monotonic() - begun}
-                return self.result((), new=0, reused=0, interrupted=True, scouted=scouted, **where)
+                seconds = time.monotonic() - begun
+                return self.result((), new=0, reused=0, interrupted=True, scouted=scouted, seconds=seconds)
         run = self._search(progress, stop)
         return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
 
-    def result(self, trials: Iterable[Trial], notes: Sequence[str] = (), **counts) -> TuningRun:
+    def result(self, trials: Iterable[Trial], notes: Sequence[str] = (), **counts: Any) -> TuningRun:
         """These trials as a run, whose ``notes`` are added to those of the job."""
-        if "store_path" not in counts:
-            counts["store_path"] = default_path() if self.store is None else Path(self.store)
         return TuningRun(
             op=self.op,
             cases=self.cases,
@@ -96,43 +101,50 @@ class TuningJob:
             model=self.model if self.device.name == "sim" else None,
             trials=(ordered := _ordered(trials, self.spaces, self.cases)),
             notes=(*self.notes, *notes, *_samples(ordered, self.cases), *disturbances(ordered)),
+            store_path=self.store_path,
             **counts,
         )
 
     def _search(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> TuningRun:
-        own_store = not isinstance(self.store, Store)
-        opened = Store(self.store) if own_store else self.store
-        options = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
+        opened = self.store if isinstance(self.store, Store) else Store(self.store)
+        options: dict[str, Any] = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
         options |= {"total": self.total, "stop": stop, "isolation": self.isolation}
+        attempts: Attempts
         if self.executor is None:
             attempts = Attempts(self.cases, self.device, self.model, opened, **options)
         else:
             attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
-        interrupted, notes = False, []
+        interrupted = False
+        notes: list[str] = []
         try:
             with attempts:
                 for variant, space in self.spaces.items():
                     problem = self.cases[0].problem(arch=self.device.arch)
                     start = variant.default_config(placed(problem, self.device, self.model))
-                    start = start if start in space else None
-                    drive(attempts, variant, space, start, self.strategy, self.budget, self.seed)
+                    drive(
+                        attempts,
+                        variant,
+                        space,
+                        start if start in space else None,
+                        self.strategy,
+                        self.budget,
+                        self.seed,
+                    )
                 if self.device.name == "cuda":
                     notes = _remeasure(attempts, self.spaces, self.cases, opened)
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            path = opened.path
-            if own_store:
-                opened.close()
-            else:
+            if opened is self.store:
                 opened.release_all()
+            else:
+                opened.close()
         run = self.result(
             attempts.trials.values(),
             notes,
             new=attempts.new,
             reused=attempts.reused,
             interrupted=interrupted,
-            store_path=path,
         )
         if not interrupted and self.record and run.best is not None:
             file, taken = table.record(
@@ -145,7 +157,7 @@ class TuningJob:
         return run
 
 
-def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Store) -> list[str]:
+def _remeasure(attempts: Attempts, spaces: Mapping[Variant, Space], cases: Sequence[Case], store: Store) -> list[str]:
     """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner.
 
     Where that fails they keep their first times, and the note that is returned says so.
@@ -153,9 +165,13 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Stor
     notes = []
     by_name = {variant.name: variant for variant in spaces}
     for case in cases:
-        timed = [t for t in attempts.trials.values() if t.case == case.name and t.measured_seconds is not None]
-        timed.sort(key=lambda trial: trial.measured_seconds)
-        leaders = [t for t in timed if t.measured_seconds <= LEADER_FACTOR * timed[0].measured_seconds][:LEADERS]
+        timed = [
+            (trial.measured_seconds, trial)
+            for trial in attempts.trials.values()
+            if trial.case == case.name and trial.measured_seconds is not None
+        ]
+        timed.sort(key=lambda one: one[0])
+        leaders = [trial for seconds, trial in timed if seconds <= LEADER_FACTOR * timed[0][0]][:LEADERS]
         if len(leaders) < 2 or all(trial.leader_samples for trial in leaders):
             continue
         configs = [(by_name[trial.variant], trial.config) for trial in leaders]
@@ -175,7 +191,7 @@ def _remeasure(attempts: Attempts, spaces: Mapping, cases: Sequence, store: Stor
     return notes
 
 
-def _samples(trials: Sequence[Trial], cases: Sequence) -> list[str]:
+def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
     """Of each case that was sampled how well, and what its values were judged on."""
     notes = []
     for case in cases:
@@ -195,7 +211,7 @@ def _samples(trials: Sequence[Trial], cases: Sequence) -> list[str]:
     return notes
 
 
-def _ordered(trials: Iterable[Trial], spaces: Mapping, cases: Sequence) -> tuple[Trial, ...]:
+def _ordered(trials: Iterable[Trial], spaces: Mapping[Variant, Space], cases: Sequence[Case]) -> tuple[Trial, ...]:
     """Trials by variant, place in its space (restricted ones last) and case, whoever finished first."""
     variants = {variant.name: (at, space) for at, (variant, space) in enumerate(spaces.items())}
     names = [case.name for case in cases]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from workbench.files import replace_file
 from workbench.trials.trial import Trial
@@ -22,8 +23,10 @@ from workbench.tuning.sweep_checks import check_config, check_sweep, check_time,
 T4_VERSION = "1.0.0"
 
 # What a cache has no place for and a sweep needs; Kernel Tuner does not look at it.
-_OURS = ("op", "language", "case", "case_name", "case_label", "machine", "arch", "basis", "predicted_for")
-_OURS += ("source_hash", "versions", "recorded", "default_config")
+_OURS = (
+    "op", "language", "case", "case_name", "case_label", "machine", "arch", "basis", "predicted_for", "source_hash",
+    "versions", "recorded", "default_config",
+)  # fmt: skip
 
 # Kernel Tuner knows three ways to fail; T4 five.
 _ERRORS = {"restricted": "InvalidConfig", "compile_error": "CompilationFailedConfig"}
@@ -112,7 +115,7 @@ def from_cache(text: str) -> Sweep:
 def _trial(row: Mapping, parameters: Mapping, objective: str, seconds: str, common: Mapping) -> Trial:
     config = {name: row[name] for name in parameters}
     check_config(config, parameters)
-    value = row.get(objective)
+    value: Any = row.get(objective)
     # Files of older versions have the error in the place of the time.
     error = row.get("__error__") or (value if isinstance(value, str) else None)
     if error is not None:
@@ -122,7 +125,8 @@ def _trial(row: Mapping, parameters: Mapping, objective: str, seconds: str, comm
     for what, one in [("time", value), *(("times", sample) for sample in row.get("times", ()))]:
         check_time(what, one)
     samples = tuple(sample / 1e3 for sample in row.get("times", ())) if seconds == "measured_seconds" else ()
-    return Trial(config=config, outcome="ok", samples=samples, **{seconds: value / 1e3}, **common)
+    times: dict[str, Any] = {seconds: value / 1e3}
+    return Trial(config=config, outcome="ok", samples=samples, **times, **common)
 
 
 def is_t4(text: str) -> bool:
@@ -144,7 +148,8 @@ def from_t4(text: str, name: str) -> Sweep:
                 check_value(parameter, value)
                 parameters.setdefault(parameter, {})[value] = None
     stamps = _stamps(rows)
-    common = {"op": name, "variant": name, "language": "", "device": gpu, "arch": "", "predicted_for": None}
+    common: dict[str, Any] = {"op": name, "variant": name, "language": "", "device": gpu, "arch": ""}
+    common["predicted_for"] = None
     sweep = Sweep(
         **common,
         case={},
@@ -199,10 +204,9 @@ def _t4(trial: Trial) -> dict:
         name = "time" if trial.basis == "measured" else "predicted_time"
         measurements.append({"name": name, "value": _ms(trial.seconds), "unit": "ms"})
     units = {"registers": "", "spill_bytes": "B", "shared_bytes": "B", "occupancy": ""}
+    resources: Mapping[str, Any] = trial.resources
     measurements += [
-        {"name": name, "value": trial.resources[name], "unit": unit}
-        for name, unit in units.items()
-        if name in trial.resources
+        {"name": name, "value": resources[name], "unit": unit} for name, unit in units.items() if name in resources
     ]
     return {
         "timestamp": _stamp(trial.finished),
@@ -259,5 +263,5 @@ def _stamp(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(seconds)) if seconds else ""
 
 
-def _listed(value) -> list:
+def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -14,12 +14,17 @@ import math
 import queue
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.errors import MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning.space import Space
+
+if TYPE_CHECKING:
+    from workbench.ops.variant import Config
+    from workbench.tuning.search import Batches, Strategy
 
 PREFIX = "kernel_tuner:"
 
@@ -57,7 +62,7 @@ def available() -> bool:
     return importlib.util.find_spec("kernel_tuner") is not None
 
 
-def strategy(name: str):
+def strategy(name: str) -> Strategy:
     """The strategy ``name`` of Kernel Tuner as one of ours.
 
     Raises MissingToolError without Kernel Tuner, UnknownNameError for a name that is not in `NAMES`.
@@ -68,7 +73,7 @@ def strategy(name: str):
     if not available():
         raise MissingToolError(f'strategy {PREFIX}{name} needs Kernel Tuner: pip install -e ".[kernel-tuner]"')
 
-    def run(space: Space, start: Mapping | None, rng: random.Random):
+    def run(space: Space, start: Config | None, rng: random.Random) -> Batches:
         thread = _Strategy(name, space, start, rng)
         try:
             batch = thread.resume(None)
@@ -88,7 +93,7 @@ class _Stop(Exception):
 class _Strategy:
     """One run of a strategy in its thread; `resume` gives it scores and returns what it wants to know next."""
 
-    def __init__(self, name: str, space: Space, start: Mapping | None, rng: random.Random):
+    def __init__(self, name: str, space: Space, start: Config | None, rng: random.Random):
         self._name, self._space, self._start = name, space, start
         self._known: dict[tuple, float] = {}
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
@@ -145,7 +150,7 @@ class _Strategy:
         self._states = now
 
 
-def _tune(name: str, space: Space, start: Mapping | None, asker: _Strategy) -> None:
+def _tune(name: str, space: Space, start: Config | None, asker: _Strategy) -> None:
     from kernel_tuner import interface, util
     from kernel_tuner.runners.runner import Runner
 
@@ -154,18 +159,18 @@ def _tune(name: str, space: Space, start: Mapping | None, asker: _Strategy) -> N
 
         dev = type("Device", (), {"max_threads": 1 << 30, "name": "workbench", "env": {}})()
 
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.seen: set[tuple] = set()
             self.repeats = 0
 
-        def get_device_info(self):
+        def get_device_info(self) -> Any:
             return self.dev
 
-        def get_environment(self, tuning_options):
+        def get_environment(self, tuning_options: Any) -> dict:
             return {}
 
-        def run(self, parameter_space, tuning_options):
+        def run(self, parameter_space: Iterable[Sequence], tuning_options: Any) -> list[dict | None]:
             wanted = [tuple(values) for values in parameter_space]
             new = [values for values in dict.fromkeys(wanted) if values not in self.seen]
             left = tuning_options.budget.get_evaluations_remaining()
@@ -211,7 +216,7 @@ _WITHOUT_START = ("random_sample", "bayes_opt", "adaptive_tabu_greywolf", "hybri
 """Strategies that refuse to be told where to start."""
 
 
-def _searchspace(space: Space):
+def _searchspace(space: Space) -> Any:
     """The space as Kernel Tuner's; what is legal has been found out already.
 
     Made anew for each run: it remembers what it was asked, which would make the next run another one.

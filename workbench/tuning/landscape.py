@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.tuning.run import TuningRun
 
 # Okabe and Ito's palette; what failed differs from what is right in shape, too.
@@ -90,14 +92,18 @@ def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None =
     return [trial for trial in run.trials if (trial.variant, trial.case) == (variant, case)], space
 
 
-def heat_map(run: TuningRun, x: str, y: str, variant: str | None = None, case: str | None = None, ax=None):
+def heat_map(
+    run: TuningRun, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the best time for every two values of ``x`` and ``y``, over all values of the others; returns the axes."""
     trials, space = chosen_trials(run, variant, case)
     basis = "measured" if run.model is None else "predicted"
     return draw_cells(cells(trials, space, x, y), space, x, y, f"{basis} [µs]", ax)
 
 
-def draw_cells(grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, label: str, ax=None):
+def draw_cells(
+    grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, label: str, ax: Axes | None = None
+) -> Axes:
     """Draw `cells`: the darker the faster, the best one framed; what has no time says why not."""
     pyplot = _pyplot()
     from matplotlib.colors import LogNorm
@@ -133,7 +139,7 @@ def draw_cells(grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, lab
     return ax
 
 
-def draw_history(trials: Sequence[Trial], label: str, ax=None):
+def draw_history(trials: Sequence[Trial], label: str, ax: Axes | None = None) -> Axes:
     """Draw the time of each trial in the order given, what failed above them, and the best so far; returns the axes."""
     pyplot = _pyplot()
     from matplotlib.ticker import LogLocator, NullLocator
@@ -170,7 +176,7 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _pyplot():
+def _pyplot() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as error:

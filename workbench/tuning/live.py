@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.trials.trial import Trial
 from workbench.tuning.attempts import Progress
 
 if TYPE_CHECKING:
-    from workbench.ops.op import Op
+    from workbench.tuning.replay import AnyOp
     from workbench.tuning.run import TuningRun
     from workbench.tuning.view import TuningView
 
@@ -23,11 +23,22 @@ class Job(Protocol):
     """A call of `tune` whose arguments have been understood."""
 
     @property
-    def op(self) -> Op: ...
+    def op(self) -> AnyOp:
+        """What is tuned."""
+        ...
+
     @property
-    def total(self) -> int | None: ...
-    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun: ...
-    def result(self, trials: Iterable[Trial], **counts) -> TuningRun: ...
+    def total(self) -> int | None:
+        """How many configurations will be tried at most; None where time decides."""
+        ...
+
+    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
+        """Search. Ends as by Ctrl-C when ``stop`` is set."""
+        ...
+
+    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun:
+        """What the attempts so far come to."""
+        ...
 
 
 class LiveTuning:
@@ -142,8 +153,9 @@ class LiveTuning:
 
     def __repr__(self) -> str:
         what, done, total = "", len(self._trials), self.total
-        if self.scouting:
-            what, done, total = f"scouting {self.scouting}, ", self.progress.done, self.progress.total
+        progress = self.progress
+        if progress is not None and progress.scouting:
+            what, done, total = f"scouting {progress.scouting}, ", progress.done, progress.total
         of = "" if total is None else f" of at most {total}"
         return f"<tuning of {self._job.op.name}, {self.phase}: {what}{done}{of} attempts>"
 
@@ -157,10 +169,10 @@ class LiveTuning:
         self._ended = time.monotonic()
         # Who listens knows before who waits goes on.
         self._notify()
-        if self._error is not None:
-            self._outcome.set_exception(self._error)
-        else:
+        if self._run is not None:
             self._outcome.set_result(self._run)
+        else:
+            self._outcome.set_exception(self._error)
 
     def _on_progress(self, progress: Progress) -> None:
         if progress.scouting != self.scouting:

@@ -15,10 +15,10 @@ import re
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import (
@@ -38,8 +38,14 @@ from workbench.ops.sampled_case import SampledCase
 from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.trials.trial import Trial
+from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Case, Config, Variant
+    from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Limits:
     instructions: int | None = None
     compile_seconds: float = 120.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None and not value > 0:
                 raise ArgumentError(f"limits.{name}", value, "a number above 0", "Leave it out for the default.")
@@ -73,13 +79,14 @@ class DeviceLostError(WorkbenchError):
 class Inputs:
     """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size)."""
 
-    def __init__(self, case, device_name: str, keep: int = 2):
+    def __init__(self, case: Case, device_name: str, keep: int = 2):
         self._case = case
         self._where = "cuda" if device_name == "cuda" else "cpu"
         self._keep = keep
-        self._made: OrderedDict[object, object] = OrderedDict()
+        self._made: OrderedDict[Any, Any] = OrderedDict()
+        self._judging: Inputs | None = None
 
-    def of(self, problem):
+    def of(self, problem: Any) -> Any:
         """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
         if problem not in self._made:
             with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
@@ -91,19 +98,20 @@ class Inputs:
         renew(tensors)
         return tensors
 
-    @cached_property
-    def judging(self) -> Inputs:
+    def judging(self, small: Case) -> Inputs:
         """Those of the small case that a sampled one is judged on."""
-        return Inputs(self._case.judged_on, self._where, self._keep)
+        if self._judging is None:
+            self._judging = Inputs(small, self._where, self._keep)
+        return self._judging
 
     def forget(self) -> None:
         """Make them anew next time: a kernel that went wrong may have written to them."""
         self._made.clear()
-        vars(self).pop("judging", None)
+        self._judging = None
 
 
 @contextlib.contextmanager
-def enough_memory(case, where: str, least_bytes: int = 0) -> Iterator[None]:
+def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
     """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
     what = f"case {case.name} does not fit into memory ({where})"
     remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
@@ -134,7 +142,7 @@ def available_bytes(where: str) -> float:
     return math.inf
 
 
-def renew(tensors) -> None:
+def renew(tensors: Any) -> None:
     """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
 
     Tensors that know more, such as what a run writes in place, do it themselves.
@@ -151,20 +159,23 @@ def renew(tensors) -> None:
 class Compiled:
     """The result of compiling a configuration: its kernels, or the outcome and message that ended it."""
 
-    kernels: tuple
+    kernels: tuple[CompiledKernel, ...]
     outcome: str = "ok"
     message: str = ""
     seconds: float = 0.0
 
 
-def compile_configuration(variant, config: Mapping, problem, arch: str, seconds: float = 120.0) -> Compiled:
+def compile_configuration(
+    variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0
+) -> Compiled:
     """Compile, and turn whatever goes wrong with this one configuration into an outcome.
 
     A program of NVRTC's is ended after ``seconds``. Raises MissingToolError where there is no compiler: then no
     configuration can be compiled.
     """
     begun = time.perf_counter()
-    kernels, outcome, message = (), "ok", ""
+    kernels: tuple[CompiledKernel, ...] = ()
+    outcome, message = "ok", ""
     try:
         with compile_limit(seconds):
             kernels = variant.kernels(config, problem, arch)
@@ -184,10 +195,10 @@ def compile_configuration(variant, config: Mapping, problem, arch: str, seconds:
 
 
 def evaluate(
-    variant,
-    config: Mapping,
-    case,
-    device,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
     *,
     model: str | DeviceModel | None = None,
     limits: Limits | None = None,
@@ -230,11 +241,22 @@ def evaluate(
 
 
 def _evaluate(
-    trial, variant, config, case, device, model, limits, inputs, compiled, clock, *, counted: bool = True
+    trial: Trial,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
+    model: DeviceModel,
+    limits: Limits,
+    inputs: Inputs,
+    compiled: Compiled | None,
+    clock: Clock | None,
+    *,
+    counted: bool = True,
 ) -> Trial:
     judged = None
     if isinstance(case, SampledCase):
-        small, others = case.judged_on, (model, limits, inputs.judging, None, clock)
+        small, others = case.judged_on, (model, limits, inputs.judging(case.judged_on), None, clock)
         judged = _evaluate(trial, variant, config, small, device, *others, counted=False)
         if not judged.ok:
             return replace(judged, message=f"{judged.message} (on case {small.name})")
@@ -246,7 +268,7 @@ def _evaluate(
         return replace(trial, outcome="restricted", message=str(error))
     if broken:
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
-    kernels = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     if variant.language != "torch":
         compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         trial = replace(trial, compile_seconds=compiled.seconds)
@@ -261,7 +283,7 @@ def _evaluate(
                 message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"
                 return replace(trial, outcome="launch_error", message=message)
     tensors = inputs.of(problem)
-    options = {}
+    options: dict[str, Any] = {}
     if device.name == "sim" and kernels:
         options = {
             "statistics": counted,
@@ -291,11 +313,12 @@ def _evaluate(
         return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")
     report = variant.with_parts(report, config, problem, tensors, device, seconds_limit=limits.seconds)
     counts = counts_of(report, kernels, model)
-    trial = replace(trial, counts=counts, message=str(case.sampled(counts)) if judged else "")
+    message = str(case.sampled(counts)) if isinstance(case, SampledCase) else ""
+    trial = replace(trial, counts=counts, message=message)
     return with_prediction(trial, model)
 
 
-def _checked(trial: Trial, case, tensors) -> Trial:
+def _checked(trial: Trial, case: Case, tensors: Any) -> Trial:
     with enough_memory(case, "cpu"):
         check = case.check(tensors.out)
     if not check.ok:
@@ -313,7 +336,16 @@ def _checked(trial: Trial, case, tensors) -> Trial:
     )
 
 
-def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock) -> Trial:
+def _timed(
+    trial: Trial,
+    variant: Variant,
+    config: Config,
+    problem: Any,
+    case: Case,
+    device: Device,
+    tensors: Any,
+    clock: Clock,
+) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
     renew(tensors)
     before = clock.look(prepared)
@@ -326,10 +358,11 @@ def _timed(trial, variant, config, problem, case, device, tensors, clock: Clock)
     trial = _checked(trial, case, tensors)
     if not trial.ok:
         return replace(trial, message=f"{trial.message}, after {len(samples)} repeated runs")
-    timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbance(before, after)}
-    for name, state in (("clock_mhz_before", before), ("clock_mhz_after", after)):
-        if isinstance(state, GpuState):
-            timing[name] = state.clock_mhz
+    timing: Timing = {"method": clock.method, "samples": len(samples), "disturbed": disturbance(before, after)}
+    if isinstance(before, GpuState):
+        timing["clock_mhz_before"] = before.clock_mhz
+    if isinstance(after, GpuState):
+        timing["clock_mhz_after"] = after.clock_mhz
     return replace(trial, samples=samples, timing=timing, measured_seconds=statistics.median(samples))
 
 
@@ -353,7 +386,7 @@ def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
     )
 
 
-def resources_of(kernels) -> dict:
+def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
     """What the first, main kernel takes: registers and spills per thread, shared memory per block, occupancy.
 
     Spills and stack are those of the kernel that has most, and the key names all of them.

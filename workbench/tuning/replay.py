@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from workbench.device_models import DeviceModel, device_models
+from workbench.devices import Device
 from workbench.errors import ArgumentError
-from workbench.ops.variant import Restriction
+from workbench.ops.op import Op
+from workbench.ops.variant import Case, Config, Restriction, Variant
 from workbench.trials.trial import Trial, canonical
 from workbench.tuning.arguments import listed
 from workbench.tuning.attempts import Progress, trial_key
 from workbench.tuning.drive import drive
 from workbench.tuning.run import TuningRun
-from workbench.tuning.search import Budget, Strategy, check_predicts, predicted
+from workbench.tuning.search import Budget, Strategy, estimate_of, predicted
 from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load
 
@@ -38,10 +40,11 @@ class ReplayedCase:
     label: str
     record: Mapping[str, Any] = field(hash=False)
 
-    def problem(self, config: Mapping | None = None, arch: str = "") -> None:
+    def problem(self, config: Config | None = None, arch: str = "") -> None:
         """Nothing: a replay solves no problem."""
 
     def to_dict(self) -> dict:
+        """The record."""
         return dict(self.record)
 
 
@@ -90,14 +93,14 @@ class ReplayedDevice:
     @property
     def model(self) -> DeviceModel | None:
         """The device model that the times were predicted for; None for measured ones."""
-        return device_models().get(self.sweep.predicted_for)
+        return device_models().get(self.sweep.predicted_for or "")
 
     @property
     def store_path(self) -> Path:
         """Where the trials are from."""
         return self.sweep.path or Path(self.sweep.name)
 
-    def trial(self, config: Mapping) -> Trial:
+    def trial(self, config: Config) -> Trial:
         """The recorded trial, or one that says that there is none."""
         found = self.sweep.by_config.get(canonical(dict(config)))
         if found is not None:
@@ -113,6 +116,13 @@ class ReplayedDevice:
             outcome="restricted",
             message=f"not in the recorded sweep {self.store_path}",
         )
+
+
+AnyOp = Op | ReplayedOp
+AnyVariant = Variant | ReplayedVariant
+AnyCase = Case | ReplayedCase
+AnyDevice = Device | ReplayedDevice
+"""What a run may be about: the workbench's, or a recording's."""
 
 
 def space_of(sweep: Sweep) -> Space:
@@ -140,7 +150,7 @@ MEANINGLESS = {
 """How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
 
 
-def open_replay(device: str, op, cases, variants, **how) -> ReplayedDevice:
+def open_replay(device: str, op: Any, cases: Any, variants: Any, **how: Any) -> ReplayedDevice:
     """The device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
 
     FILE is a path, or the name of a sweep that comes with the package; ``how`` are the arguments in `MEANINGLESS`.
@@ -172,12 +182,13 @@ class ReplayJob:
     budget: Budget
     seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.strategy is predicted:
-            check_predicts(self._space)
+            estimate_of(self._space)
 
     @property
     def op(self) -> ReplayedOp:
+        """The op as the sweep has it."""
         return self.device.op
 
     @property
@@ -212,7 +223,7 @@ class ReplayJob:
             seconds=time.monotonic() - begun,
         )
 
-    def result(self, trials: Iterable[Trial], **counts) -> TuningRun:
+    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun:
         """These trials as a run, in the order of the space; what the sweep lacks comes last."""
         space = self._space
         last = len(space)
@@ -225,7 +236,8 @@ class ReplayJob:
             device=self.device,
             model=self.device.model,
             trials=tuple(ordered),
-            **({"store_path": self.device.store_path} | counts),
+            store_path=self.device.store_path,
+            **counts,
         )
 
     @cached_property
@@ -236,13 +248,20 @@ class ReplayJob:
 class _Answers:
     """What `Attempts` is to a device: each configuration is looked up in the sweep."""
 
-    def __init__(self, device: ReplayedDevice, progress, total: int | None, stop: threading.Event | None):
+    def __init__(
+        self,
+        device: ReplayedDevice,
+        progress: Callable[[Progress], None] | None,
+        total: int | None,
+        stop: threading.Event | None,
+    ):
         self.cases = tuple(device.op.cases.values())
         self.trials: dict[tuple, Trial] = {}
         self._device, self._progress, self._total, self._stop = device, progress, total, stop
         self._best: Trial | None = None
+        self._least = math.inf
 
-    def run(self, variant: ReplayedVariant, configs: Iterable[Mapping], deadline: float = math.inf) -> bool:
+    def run(self, variant: ReplayedVariant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Look configurations up; False if ``deadline`` (time.monotonic) came before all were done."""
         for config in configs:
             if self._stop is not None and self._stop.is_set():
@@ -251,8 +270,8 @@ class _Answers:
                 return False
             trial = self._device.trial(config)
             self.trials[trial_key(trial)] = trial
-            if trial.seconds is not None and (self._best is None or trial.seconds < self._best.seconds):
-                self._best = trial
+            if trial.seconds is not None and trial.seconds < self._least:
+                self._best, self._least = trial, trial.seconds
             if self._progress:
                 done = len(self.trials)
                 self._progress(Progress(done, self._total, 0, done, trial, self._best))

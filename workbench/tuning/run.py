@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, placed
 from workbench.documents import document
@@ -20,6 +20,12 @@ from workbench.tuning.gpu_timing import median_error
 from workbench.versions import versions
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from workbench.ops.variant import Config
+    from workbench.tuning.replay import AnyCase, AnyDevice, AnyOp, AnyVariant
+    from workbench.tuning.space import Space
     from workbench.tuning.view import TuningView
 
 PREDICTED_TIE = 0.01
@@ -36,17 +42,15 @@ class Choice:
     """
 
     variant: str
-    config: Mapping[str, object]
+    config: Config
     trials: tuple[Trial, ...]
     score: float
-
-    @property
-    def seconds(self) -> float:
-        """The time that it is ranked by; over several cases their geometric mean."""
-        return geometric_mean(trial.seconds for trial in self.trials)
+    seconds: float
+    """The time that it is ranked by; over several cases their geometric mean."""
 
     @property
     def basis(self) -> str:
+        """``"measured"`` or ``"predicted"``: what its times are."""
         return self.trials[0].basis
 
     @property
@@ -72,11 +76,12 @@ class TuningRun:
     """The result of `tune`. ``trials`` are ordered by variant, place in its space and case; ``scouted`` counts those
     that were made on smaller cases or another device before, to find an order, and are no part of it."""
 
-    op: object
-    cases: tuple
-    variants: tuple
-    spaces: Mapping
-    device: object
+    op: AnyOp
+    cases: tuple[AnyCase, ...]
+    variants: tuple[AnyVariant, ...]
+    spaces: Mapping[Any, Space]
+    """By variant."""
+    device: AnyDevice
     model: DeviceModel | None
     trials: tuple[Trial, ...]
     new: int
@@ -94,24 +99,23 @@ class TuningRun:
     @cached_property
     def ranking(self) -> tuple[Choice, ...]:
         """Every configuration that is right on all cases, best first; equal ones in the order of the spaces."""
-        grouped: dict[tuple, list[Trial]] = {}
+        grouped: dict[tuple, list[tuple[Trial, float]]] = {}
         for trial in self.trials:
-            grouped.setdefault((trial.variant, canonical(dict(trial.config))), []).append(trial)
-        whole = [
-            group
-            for group in grouped.values()
-            if len(group) == len(self.cases) and all(trial.seconds is not None for trial in group)
-        ]
+            if trial.seconds is not None:
+                key = trial.variant, canonical(dict(trial.config))
+                grouped.setdefault(key, []).append((trial, trial.seconds))
+        whole = [group for group in grouped.values() if len(group) == len(self.cases)]
         best = {
-            case.name: min((t.seconds for g in whole for t in g if t.case == case.name), default=math.inf)
+            case.name: min((seconds for g in whole for t, seconds in g if t.case == case.name), default=math.inf)
             for case in self.cases
         }
         choices = [
             Choice(
-                group[0].variant,
-                dict(group[0].config),
-                tuple(group),
-                geometric_mean(trial.seconds / best[trial.case] for trial in group),
+                group[0][0].variant,
+                dict(group[0][0].config),
+                tuple(trial for trial, _ in group),
+                geometric_mean(seconds / best[trial.case] for trial, seconds in group),
+                geometric_mean(seconds for _, seconds in group),
             )
             for group in whole
         ]
@@ -142,7 +146,7 @@ class TuningRun:
             if choice.score / best.score - 1 <= best.relative_error + choice.relative_error
         )
 
-    def default_of(self, variant) -> Choice | None:
+    def default_of(self, variant: AnyVariant) -> Choice | None:
         """The untuned rule's configuration of a variant, if it was tried and right."""
         problem = self.cases[0].problem(arch=self.device.arch)
         config = variant.default_config(placed(problem, self.device, self.model))
@@ -159,8 +163,9 @@ class TuningRun:
     @property
     def time_label(self) -> str:
         """What the times are: measured on which GPU, or predicted for which; in a replay, recorded where and when."""
-        if hasattr(self.device, "time_label"):
-            return self.device.time_label
+        replayed = getattr(self.device, "time_label", None)
+        if replayed is not None:
+            return replayed
         if self.model is None:
             return f"measured on {self.device.description}"
         return f"predicted for {self.model} from the simulator's counts"
@@ -199,19 +204,21 @@ class TuningRun:
             trials=self.rows,
         )
 
-    def to_frame(self):
+    def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""
         from workbench.tuning.summary import frame_of
 
         return frame_of(self)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Time of every correct configuration by rank, one colour and marker per variant. Needs matplotlib."""
         from workbench.tuning.summary import plot
 
         return plot(self, ax)
 
-    def heat_map(self, x: str, y: str, variant: str | None = None, case: str | None = None, ax=None):
+    def heat_map(
+        self, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
+    ) -> Axes:
         """The best time for every two values of the parameters ``x`` and ``y`` of a variant. Needs matplotlib."""
         from workbench.tuning.landscape import heat_map
 
@@ -240,7 +247,7 @@ class TuningRun:
 
 def table_entries(run: TuningRun) -> list[Entry]:
     """The winners of a run for the tuned table: one for each variant and problem (a page size is part of a problem)."""
-    best: dict[tuple[str, str], tuple[Trial, object]] = {}
+    best: dict[tuple[str, str], tuple[float, Trial, Any]] = {}
     cases = {case.name: case for case in run.cases}
     variants = {variant.name: variant for variant in run.variants}
     times = {
@@ -253,10 +260,10 @@ def table_entries(run: TuningRun) -> list[Entry]:
             continue
         problem = cases[trial.case].problem(trial.config, arch=run.device.arch)
         key = (trial.variant, canonical(problem_record(problem)))
-        if key not in best or trial.seconds < best[key][0].seconds:
-            best[key] = trial, problem
+        if key not in best or trial.seconds < best[key][0]:
+            best[key] = trial.seconds, trial, problem
     entries = []
-    for trial, problem in best.values():
+    for seconds, trial, problem in best.values():
         variant = variants[trial.variant]
         default = variant.default_config(placed(problem, run.device, run.model))
         entries.append(
@@ -265,7 +272,7 @@ def table_entries(run: TuningRun) -> list[Entry]:
                 variant=trial.variant,
                 problem=problem_record(problem),
                 config=dict(trial.config),
-                seconds=trial.seconds,
+                seconds=seconds,
                 basis=trial.basis,
                 source_hash=variant.source_hash,
                 case=trial.case,

@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
@@ -25,6 +25,8 @@ from workbench.tuning.run import TuningRun
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
+    from workbench.ops.op import Op
+    from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.job import TuningJob
 
 SMALLER = 0.5
@@ -54,9 +56,10 @@ class Scouting:
         """Scout. One that is interrupted gives no estimate; the same call again goes on with it."""
 
         def tell(attempt: Progress) -> None:
-            progress(dataclasses.replace(attempt, scouting=self.name))
+            if progress is not None:
+                progress(dataclasses.replace(attempt, scouting=self.name))
 
-        run = self.job.run(tell if progress else None, stop)
+        run = self.job.run(tell, stop)
         if run.interrupted:
             return run
         seconds: dict[str, list[float]] = {}
@@ -86,13 +89,22 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
         if not len(small):
             what = f"{variant.name} on the simulator ({device.arch}): {small.explain_emptiness()}"
             raise ArgumentError("strategy", "'predicted'", "another, as nothing can be scouted", what)
-        own = {"cases": cases, "spaces": {variant: small}, "device": device, "model": counted_for}
-        own |= {"strategy": search.exhaustive, "budget": search.Budget(), "record": False, "notes": ()}
-        found.append(Scouting(dataclasses.replace(job, **own), space, model))
+        own = dataclasses.replace(
+            job,
+            cases=cases,
+            spaces={variant: small},
+            device=device,
+            model=counted_for,
+            strategy=search.exhaustive,
+            budget=search.Budget(),
+            record=False,
+            notes=(),
+        )
+        found.append(Scouting(own, space, model))
     return tuple(found)
 
 
-def smaller_case(op, variant, cases: Sequence, arch: str):
+def smaller_case(op: Op, variant: Variant, cases: Sequence[Case], arch: str) -> Case:
     """The smallest case of the op that asks the same of a variant as all of ``cases``, and far less work.
 
     Raises ArgumentError where there is none.
@@ -116,9 +128,9 @@ def smaller_case(op, variant, cases: Sequence, arch: str):
     return min(fitting)[2]
 
 
-def _kind(problem) -> tuple:
+def _kind(problem: Any) -> tuple:
     return problem.layout, problem.dtype, tuple(problem.features)
 
 
-def _estimate(seconds: Mapping[str, float]) -> Callable[[Mapping], float]:
+def _estimate(seconds: Mapping[str, float]) -> Callable[[Config], float]:
     return lambda config: seconds.get(canonical(dict(config)), math.inf)

@@ -10,27 +10,29 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.variant import Config
 from workbench.tuning import kernel_tuner_strategies
 from workbench.tuning.bayesian import bayesian
 from workbench.tuning.space import Space
 
-Batches = Generator[list[dict], list[float], None]
-Strategy = Callable[[Space, Mapping | None, random.Random], Batches]
+Batches = Generator[list[dict[str, Any]], list[float], None]
+Strategy = Callable[[Space, Config | None, random.Random], Batches]
 
 SAMPLE_BATCH = 16
 
 
-def exhaustive(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+def exhaustive(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """Every configuration in the order of the space, the untuned rule's first."""
     first = [dict(start)] if start is not None else []
     yield first + [config for config in space if config != start]
 
 
-def sampled(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+def sampled(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """The untuned rule's configuration, then the others in random order."""
     first = [dict(start)] if start is not None else []
     order = first + [config for config in space.sample(len(space), rng) if config != start]
@@ -38,7 +40,7 @@ def sampled(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
         yield order[at : at + SAMPLE_BATCH]
 
 
-def greedy(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+def greedy(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """From the untuned rule to the best neighbour, again and again; at a local optimum, on from a random new point."""
     known: dict[tuple, float] = {}
     restarts = iter(space.sample(len(space), rng))
@@ -59,25 +61,26 @@ def greedy(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
         here = next((config for config in restarts if _key(config) not in known), None)
 
 
-def predicted(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
+def predicted(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """The untuned rule's configuration, then the others by predicted time (``space.estimate``), unknown ones last.
 
     Raises ArgumentError where nothing was predicted for this space.
     """
-    check_predicts(space)
+    estimate = estimate_of(space)
     first = [dict(start)] if start is not None else []
     rest = [config for config in space.sample(len(space), rng) if config != start]
-    order = first + sorted(rest, key=space.estimate)
+    order = first + sorted(rest, key=estimate)
     for at in range(0, len(order), SAMPLE_BATCH):
         yield order[at : at + SAMPLE_BATCH]
 
 
-def check_predicts(space: Space) -> None:
-    """Raise ArgumentError where nothing predicts the times of a space, as in a replay."""
+def estimate_of(space: Space) -> Callable[[Config], float]:
+    """What predicts the times of a space. Raises ArgumentError where nothing does, as in a replay."""
     if space.estimate is None:
         raise ArgumentError(
             "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
         )
+    return space.estimate
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -135,5 +138,5 @@ def budget_of(value: int | str | Budget | None) -> Budget:
     return Budget(configurations=amount)
 
 
-def _key(config: Mapping) -> tuple:
+def _key(config: Config) -> tuple:
     return tuple(config.values())

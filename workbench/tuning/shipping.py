@@ -9,8 +9,13 @@ import functools
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from workbench.tuning import by_value
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Case
 
 _REMEMBERED = 32
 """Values that a process keeps of those that came to it."""
@@ -25,28 +30,28 @@ class Shipped:
     has come to hold. Raises WorkbenchError for what cannot be sent.
     """
 
-    def __init__(self, value: object = None, content: bytes | None = None):
+    def __init__(self, value: Any = None, content: bytes = b""):
         self._value, self._content = value, content
 
     @property
-    def value(self):
+    def value(self) -> Any:
         """The variant, case or device."""
         return self._value if self._value is not None else _made(self._content)
 
     def packed(self) -> Shipped:
         """The same, pickled now: what cannot be sent raises here."""
-        if self._content is None:
+        if not self._content:
             self._content = pickle.dumps(_recipe(self._value))
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return Shipped, (None, self.packed()._content)
 
 
 class Shipments:
     """One `Shipped` for each value, however often it is sent: what is packed is kept."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._by_id: dict[int, Shipped] = {}  # an id stays that of its value, which is kept with it
 
     def of(self, value: object) -> Shipped:
@@ -55,17 +60,17 @@ class Shipments:
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _made(content: bytes) -> object:
+def _made(content: bytes) -> Any:
     function, arguments = pickle.loads(content)
     return function(*arguments)
 
 
-def _recipe(value) -> tuple:
+def _recipe(value: Any) -> tuple:
     """A function and the arguments that make the value again."""
     from workbench import ops
     from workbench.ops.variant import Variant
 
-    op = ops.OPS.get(getattr(value, "op", None))
+    op = ops.OPS.get(getattr(value, "op", ""))
     if op is not None and any(value is known for known in op.variants):
         return ops.variant, (value.op, value.name)
     if hasattr(value, "from_dict"):
@@ -79,17 +84,17 @@ def _recipe(value) -> tuple:
     return by_value.loads, (by_value.dumps(value),)
 
 
-def _restored_case(kind: bytes, record: Mapping):
+def _restored_case(kind: bytes, record: Mapping) -> Case:
     return by_value.loads(kind).from_dict(record)
 
 
-def _simulator(arch: str):
+def _simulator(arch: str) -> Device:
     from workbench.devices.sim import Simulator
 
     return Simulator(arch=arch)
 
 
-def _gpu():
+def _gpu() -> Device:
     from workbench import devices
 
     return devices.get("cuda")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from workbench.errors import ArgumentError, ConfigurationError, WorkbenchError
-from workbench.ops.variant import Restriction
+from workbench.ops.variant import Case, Config, Restriction, Variant
 
 # A rule that looks at more combinations than this is asked about surviving points only.
 _TABLE_LIMIT = 1 << 16
@@ -30,29 +32,29 @@ class _UnboundError(BaseException):
         self.name = name
 
 
-class _Bound(dict):
+class _Bound(dict[str, Any]):
     """Some of a space's parameters; asking for one of the others raises :class:`_UnboundError`."""
 
-    def __init__(self, values: Mapping[str, object], parameters: Sequence[str]):
+    def __init__(self, values: Config, parameters: Sequence[str]):
         super().__init__(values)
         self._parameters = parameters
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> NoReturn:
         if name in self._parameters:
             raise _UnboundError(name)
         raise KeyError(name)
 
-    def get(self, name, default=None):
+    def get(self, name: str, default: Any = None) -> Any:
         try:
             return self[name]
         except KeyError:
             return default
 
-    def __contains__(self, name) -> bool:
+    def __contains__(self, name: object) -> bool:
         # A parameter without a value yet is still a member: reading it is what tells which one a rule needs.
         return name in self._parameters or dict.__contains__(self, name)
 
-    def _complete(self):
+    def _complete(self) -> None:
         for name in self._parameters:
             if not dict.__contains__(self, name):
                 raise _UnboundError(name)
@@ -60,40 +62,40 @@ class _Bound(dict):
     def __bool__(self) -> bool:
         return bool(self._parameters)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         self._complete()
         return super().__iter__()
 
-    def __len__(self):
+    def __len__(self) -> int:
         self._complete()
         return super().__len__()
 
-    def keys(self):
+    def keys(self) -> Any:
         self._complete()
         return super().keys()
 
-    def items(self):
+    def items(self) -> Any:
         self._complete()
         return super().items()
 
-    def values(self):
+    def values(self) -> Any:
         self._complete()
         return super().values()
 
-    def copy(self):
+    def copy(self) -> dict[str, Any]:
         self._complete()
         return dict(super().items())
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self.copy() == other
 
-    def __ne__(self, other):
+    def __ne__(self, other: object) -> bool:
         return self.copy() != other
 
-    def __or__(self, other):
+    def __or__(self, other: Any) -> Any:
         return self.copy() | other
 
-    def __ror__(self, other):
+    def __ror__(self, other: Any) -> Any:
         return other | self.copy()
 
     def __repr__(self) -> str:
@@ -115,9 +117,9 @@ class Space:
     def __init__(
         self,
         parameters: Mapping[str, Sequence],
-        restrictions: Sequence = (),
-        problem_of: Callable[[Mapping], object] | None = None,
-        broken: Callable[[Mapping, object], Sequence] | None = None,
+        restrictions: Sequence[Restriction] = (),
+        problem_of: Callable[[Config], Any] | None = None,
+        broken: Callable[[Config, Any], Sequence[Restriction]] | None = None,
     ):
         self.parameters = {name: tuple(values) for name, values in parameters.items()}
         for name, values in self.parameters.items():
@@ -135,7 +137,7 @@ class Space:
         self._broken = broken or (
             lambda config, problem: [r for r in self.restrictions if not r.holds(config, problem)]
         )
-        self.estimate: Callable[[Mapping], float] | None = None
+        self.estimate: Callable[[Config], float] | None = None
         """Seconds that a configuration is expected to take, infinity where that is not known; for searches to use."""
         self._names = tuple(self.parameters)
         self._indices: np.ndarray | None = None
@@ -143,16 +145,16 @@ class Space:
         self._rejected: dict[str, int] = {}
 
     @classmethod
-    def of(cls, variant, *cases, arch: str = "sm_80") -> Space:
+    def of(cls, variant: Variant, *cases: Case, arch: str = "sm_80") -> Space:
         """The configurations of a variant that are legal for every one of ``cases``, compiled for ``arch``."""
 
-        def problems(config: Mapping) -> tuple:
+        def problems(config: Config) -> tuple:
             return tuple(case.problem(config, arch=arch) for case in cases)
 
         def for_all(rule: Restriction) -> Restriction:
             return Restriction(rule.name, rule.rule, lambda config, each: all(rule.holds(config, p) for p in each))
 
-        def broken(config: Mapping, each: tuple) -> list:
+        def broken(config: Config, each: tuple) -> list[Restriction]:
             return list({rule.name: rule for problem in each for rule in variant.broken(config, problem)}.values())
 
         lacking = {rule.rule: None for case in cases for rule in variant.unsupported(case.problem(arch=arch))}
@@ -164,7 +166,7 @@ class Space:
         return cls(variant.space, [for_all(rule) for rule in (supported, *variant.restrictions)], problems, broken)
 
     @classmethod
-    def holding(cls, parameters: Mapping[str, Sequence], rule: Restriction, configs: Iterable[Mapping]) -> Space:
+    def holding(cls, parameters: Mapping[str, Sequence], rule: Restriction, configs: Iterable[Config]) -> Space:
         """A space of which the configurations that obey its one ``rule`` are known: no other point is looked at."""
         space = cls(parameters, [rule])
         places = [{value: at for at, value in enumerate(values)} for values in space.parameters.values()]
@@ -195,16 +197,16 @@ class Space:
     def __len__(self) -> int:
         return len(self._enumerate())
 
-    def __iter__(self) -> Iterator[dict]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self._config(row) for row in self._enumerate())
 
-    def __getitem__(self, index: int) -> dict:
+    def __getitem__(self, index: int) -> dict[str, Any]:
         return self._config(self._enumerate()[index])
 
-    def __contains__(self, config: Mapping) -> bool:
+    def __contains__(self, config: Config) -> bool:
         return not self.explain(config)
 
-    def index(self, config: Mapping) -> int:
+    def index(self, config: Config) -> int:
         """The place of a legal configuration in the order; ConfigurationError (naming the rule) for another."""
         broken = self.explain(config)
         if broken:
@@ -213,7 +215,7 @@ class Space:
             self._positions = {tuple(row): at for at, row in enumerate(self._enumerate().tolist())}
         return self._positions[tuple(self.parameters[name].index(config[name]) for name in self._names)]
 
-    def explain(self, config: Mapping) -> tuple[str, ...]:
+    def explain(self, config: Config) -> tuple[str, ...]:
         """What keeps ``config`` out of the space, as ``"name: rule"``; empty if it is in it."""
         reasons = [f"{name}: a parameter of the space, and missing" for name in self._names if name not in config]
         known = ", ".join(self._names) or "none"
@@ -236,13 +238,13 @@ class Space:
         )
         return f"all {self.raw_size} points are restricted: {', '.join(rules)}"
 
-    def neighbours(self, config: Mapping, *, adjacent: bool = True) -> list[dict]:
+    def neighbours(self, config: Config, *, adjacent: bool = True) -> list[dict[str, Any]]:
         """Legal configurations that differ from ``config`` in one parameter.
 
         With ``adjacent`` a parameter moves to the next value up or down among those for which the configuration is
         legal (so that a restricted value in between does not wall off the rest); without it, to any value.
         """
-        found = []
+        found: list[dict[str, Any]] = []
         for name, values in self.parameters.items():
             here = values.index(config[name])
             below = [{**config, name: value} for value in reversed(values[:here])]
@@ -260,12 +262,12 @@ class Space:
         np.add.at(counts, tuple(rows[:, axis] for axis in axes), 1)
         return counts
 
-    def sample(self, count: int, rng) -> list[dict]:
-        """``count`` different legal configurations (all, if there are fewer), drawn by ``rng`` (a random.Random)."""
+    def sample(self, count: int, rng: random.Random) -> list[dict[str, Any]]:
+        """``count`` different legal configurations (all, if there are fewer), drawn by ``rng``."""
         chosen = rng.sample(range(len(self)), min(count, len(self)))
         return [self[index] for index in chosen]
 
-    def _config(self, row) -> dict:
+    def _config(self, row: Iterable[int]) -> dict[str, Any]:
         return {name: self.parameters[name][index] for name, index in zip(self._names, row, strict=True)}
 
     def _enumerate(self) -> np.ndarray:
@@ -273,11 +275,15 @@ class Space:
         if self._indices is not None:
             return self._indices
         shape = tuple(len(values) for values in self.parameters.values())
-        tables, late = [], []
+        tables: list[tuple[Restriction, np.ndarray]] = []
+        late: list[Restriction] = []
         for rule in self.restrictions:
             table = self._table(rule)
-            (late if table is None else tables).append((rule, table))
-        rejected = {rule.name: 0 for rule, _ in (*tables, *late)}
+            if table is None:
+                late.append(rule)
+            else:
+                tables.append((rule, table))
+        rejected = {rule.name: 0 for rule in (*(rule for rule, _ in tables), *late)}
         # The leading parameters are walked one value at a time until what is left fits into a slab.
         outer = next((n for n in range(len(shape) + 1) if math.prod(shape[n:]) <= _SLAB), len(shape))
         parts = []
@@ -289,7 +295,7 @@ class Space:
                 rejected[rule.name] += before - int(np.count_nonzero(mask))
             rows = np.argwhere(mask) if mask.ndim else np.zeros((int(mask), 0), dtype=np.intp)
             rows = np.concatenate([np.broadcast_to(np.array(lead, dtype=np.intp), (len(rows), outer)), rows], axis=1)
-            for rule, _ in late:
+            for rule in late:
                 keep = np.array([self._holds(rule, self._config(row)) for row in rows], dtype=bool)
                 rejected[rule.name] += len(rows) - int(keep.sum())
                 rows = rows[keep]
@@ -298,7 +304,7 @@ class Space:
         self._rejected = {rule.name: rejected[rule.name] for rule in self.restrictions}
         return self._indices
 
-    def _holds(self, rule, config: Mapping) -> bool:
+    def _holds(self, rule: Restriction, config: dict[str, Any]) -> bool:
         problem = self._problem_of(config)
         try:
             return bool(rule.holds(config, problem))
@@ -309,7 +315,7 @@ class Space:
             remedy = f"A rule is asked about every combination of {', '.join(self._names)}, whatever the others say."
             raise ArgumentError(f"restriction {rule.name!r} ({rule.rule})", got, "True or False", remedy) from error
 
-    def _table(self, rule) -> np.ndarray | None:
+    def _table(self, rule: Restriction) -> np.ndarray | None:
         """The rule's truth over the parameters that it reads, shaped to broadcast; None if they are too many."""
         reads: set[str] = set()
         while True:

@@ -14,7 +14,11 @@ from workbench.terminal import plain
 from workbench.trials.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
-    from workbench.ops.variant import Variant
+    import pandas
+    from matplotlib.axes import Axes
+    from rich.console import Console, ConsoleOptions, Group, RenderResult
+
+    from workbench.tuning.replay import AnyVariant
     from workbench.tuning.run import TuningRun
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
@@ -41,7 +45,9 @@ def row_of(trial: Trial) -> dict:
     requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
     sectors = counts.get("global_load_sectors", 0) + counts.get("global_store_sectors", 0)
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
-    spread = spread_of(bound_by) if predicted is not None else None
+    low = high = None
+    if predicted is not None and bound_by is not None and (spread := spread_of(bound_by)):
+        low, high = predicted * spread.low, predicted * spread.high
     return {
         "op": trial.op,
         "variant": trial.variant,
@@ -50,8 +56,8 @@ def row_of(trial: Trial) -> dict:
         "config": dict(trial.config),
         "outcome": trial.outcome,
         "predicted_us": _micro(predicted),
-        "expected_low_us": _micro(predicted * spread.low if spread else None),
-        "expected_high_us": _micro(predicted * spread.high if spread else None),
+        "expected_low_us": _micro(low),
+        "expected_high_us": _micro(high),
         "measured_us": _micro(trial.measured_seconds),
         "spread_us": _micro(trial.spread_seconds),
         "predicted_for": trial.predicted_for,
@@ -130,7 +136,7 @@ class _Grid:
         return [*self.settings, *self.facts]
 
 
-def _grid(run: TuningRun, variant: Variant, most: int | None = None) -> _Grid:
+def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
@@ -149,10 +155,10 @@ def _grid(run: TuningRun, variant: Variant, most: int | None = None) -> _Grid:
 class _TerminalTable:
     """The trials of one variant: its tunables, and of the facts as many as the terminal has room for, numbers whole."""
 
-    def __init__(self, run: TuningRun, variant: Variant):
+    def __init__(self, run: TuningRun, variant: AnyVariant):
         self._run, self._variant = run, variant
 
-    def __rich_console__(self, console, options):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.table import Table
 
         run, grid = self._run, _grid(self._run, self._variant)
@@ -176,7 +182,7 @@ class _TerminalTable:
             yield plain(f"({notes})")
 
 
-def summary_table(run: TuningRun):
+def summary_table(run: TuningRun) -> Group:
     """Every trial for a terminal, one table per variant: each tunable, the labelled time, the outcome if it is not
     "ok", what binds it, its error as a share of its bound, resources and memory facts. The winner is bold. Facts that
     the terminal has no room for are named below the table."""
@@ -185,7 +191,7 @@ def summary_table(run: TuningRun):
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
 
 
-def _title(run: TuningRun, variant: Variant) -> str:
+def _title(run: TuningRun, variant: AnyVariant) -> str:
     return f"{run.op.name} / {variant.name}: times {run.time_label}"
 
 
@@ -245,12 +251,12 @@ def html_of(run: TuningRun) -> str:
     return "".join(out)
 
 
-def frame_of(run: TuningRun):
+def frame_of(run: TuningRun) -> pandas.DataFrame:
     """The rows as a DataFrame; each tunable has a column of its own beside ``config``."""
     return data_frame({**row, **row["config"]} for row in run.rows)
 
 
-def plot(run: TuningRun, ax=None):
+def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
     """Time of every correct configuration of each variant by its rank; returns the axes."""
     try:
         from matplotlib import pyplot
@@ -296,7 +302,7 @@ def _micro(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e6
 
 
-def _format(value, spec: str) -> str:
+def _format(value: float | None, spec: str) -> str:
     return "" if value is None else format(value, spec)
 
 

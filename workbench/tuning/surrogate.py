@@ -37,7 +37,7 @@ _ROOM = 64
 
 def coordinates(parameters: Mapping[str, Sequence], rows: np.ndarray) -> np.ndarray:
     """Points ``[number of rows, dimensions]`` for rows of indices into each parameter's values."""
-    columns = []
+    columns: list[np.ndarray] = []
     for at, values in enumerate(parameters.values()):
         index = rows[:, at]
         if len(np.unique(index)) < 2:

@@ -16,12 +16,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.device_models import device_models, placed
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.files import replace_file
 from workbench.trials.trial import OUTCOMES, Trial, canonical
+from workbench.trials.values import PredictionRecord
 from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
+
+if TYPE_CHECKING:
+    from workbench.tuning.run import TuningRun
+
+_Known = TypeVar("_Known")
 
 FORMAT = 1
 SUFFIXES = (".json.gz", ".json")
@@ -30,10 +37,14 @@ SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "sweeps"
 """Sweeps that come with the package."""
 
 _DIGITS = 6
-_HEADER = ("op", "variant", "language", "case_name", "case_label", "case", "device", "machine", "arch")
-_HEADER += ("basis", "predicted_for", "source_hash", "versions", "recorded", "origin", "default_config")
-_FIGURES = ("outcome", "message", "compile_seconds", "resources", "counts", "samples", "timing")
-_FIGURES += ("measured_seconds", "predicted_seconds", "max_error", "error_bound", "finished")
+_HEADER = (
+    "op", "variant", "language", "case_name", "case_label", "case", "device", "machine", "arch", "basis",
+    "predicted_for", "source_hash", "versions", "recorded", "origin", "default_config",
+)  # fmt: skip
+_FIGURES = (
+    "outcome", "message", "compile_seconds", "resources", "counts", "samples", "timing", "measured_seconds",
+    "predicted_seconds", "max_error", "error_bound", "finished",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +85,7 @@ class Sweep:
     def label(self) -> str:
         """What its times are: measured on which machine, or predicted for which; when, and with which versions."""
         if self.basis == "predicted":
-            model = device_models().get(self.predicted_for)
+            model = device_models().get(self.predicted_for or "")
             what = f"simulator sweep, predicted for {model or self.predicted_for} from counts of the {self.machine}"
         else:
             what = f"measured on {self.machine}"
@@ -113,7 +124,7 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def sweep_of(run, variant: str | None = None, case: str | None = None) -> Sweep:
+def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None) -> Sweep:
     """The sweep of one variant on one case of a TuningRun; both may be left out where there is only one.
 
     Raises ArgumentError where it is not clear which, or nothing of it has a time.
@@ -124,8 +135,9 @@ def sweep_of(run, variant: str | None = None, case: str | None = None) -> Sweep:
     timed = [trial for trial in trials if trial.seconds is not None]
     if not timed:
         raise ArgumentError("run", f"no correct trial of {chosen.name}", "one with a time", "Tune it first.")
-    if hasattr(run.device, "sweep"):
-        return run.device.sweep
+    recorded: Sweep | None = getattr(run.device, "sweep", None)
+    if recorded is not None:
+        return recorded
     from workbench.versions import versions
 
     finished = max(trial.finished or 0.0 for trial in trials)
@@ -208,7 +220,7 @@ def _read(record: Mapping, path: Path) -> Sweep:
             if figures["outcome"] not in OUTCOMES:
                 raise ValueError(f"an outcome {figures['outcome']!r}")
             bound_by = figures.pop("bound_by", None)
-            prediction = {"bound_by": bound_by} if bound_by else {}
+            prediction: PredictionRecord = {"bound_by": bound_by} if bound_by else {}
             figures["samples"] = tuple(figures.get("samples", ()))
             for name in ("measured_seconds", "predicted_seconds"):
                 if name in figures:
@@ -219,10 +231,10 @@ def _read(record: Mapping, path: Path) -> Sweep:
     return replace(sweep, trials=tuple(trials))
 
 
-def _one(what: str, name: str | None, known: Mapping):
+def _one(what: str, name: str | None, known: Mapping[str, _Known]) -> _Known:
     if name is None and len(known) == 1:
         return next(iter(known.values()))
-    if name not in known:
+    if name is None or name not in known:
         raise ArgumentError(what, repr(name), f"one of {', '.join(known)}", "A sweep is of one variant on one case.")
     return known[name]
 
@@ -245,7 +257,7 @@ def _figures(trial: Trial) -> dict:
 
 def _flat(record: Mapping, prefix: str = "") -> dict:
     """Nested figures under one name each, ``counts.mix.integer``; what is empty or unknown is left out."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")
@@ -254,7 +266,7 @@ def _flat(record: Mapping, prefix: str = "") -> dict:
     return flat
 
 
-def _short(value):
+def _short(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     return [_short(item) for item in value] if isinstance(value, list | tuple) else value

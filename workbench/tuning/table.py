@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.device_models import DEFAULT_MODEL, DeviceModel
+from workbench.devices import Device
 from workbench.errors import StoreError
 from workbench.files import replace_file
 from workbench.ops.tuned import (
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-def name_for(device, model: DeviceModel) -> str:
+def name_for(device: Device, model: DeviceModel) -> str:
     """The table that results on ``device`` belong to; on the simulator the one of the device model."""
     if device.name != "sim":
         return table_name(device)

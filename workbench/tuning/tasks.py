@@ -10,8 +10,8 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
@@ -23,6 +23,10 @@ from workbench.tuning.measure import DeviceLostError, Limits
 from workbench.tuning.shipping import Shipped
 from workbench.versions import toolchain
 from workbench.worker import end_with_pool
+
+if TYPE_CHECKING:
+    from workbench.devices import Device
+    from workbench.ops.variant import Config, Variant
 
 _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
@@ -47,7 +51,7 @@ class Stamp:
         return "; ".join(f"{name}: {mine} here, {theirs} there" for name, mine, theirs in pairs if mine != theirs)
 
 
-def stamp_of(variant, device) -> Stamp:
+def stamp_of(variant: Variant, device: Device) -> Stamp:
     """The stamp of this process."""
     return Stamp(device_label(device), device.arch, toolchain(variant.language), variant.source_hash)
 
@@ -57,7 +61,7 @@ class Task:
     """One configuration of a variant, to be tried on one case."""
 
     variant: Shipped
-    config: Mapping
+    config: Config
     case: Shipped
     device: Shipped
     model: DeviceModel
@@ -77,17 +81,23 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task came to: a trial, or ``fatal``, the reason why no other can be tried there either."""
+    """What a task came to."""
 
-    stamp: Stamp | None = None
-    trial: Trial | None = None
-    fatal: WorkbenchError | None = None
+    stamp: Stamp
+    trial: Trial
     lost: bool = False
     """Whether the trial left the worker's GPU context unusable."""
     pid: int = field(default_factory=os.getpid)
 
 
-def run_task(task: Task) -> Answer:
+@dataclass(frozen=True)
+class Fatal:
+    """The reason why a task came to nothing, and no other can be tried there either."""
+
+    reason: WorkbenchError
+
+
+def run_task(task: Task) -> Answer | Fatal:
     """Try the configuration in this process, or in one that this thread has for it."""
     end_with_pool(task.parent)
     if _LOST.is_set() and os.getpid() != task.parent:
@@ -106,7 +116,7 @@ def run_task(task: Task) -> Answer:
         return Answer(stamp, error.trial, lost=True)
     except WorkbenchError as error:
         kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
-        return Answer(fatal=next(kind for kind in kinds if isinstance(error, kind))(str(error)))
+        return Fatal(next(kind for kind in kinds if isinstance(error, kind))(str(error)))
 
 
 def close(run: str) -> None:
@@ -116,7 +126,7 @@ def close(run: str) -> None:
             made.close()
 
 
-def _measurer(task: Task, device) -> InProcess | InWorker:
+def _measurer(task: Task, device: Device) -> InProcess | InWorker:
     """What this thread compiles and measures with in a tuning run."""
     kept = _HERE.__dict__.setdefault("measurers", {})
     for run in kept.keys() - task.runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -16,7 +17,7 @@ class ProgressBar:
     It stays silent where ``stderr`` is no terminal.
     """
 
-    def __init__(self, file=None):
+    def __init__(self, file: TextIO | None = None):
         file = file or sys.stderr
         self._scouting = ""
         self._bar = tqdm(unit=" attempts", file=file, disable=not file.isatty(), dynamic_ncols=True)
@@ -32,7 +33,7 @@ class ProgressBar:
         self._bar.total = progress.total
         best = progress.best
         said = [f"{progress.reused} from the store"] if progress.reused else []
-        if best is not None:
+        if best is not None and best.seconds is not None:
             said.append(f"best {best.seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}")
         self._bar.set_postfix_str(visible(", ".join(said)), refresh=False)
         self._bar.update(progress.done - self._bar.n)

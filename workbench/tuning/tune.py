@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Literal, overload
 
 from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
@@ -21,7 +22,7 @@ from workbench.tuning.cluster import check_executor
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.isolation import check_isolation
 from workbench.tuning.job import TuningJob
-from workbench.tuning.live import LiveTuning
+from workbench.tuning.live import Job, LiveTuning
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
@@ -30,6 +31,28 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
+@overload
+def tune(
+    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
+    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
+    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
+    store: str | Path | Store | None = None, quick: bool = False,
+    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
+    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
+    executor: Executor | None = None, background: Literal[False] = False, isolation: str = "auto",
+    sample: int | None = None, judged_on: str | Case | None = None,
+) -> TuningRun: ...  # fmt: skip
+@overload
+def tune(
+    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
+    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
+    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
+    store: str | Path | Store | None = None, quick: bool = False,
+    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
+    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
+    executor: Executor | None = None, background: Literal[True], isolation: str = "auto",
+    sample: int | None = None, judged_on: str | Case | None = None,
+) -> LiveTuning: ...  # fmt: skip
 @checked_kinds(but=("op", "executor"))
 def tune(
     op: str | Op,
@@ -124,25 +147,25 @@ def tune(
             sample=sample,
             judged_on=judged_on,
         )
-        job = replay.ReplayJob(replayed, plan, allowed, seed)
+        job: Job = replay.ReplayJob(replayed, plan, allowed, seed)
     else:
-        op = arguments.op_of(op)
-        cases = arguments.cases_of(op, cases)
-        variants = None if variants is None else arguments.variants_of(op, variants)
-        device, model = arguments.device_of(device, model, arguments.model_for(variants, cases))
-        cases, small = sampled(op, cases, device, sample, judged_on)
-        spaces, notes = arguments.spaces_of(op, variants, (*cases, *small), device.arch)
+        searched = arguments.op_of(op)
+        judged = arguments.cases_of(searched, cases)
+        chosen = None if variants is None else arguments.variants_of(searched, variants)
+        where, predicting = arguments.device_of(device, model, arguments.model_for(chosen, judged))
+        judged, small = sampled(searched, judged, where, sample, judged_on)
+        spaces, notes = arguments.spaces_of(searched, chosen, (*judged, *small), where.arch)
         if record:
-            table.check_usable(table.name_for(device, model))
+            table.check_usable(table.name_for(where, predicting))
         if background and isinstance(store, Store):
             store = store.path  # a connection belongs to the thread that opened it
-        job = TuningJob(
-            op=op,
-            cases=cases,
+        job = tuning = TuningJob(
+            op=searched,
+            cases=judged,
             spaces=spaces,
             notes=tuple(notes),
-            device=device,
-            model=model,
+            device=where,
+            model=predicting,
             strategy=plan,
             budget=allowed,
             store=store,
@@ -152,12 +175,12 @@ def tune(
             limits=limits,
             executor=executor,
             isolation=isolation,
-            gpu=current_gpu(device),
+            gpu=current_gpu(where),
         )
         if plan is search.predicted:
-            ahead = scoutings(job)
+            ahead = scoutings(tuning)
             notes += [scouting.note for scouting in ahead]
-            job = dataclasses.replace(job, scoutings=ahead, notes=tuple(notes))
+            job = dataclasses.replace(tuning, scoutings=ahead, notes=tuple(notes))
     if background:
         return LiveTuning(job, progress)
     run = job.run(progress)

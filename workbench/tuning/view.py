@@ -7,13 +7,14 @@ runs, the pictures of `workbench.tuning.landscape` stand instead.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
@@ -65,17 +66,26 @@ class TuningView(anywidget.AnyWidget):
     y = traitlets.Unicode(help="Its rows: another one.").tag(sync=True)
     selected = traitlets.Int(0, help="The number of a point, counted from 1; 0 for none.").tag(sync=True)
 
-    points = traitlets.List(help="Per attempt: [number, µs or None, outcome, values].").tag(sync=True)
-    heat = traitlets.List(help="Rows of [µs or None, outcome, tried, legal].").tag(sync=True)
+    points: traitlets.List[Any] = traitlets.List(help="Per attempt: [number, µs or None, outcome, values].").tag(
+        sync=True
+    )
+    heat: traitlets.List[Any] = traitlets.List(help="Rows of [µs or None, outcome, tried, legal].").tag(sync=True)
     detail = traitlets.Unicode(help="The selected attempt in words.").tag(sync=True)
 
-    def __init__(self, source: LiveTuning | TuningRun, *, interval: float = LEAST_INTERVAL, clock=time.monotonic):
+    def __init__(
+        self,
+        source: LiveTuning | TuningRun,
+        *,
+        interval: float = LEAST_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.source = source
-        live = isinstance(source, LiveTuning)
-        self._run = source.outline if live else source
+        self._live = live = source if isinstance(source, LiveTuning) else None
+        self._run: TuningRun = source.outline if isinstance(source, LiveTuning) else source
         self._spaces = {variant.name: space for variant, space in self._run.spaces.items()}
-        self._lock, self._thread = threading.RLock(), None
-        self._following = live
+        self._lock = threading.RLock()
+        self._thread: int | None = None
+        self._following = live is not None
         self._shown: list[Trial] = []
         super().__init__()
         self.title = f"{self._run.op.name}, times {self._run.time_label}"
@@ -84,18 +94,19 @@ class TuningView(anywidget.AnyWidget):
         self.variants = {name: space.parameters for name, space in self._spaces.items()}
         self.cases = [case.name for case in self._run.cases]
         self.case = self.cases[0]
-        self._show(next(iter(self._spaces)) if live or not source.best else source.best.variant)
+        best = self._run.best
+        self._show(best.variant if best else next(iter(self._spaces)))
         self.observe(self._on_choice, ["variant", "case", "x", "y", "selected"])
         self.on_msg(self._on_message)
         self._throttle = _Throttle(self.refresh, lambda: max(interval, _SECONDS_PER_POINT * len(self.points)), clock)
-        if live:
-            source.listen(self._on_news)
+        if live is not None:
+            live.listen(functools.partial(self._on_news, live))
         self.refresh()
 
     def stop(self) -> None:
         """End a live run after the present attempt; everything that is finished is kept."""
-        if isinstance(self.source, LiveTuning):
-            self.source.stop()
+        if self._live is not None:
+            self._live.stop()
             self.refresh()
 
     def refresh(self) -> None:
@@ -104,7 +115,7 @@ class TuningView(anywidget.AnyWidget):
             trials = self._trials()
             if self._following and trials and trials[-1].variant != self.variant:
                 self._show(trials[-1].variant)
-            self.phase = self.source.phase if isinstance(self.source, LiveTuning) else _phase_of(self.source)
+            self.phase = _phase_of(self._run) if self._live is None else self._live.phase
             self.done, self.total = self._done_of(trials)
             self.headline = self._headline()
             self._shown = [t for t in trials if (t.variant, t.case) == (self.variant, self.case)]
@@ -137,7 +148,7 @@ class TuningView(anywidget.AnyWidget):
         outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOME_STYLES if counts[outcome])
         return f"<tuning of {self._run.op.name}, {self.phase}: {outcomes or 'no attempt yet'}; {self.best}>"
 
-    def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict] | None:
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
         import matplotlib.pyplot as plt
 
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -161,7 +172,7 @@ class TuningView(anywidget.AnyWidget):
     # -- choices ------------------------------------------------------------------------------------------------
 
     @traitlets.validate("variant", "case", "x", "y")
-    def _check(self, proposal) -> str:
+    def _check(self, proposal: traitlets.Bunch) -> str:
         name = proposal.trait.name
         known = {"variant": list(self._spaces), "case": [case.name for case in self._run.cases]}.get(name)
         if known is None:
@@ -179,7 +190,7 @@ class TuningView(anywidget.AnyWidget):
         if self.x not in names or self.y not in names or self.x == self.y:
             self.x, self.y = (*several, "", "")[:2]
 
-    def _on_choice(self, change) -> None:
+    def _on_choice(self, change: traitlets.Bunch) -> None:
         if self._thread == threading.get_ident():  # not a choice, but what follows from one
             return
         with self._changing():
@@ -202,12 +213,12 @@ class TuningView(anywidget.AnyWidget):
             finally:
                 self._thread = outer
 
-    def _on_message(self, _widget, content: dict, _buffers) -> None:
+    def _on_message(self, _widget: object, content: dict, _buffers: object) -> None:
         if content.get("action") == "stop":
             self.stop()
 
-    def _on_news(self) -> None:
-        if self.source.phase in ("running", "stopping"):
+    def _on_news(self, live: LiveTuning) -> None:
+        if live.phase in ("running", "stopping"):
             self._throttle()
         else:
             self._throttle.end()
@@ -215,22 +226,22 @@ class TuningView(anywidget.AnyWidget):
     # -- words --------------------------------------------------------------------------------------------------
 
     def _trials(self) -> list[Trial]:
-        if isinstance(self.source, LiveTuning):
-            return list(self.source.trials)
-        return sorted(self.source.trials, key=lambda trial: trial.finished or 0.0)
+        if self._live is not None:
+            return list(self._live.trials)
+        return sorted(self._run.trials, key=lambda trial: trial.finished or 0.0)
 
     def _done_of(self, trials: list[Trial]) -> tuple[int, int | None]:
         """How many attempts have ended, and how many there will be at most; while it scouts, those of the scouting."""
-        if not isinstance(self.source, LiveTuning):
+        if self._live is None:
             return len(trials), len(trials)
-        progress = self.source.progress
+        progress = self._live.progress
         if progress and progress.scouting:
             return progress.done, progress.total
-        return len(trials), self.source.total
+        return len(trials), self._live.total
 
     def _headline(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
-        live = self.source if isinstance(self.source, LiveTuning) else None
+        live = self._live
         scouting = f"scouting {live.scouting}: " if live and live.scouting else ""
         words = [f"{scouting}{self.done}{of} attempts"]
         reused = live.progress.reused if live and live.progress else self._run.reused
@@ -241,15 +252,16 @@ class TuningView(anywidget.AnyWidget):
         said = {
             "stopping": "stopping after the present attempt",
             "stopped": "stopped; everything finished is kept, and the same call goes on from there",
-            "failed": f"failed: {self.source.error}" if self.phase == "failed" else "",
+            "failed": f"failed: {live.error}" if live else "",
         }
         return "; ".join([", ".join(words), *filter(None, [said.get(self.phase)])])
 
     def _best(self, trials: list[Trial]) -> str:
-        best = min((t for t in trials if t.seconds is not None), key=lambda t: t.seconds, default=None)
-        if best is None:
+        times = [(trial.seconds, trial) for trial in trials if trial.seconds is not None]
+        if not times:
             return "nothing correct yet" if self.phase in ("running", "stopping") else "nothing correct"
-        return f"best {best.seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}"
+        seconds, best = min(times, key=lambda one: one[0])
+        return f"best {seconds * 1e6:.2f} µs {best.basis}: {best.variant} {best.config_text}"
 
     def _detail(self) -> str:
         trial = self.selected_trial

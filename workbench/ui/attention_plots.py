@@ -9,6 +9,8 @@ from workbench.ui.plots import OKABE_ITO
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, YELLOW, BLACK = OKABE_ITO
 _PALE = "#F2F2F2"
@@ -17,7 +19,13 @@ _Style = tuple[str, str]
 
 
 def draw_cells(
-    ax, left: float, top: float, rows: int, columns: int, style: Callable[[int, int], _Style | None], size: float = 1.0
+    ax: Axes,
+    left: float,
+    top: float,
+    rows: int,
+    columns: int,
+    style: Callable[[int, int], _Style | None],
+    size: float = 1.0,
 ) -> None:
     """A matrix of square cells whose upper left corner is (left, top); y grows downwards. None leaves a cell out."""
     from matplotlib.patches import Rectangle
@@ -31,7 +39,7 @@ def draw_cells(
             ax.add_patch(Rectangle(place, size, size, facecolor=chosen[0], hatch=chosen[1], edgecolor="white", lw=1.2))
 
 
-def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax=None):
+def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax: Axes | None = None) -> Axes:
     """Draw one head of causal attention as matrices, and what reaches the output of one token.
 
     A score stands where its query's row meets its key's column, an output where its weights' row meets a column of V.
@@ -85,7 +93,7 @@ def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax=N
     return ax
 
 
-def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None = None, *, digits: int = 2):
+def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None = None, *, digits: int = 2) -> Figure:
     """Heat maps of square matrices side by side, with their numbers in the cells; hidden cells are hatched.
 
     Args:
@@ -124,7 +132,7 @@ def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None
     return figure
 
 
-def kv_sharing(num_heads: int, num_kv_heads: int, *, title: str = "", ax=None):
+def kv_sharing(num_heads: int, num_kv_heads: int, *, title: str = "", ax: Axes | None = None) -> Axes:
     """Draw which query heads read which KV head. Returns the matplotlib Axes."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
@@ -153,8 +161,13 @@ def kv_sharing(num_heads: int, num_kv_heads: int, *, title: str = "", ax=None):
 
 
 def online_softmax_trace(
-    scores: Sequence[float], block_size: int, highest: Sequence[float], totals: Sequence[float], *, axes=None
-):
+    scores: Sequence[float],
+    block_size: int,
+    highest: Sequence[float],
+    totals: Sequence[float],
+    *,
+    axes: Sequence[Axes] | None = None,
+) -> Sequence[Axes]:
     """Draw an online softmax: the scores as they come in blocks, the running maximum, and the running sum.
 
     Args:

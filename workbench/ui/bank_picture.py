@@ -21,6 +21,8 @@ from workbench.ui.picture import (
 from workbench.ui.request_state import BANKS, Wavefront, wavefronts_of, words_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.ptx.recording import WarpRequest
 
 _MOST_TEXT_ROWS = 12
@@ -48,6 +50,7 @@ class BankMap(Picture):
 
     @property
     def conflicts(self) -> int:
+        """Wavefronts in which a bank is asked again for another word."""
         return sum(front.again > 0 for front in self.wavefronts)
 
     @property
@@ -105,7 +108,7 @@ class BankMap(Picture):
 
     # -- picture ------------------------------------------------------------------------------------------------
 
-    def draw(self, ax=None):
+    def draw(self, ax: Axes | None = None) -> Axes:
         """A row per wavefront, a column per bank; in a cell the lane that it serves, or how many."""
         from matplotlib.patches import Rectangle
         from matplotlib.patheffects import withStroke

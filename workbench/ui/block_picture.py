@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from workbench.kvcache.block_manager import BlockManager
 from workbench.ui.block_state import count_of, snapshot
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "|||", "---")
 """One per owner beside its colour, so that nothing depends on colour alone."""
@@ -18,7 +22,7 @@ _SLOT = 0.34
 _GAP = 0.5
 
 
-def block_picture(manager: BlockManager, title: str = "", *, ax=None):
+def block_picture(manager: BlockManager, title: str = "", *, ax: Axes | None = None) -> Axes:
     """Draw block tables above, device memory in the middle and swap space below. Returns the matplotlib Axes.
 
     Above, a box per logical block says which physical block holds it. Below, a block is as many small squares as it
@@ -28,7 +32,7 @@ def block_picture(manager: BlockManager, title: str = "", *, ax=None):
     return draw_blocks(snapshot(manager), title, ax=ax)
 
 
-def draw_blocks(state: dict, title: str = "", *, ax=None):
+def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes:
     """`block_picture` of a `snapshot`."""
     import matplotlib.pyplot as plt
 
@@ -52,7 +56,7 @@ def draw_blocks(state: dict, title: str = "", *, ax=None):
     return ax
 
 
-def _draw_tables(ax, state: dict) -> float:
+def _draw_tables(ax: Axes, state: dict) -> float:
     from matplotlib.patches import Rectangle
 
     top = 0.15
@@ -78,7 +82,9 @@ def _draw_tables(ax, state: dict) -> float:
     return top
 
 
-def _draw_memory(ax, blocks: Sequence[dict], name: str, size: int, top: float, num_columns: int, pitch: float) -> float:
+def _draw_memory(
+    ax: Axes, blocks: Sequence[dict], name: str, size: int, top: float, num_columns: int, pitch: float
+) -> float:
     from matplotlib.patches import Rectangle
 
     ax.text(0.05, top + 0.3, name, va="center", fontsize=8, style="italic")

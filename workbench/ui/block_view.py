@@ -7,9 +7,10 @@ in the package; nothing is fetched at run time. Where no JavaScript runs, the pi
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anywidget
 import traitlets
@@ -124,10 +125,10 @@ class BlockView(anywidget.AnyWidget):
 
     def refresh(self) -> None:
         """Show what the manager is now."""
-        odd = [seq for seq in self.manager.sequences if not isinstance(seq, str)]
-        if odd:
-            raise ArgumentError("manager", f"a sequence {odd[0]!r}", "names that are strings", "Name it 'A', 'B', ...")
-        self._names |= dict.fromkeys(self.manager.sequences)
+        for seq in self.manager.sequences:
+            if not isinstance(seq, str):
+                raise ArgumentError("manager", f"a sequence {seq!r}", "names that are strings", "Name it 'A', 'B', ...")
+            self._names[seq] = None
         self.state = snapshot(self.manager, self._names)
 
     # -- how it looks without a browser -------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class BlockView(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return describe(self.state)
 
-    def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict] | None:
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
         import matplotlib.pyplot as plt
 
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -150,7 +151,7 @@ class BlockView(anywidget.AnyWidget):
 
     # -- steps of the above -------------------------------------------------------------------------------------
 
-    def _do(self, what: str, call) -> None:
+    def _do(self, what: str, call: Callable[[], str]) -> None:
         with self.hold_sync():  # one message to the browser, so that it never draws half of an answer
             self.changed = []
             try:
@@ -167,7 +168,7 @@ class BlockView(anywidget.AnyWidget):
         letters = (chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "") for number in count())
         return next(name for name in letters if name not in self._names)
 
-    def _on_button(self, _widget, content: dict, _buffers) -> None:
+    def _on_button(self, _widget: object, content: dict, _buffers: object) -> None:
         action, arguments = content.get("action"), content.get("arguments", [])
         if action in _ACTIONS and self.controls:
             getattr(self, action)(*arguments)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from workbench.ui.attention_plots import draw_cells
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BLUE, _ORANGE, _GREEN, _PINK, _SKY, _VERMILLION, _YELLOW, _BLACK = OKABE_ITO
 
@@ -16,7 +21,7 @@ _HIDDEN = ("#D9D9D9", "..")
 _READ = (_BLUE, "")
 
 
-def generation_steps(first: int = 3, last: int = 6):
+def generation_steps(first: int = 3, last: int = 6) -> Figure:
     """Draw the steps that generate tokens ``first`` to ``last``, above without a cache and below with one.
 
     Of each step: the keys and values (a column, one cell per token) and the scores (a square).
@@ -38,7 +43,7 @@ def generation_steps(first: int = 3, last: int = 6):
             return _NEW if row == n - 1 else None
 
         for ax, old, score in ((axes[0][column], _AGAIN, score_without), (axes[1][column], _READ, score_with)):
-            draw_cells(ax, 0, last - n, n, 1, lambda row, _, old=old, n=n: _NEW if row == n - 1 else old)
+            draw_cells(ax, 0, last - n, n, 1, _new_below(old, n))
             draw_cells(ax, 2, last - n, n, n, score)
             ax.text(0.5, last + 0.15, "K, V", ha="center", va="top", fontsize=9)
             ax.text(2 + n / 2, last + 0.15, "scores", ha="center", va="top", fontsize=9)
@@ -61,6 +66,10 @@ def generation_steps(first: int = 3, last: int = 6):
     return figure
 
 
+def _new_below(old: tuple[str, str], num_tokens: int) -> Callable[[int, int], tuple[str, str]]:
+    return lambda row, _: _NEW if row == num_tokens - 1 else old
+
+
 _SLOTS = {
     "written": ("written in this step", _ORANGE, "//"),
     "read": ("read in this step", _BLUE, ""),
@@ -70,7 +79,9 @@ _SLOTS = {
 """What a step does with a slot: name, colour and hatch."""
 
 
-def rows_in_memory(rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, title: str = "", ax=None):
+def rows_in_memory(
+    rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, title: str = "", ax: Axes | None = None
+) -> Axes:
     """Draw the rows of a contiguous cache in the order of memory: in each, a strip of slots for every KV head, first of
     keys, then of values. A slot is one token's head_size elements.
 
@@ -87,7 +98,7 @@ def rows_in_memory(rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, titl
         _, ax = plt.subplots(figsize=(0.33 * longest + 1.5, 0.33 * pitch * len(rows) + 0.6))
     for index, (label, slots) in enumerate(rows.items()):
         top = index * pitch
-        draw_cells(ax, 0, top, strips, len(slots), lambda _, column, slots=slots: _SLOTS[slots[column]][1:])
+        draw_cells(ax, 0, top, strips, len(slots), _styles_of(slots))
         for strip in range(strips):
             name = f"{'KV'[strip // num_kv_heads]} of head {strip % num_kv_heads}"
             ax.text(-0.2, top + strip + 0.5, name, ha="right", va="center", fontsize=7)
@@ -100,7 +111,11 @@ def rows_in_memory(rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, titl
     return ax
 
 
-def slots_legend(figure, **options) -> None:
+def _styles_of(slots: Sequence[str]) -> Callable[[int, int], tuple[str, str]]:
+    return lambda _, column: _SLOTS[slots[column]][1:]
+
+
+def slots_legend(figure: Figure, **options: Any) -> None:
     """The legend of `rows_in_memory`, for a figure of several axes."""
     from matplotlib.patches import Patch
 
@@ -109,7 +124,7 @@ def slots_legend(figure, **options) -> None:
     figure.legend(handles=patches, frameon=False, fontsize=9, **options)
 
 
-def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mapping[str, object] | None = None):
+def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mapping[str, Any] | None = None) -> Figure:
     """Grids of slots with a text in each, side by side; an empty text is an empty slot.
 
     Args:
@@ -128,7 +143,7 @@ def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mappi
     for ax, (title, grid) in zip(axes[0], panels.items(), strict=True):
         marked = (changed or {}).get(title)
 
-        def style(row: int, column: int, grid=grid, marked=marked) -> tuple[str, str]:
+        def style(row: int, column: int, grid: Sequence[Sequence[str]] = grid, marked: Any = marked) -> tuple[str, str]:
             if marked is not None and marked[row][column]:
                 return _NEW
             return ("#CFE6F5" if grid[row][column] else "white", "")
@@ -159,7 +174,7 @@ class RowUse:
     to_come: int = 0
 
 
-def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax=None):
+def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax: Axes | None = None) -> Axes:
     """Draw the rows of a contiguous cache as bars of ``max_seqlen`` slots. Returns the matplotlib Axes."""
     import matplotlib.pyplot as plt
 
@@ -190,7 +205,9 @@ def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax=None):
     return ax
 
 
-def memory_over_time(series: Mapping[str, Sequence[float]], *, ylabel: str, xlabel: str = "step", ax=None):
+def memory_over_time(
+    series: Mapping[str, Sequence[float]], *, ylabel: str, xlabel: str = "step", ax: Axes | None = None
+) -> Axes:
     """Stacked areas, bottom first: blue, yellow dotted, vermillion crossed, then grey. Returns the matplotlib Axes."""
     import matplotlib.pyplot as plt
 

@@ -84,7 +84,7 @@ class KernelExplorer(ipywidgets.VBox):
             lines.append(f"  {name:{widths[0]}}  {now:>{widths[1]}}  {start:>{widths[2]}}")
         return "\n".join(lines)
 
-    def _repr_mimebundle_(self, **kwargs):
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = data | {"text/plain": repr(self)}
@@ -119,7 +119,7 @@ class KernelExplorer(ipywidgets.VBox):
         if self.config[name] != value:
             self.config = {**self.config, name: value}
 
-    def _on_config(self, change) -> None:
+    def _on_config(self, change: traitlets.Bunch) -> None:
         for name, slider in self.sliders.items():
             slider.value = self.config[name]
         self.broken = [
@@ -151,7 +151,7 @@ class KernelExplorer(ipywidgets.VBox):
     def _table_html(self) -> str:
         cell = '<td style="text-align:{};padding:0 1em 0 0;{}">{}</td>'.format
         rows = []
-        for name, now in _facts(self.trace).items() if self.trace else ():
+        for name, now in _facts(self.trace).items():
             start = self._start[name]
             weight = "font-weight:bold" if now != start else ""
             texts = (cell("left", "", name), cell("right", weight, now), cell("right", "opacity:0.7", start))
@@ -169,8 +169,10 @@ def _settings(config: dict) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def _facts(traced: Trace) -> dict[str, str]:
-    """Name -> text of what the sliders change."""
+def _facts(traced: Trace | None) -> dict[str, str]:
+    """Name -> text of what the sliders change; nothing before the first run."""
+    if traced is None:
+        return {}
     occupancy = traced.occupancy
     return {
         "warp instructions": f"{traced.report.instructions:,}",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", "-.", ":")
@@ -21,8 +25,8 @@ def marked_lines(
     yscale: str = "linear",
     first_style: int = 0,
     legend: bool = True,
-    ax=None,
-):
+    ax: Axes | None = None,
+) -> Axes:
     """One line per series over the same ``x``.
 
     Args:

@@ -6,7 +6,7 @@ import keyword
 import linecache
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
@@ -117,7 +117,7 @@ def _load(source: Source, given: Any) -> Module:
         raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log), error.advice) from None
 
 
-def limit_of(given: Any) -> float | str | None:
+def limit_of(given: Any) -> float | Literal["auto"] | None:
     """The limit of a magic's launches: its option, where 0 is none."""
     return "auto" if given.seconds_limit == NOTEBOOK_SECONDS else given.seconds_limit or None
 

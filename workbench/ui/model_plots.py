@@ -9,6 +9,9 @@ from workbench.ui.line_plots import marked_lines
 from workbench.ui.plots import OKABE_ITO
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from workbench.bench.generate import GenerationBenchmark
     from workbench.kvcache.memory_use import MemoryUse
     from workbench.models.evaluate import Perplexity
@@ -24,7 +27,7 @@ _GRANULARITIES = {
 """Marker and colour by what has a scale of its own."""
 
 
-def growth(result: GenerationBenchmark, *, smooth: int = 16):
+def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
     """Milliseconds of a step and KiB held, by the tokens that all sequences have written.
 
     Args:
@@ -54,7 +57,7 @@ def growth(result: GenerationBenchmark, *, smooth: int = 16):
     return figure
 
 
-def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]):
+def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]) -> Figure:
     """What the sequences hold at each step, and how much of it holds tokens: a panel for each run, on equal axes.
 
     Returns the matplotlib Figure.
@@ -77,7 +80,7 @@ def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]):
     return figure
 
 
-def perplexity_changes(rows: Sequence[Perplexity], *, ax=None):
+def perplexity_changes(rows: Sequence[Perplexity], *, ax: Axes | None = None) -> Axes:
     """By how many percent each cache raises the perplexity over the first, with its 95 % interval.
 
     The axis is linear up to 1 % and logarithmic from there. Returns the matplotlib Axes.
@@ -113,7 +116,7 @@ def perplexity_changes(rows: Sequence[Perplexity], *, ax=None):
     return ax
 
 
-def training_curve(record: Mapping, *, ax=None):
+def training_curve(record: Mapping, *, ax: Axes | None = None) -> Axes:
     """The loss of the model as it learned, on what it saw and on what it did not. Returns the matplotlib Axes."""
     x = [point["step"] for point in record["curve"]]
     series = {name.replace("_", " "): [point[name] for point in record["curve"]] for name in ("training", "held_out")}

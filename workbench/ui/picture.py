@@ -8,6 +8,12 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from workbench.ptx.recording import WarpRequest, WarpSpan
 
 USED = "#0072B2"
 WASTED = "#D55E00"
@@ -24,11 +30,13 @@ class Picture(ABC):
     `to_html` is for pages of one's own.
     """
 
-    headline = ""
-    """What the picture shows, in one sentence with its numbers."""
+    @property
+    @abstractmethod
+    def headline(self) -> str:
+        """What the picture shows, in one sentence with its numbers."""
 
     @abstractmethod
-    def draw(self, ax=None):
+    def draw(self, ax: Axes | None = None) -> Axes:
         """Draw with matplotlib; returns the Axes. Without ``ax`` a figure of the right size is made."""
 
     @abstractmethod
@@ -52,11 +60,11 @@ class Picture(ABC):
             f"<details><summary>{text}</summary><pre>{html.escape(str(self))}</pre></details></figure>"
         )
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         return {"text/plain": str(self), "image/png": self.png()}
 
 
-def sheet(height: float, *, top: float = 0.6):
+def sheet(height: float, *, top: float = 0.6) -> Axes:
     """A new Axes of a notebook cell's width and of exactly ``height`` inches, with ``top`` inches for the titles."""
     import matplotlib.pyplot as plt
 
@@ -66,14 +74,14 @@ def sheet(height: float, *, top: float = 0.6):
     return figure.add_axes((left / _WIDTH, bottom / whole, 1 - (left + right) / _WIDTH, height / whole))
 
 
-def title(ax, headline: str, caption: str, above: float = 4) -> None:
+def title(ax: Axes, headline: str, caption: str, above: float = 4) -> None:
     """The headline in bold over the caption, ``above`` points over the Axes."""
     at = {"xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points"}
     ax.annotate(caption, xytext=(0, above + 4), fontsize=8.5, color="#444444", **at)
     ax.annotate(headline, xytext=(0, above + 19), fontsize=10.5, weight="bold", **at)
 
 
-def key(ax, marks: Sequence[tuple[dict, str]], below: float = 2.0) -> None:
+def key(ax: Axes, marks: Sequence[tuple[dict, str]], below: float = 2.0) -> None:
     """What the faces of boxes mean, in a line under the Axes; ``below`` lines of text further down."""
     from matplotlib.patches import Patch
 
@@ -114,17 +122,18 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def verb(request) -> str:
+def verb(request: WarpRequest) -> str:
     """What a `WarpRequest` does, as a verb."""
     if request.is_load and request.is_store:
         return "updates"
     return "loads" if request.is_load else "stores"
 
 
-def place(request) -> str:
+def place(request: WarpRequest | WarpSpan) -> str:
     """Where a request or a barrier stands in the kernel's own file: ``line 113``, else its PTX line."""
     if request.kernel_line:
         return f"line {request.kernel_line}"
     if request.source_line:
         return f"{request.source.rsplit('/', 1)[-1]}:{request.source_line}"
-    return f"PTX line {request.ptx_line}" if getattr(request, "ptx_line", 0) else "a line the compiler does not name"
+    ptx_line = getattr(request, "ptx_line", 0)
+    return f"PTX line {ptx_line}" if ptx_line else "a line the compiler does not name"

@@ -11,17 +11,19 @@ from workbench.ui.picture import SHARED_BY_LANES, USED, WAITING, Picture, key, l
 from workbench.ui.request_stepper import recording_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.ptx.pipeline import Pipeline, PipelineSpan, StageState
 
 _COLUMNS = 84  # of the text form
 _MOST_STAGES = 12
 _MOST_WARPS = 8  # drawn one by one
 _ROLES = ("producer", "consumer", "both", "")
-_RUN = {"facecolor": "#9CCBE8", "edgecolor": "white"}
-_WAIT = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
-_MULTIPLYING = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
+_RUN: dict[str, Any] = {"facecolor": "#9CCBE8", "edgecolor": "white"}
+_WAIT: dict[str, Any] = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
+_MULTIPLYING: dict[str, Any] = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
 _MULTIPLIES = {"facecolor": USED}
-_STATES = {
+_STATES: dict[str, dict[str, Any]] = {
     "empty": {"facecolor": "#EEEEEE"},
     "filling": {"facecolor": "#F7E7B4"},
     "full": {"facecolor": SHARED_BY_LANES},
@@ -60,6 +62,7 @@ class PipelinePicture(Picture):
 
     @property
     def caption(self) -> str:
+        """Which block it is, and by which model the cycles are counted."""
         model = f"an instruction 1 cycle, a copy {self.pipeline.copy_cycles:,}"
         if self.pipeline.products:
             model += ", a product of N columns N/2"
@@ -102,7 +105,7 @@ class PipelinePicture(Picture):
 
     # -- picture ------------------------------------------------------------------------------------------------
 
-    def draw(self, ax=None):
+    def draw(self, ax: Axes | None = None) -> Axes:
         """Rows of warps by role, hatched where they wait, with the mbarrier; below them the stages and their fills."""
         pipeline = self.pipeline
         warps, stages = self._warps(), pipeline.stages[:_MOST_STAGES]
@@ -146,7 +149,7 @@ class PipelinePicture(Picture):
         key(ax, marks)
         return ax
 
-    def _box(self, ax, row: float, start: int, end: int, face: dict, text: str, on_dark: bool = False) -> None:
+    def _box(self, ax: Axes, row: float, start: int, end: int, face: dict, text: str, on_dark: bool = False) -> None:
         from matplotlib.patches import Rectangle
 
         width, whole = end - start, self.pipeline.end
@@ -204,7 +207,7 @@ def _what(span: PipelineSpan) -> str:
     return "" if span.kind == "run" else span.name or "products"
 
 
-def _face(span: PipelineSpan) -> dict:
+def _face(span: PipelineSpan) -> dict[str, Any]:
     return _RUN if span.kind == "run" else _MULTIPLYING if span.on == "products" else _WAIT
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
@@ -15,8 +19,14 @@ def figure(value: float) -> str:
 
 
 def key_page_map(
-    thread_group_size: int, vec_size: int, *, block_size: int = 16, head_size: int = 32, x: int = 8, ax=None
-):
+    thread_group_size: int,
+    vec_size: int,
+    *,
+    block_size: int = 16,
+    head_size: int = 32,
+    x: int = 8,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw which thread of which group reads which elements of one page of keys (one KV head), in the x layout.
 
     Rows are tokens, columns the elements of a head; thin lines bound one load of a thread, thick ones the groups of x
@@ -61,7 +71,9 @@ def key_page_map(
     return ax
 
 
-def grouped_bars(labels: Sequence[str], series: dict[str, Sequence[float]], *, ylabel: str, title: str = "", ax=None):
+def grouped_bars(
+    labels: Sequence[str], series: dict[str, Sequence[float]], *, ylabel: str, title: str = "", ax: Axes | None = None
+) -> Axes:
     """Bars of several series per label, hatched as well as coloured. Returns the matplotlib Axes."""
     import matplotlib.pyplot as plt
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.ui.plots import OKABE_ITO
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _MARKERS = "osD^vPX*"
 
 
-def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)):
+def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)) -> Figure:
     """Every value that a code has, each kind scaled so that its largest is 1: the positive ones, on a plain line on the
     left and on a logarithmic one on the right. Returns the matplotlib Figure."""
     import matplotlib.pyplot as plt
@@ -35,7 +40,7 @@ def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)):
     return figure
 
 
-def token_maps(tensors: Mapping[str, torch.Tensor]):
+def token_maps(tensors: Mapping[str, torch.Tensor]) -> Figure:
     """The magnitude of each element of one head, tokens down and channels across: ``{name: [tokens, head_size]}``.
 
     Returns the matplotlib Figure.
@@ -52,7 +57,9 @@ def token_maps(tensors: Mapping[str, torch.Tensor]):
     return figure
 
 
-def error_against_bytes(errors: Mapping[str, Mapping[str, tuple[float, float]]], *, ylabel: str, ax=None):
+def error_against_bytes(
+    errors: Mapping[str, Mapping[str, tuple[float, float]]], *, ylabel: str, ax: Axes | None = None
+) -> Axes:
     """Points of error over what has a scale of its own: ``{kind: {granularity: (bytes, error)}}``.
 
     The granularities stand in the order of their bytes per element, which are named below them; in each the kinds stand

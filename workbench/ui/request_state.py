@@ -55,8 +55,9 @@ def sectors_of(request: WarpRequest) -> tuple[Sector, ...]:
     _require(request, "global")
     owners: dict[int, list[int]] = {}
     for lane, address in enumerate(request.addresses):
-        for byte in range(request.bytes_per_lane if address is not None else 0):
-            owners.setdefault(address + byte, []).append(lane)
+        if address is not None:
+            for byte in range(address, address + request.bytes_per_lane):
+                owners.setdefault(byte, []).append(lane)
     found = []
     for base in sorted({byte // SECTOR_BYTES * SECTOR_BYTES for byte in owners}):
         runs: list[Run] = []
@@ -93,8 +94,7 @@ def wavefronts_of(request: WarpRequest) -> tuple[Wavefront, ...]:
         ArgumentError: a request to global memory.
     """
     _require(request, "shared")
-    active = [lane for lane, address in enumerate(request.addresses) if address is not None]
-    offsets = {lane: request.addresses[lane] for lane in active}
+    offsets = {lane: offset for lane, offset in enumerate(request.addresses) if offset is not None}
     found = []
     for phase, lanes in enumerate(_phases(request, offsets)):
         passes: list[dict[int, tuple[int, tuple[int, ...]]]] = []

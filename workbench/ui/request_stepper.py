@@ -109,7 +109,7 @@ class RequestStepper(ipywidgets.VBox):
             return self.headline
         return f"request {self.index} of {self.count}\n{picture}"
 
-    def _repr_mimebundle_(self, **kwargs):
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = data | {"text/plain": str(self)}
@@ -129,26 +129,26 @@ class RequestStepper(ipywidgets.VBox):
         return options
 
     @traitlets.validate("line")
-    def _check_line(self, proposal) -> int:
+    def _check_line(self, proposal: traitlets.Bunch) -> int:
         if proposal.value < 0:
             raise ArgumentError("line", proposal.value, f"0 for all, or one of {list(self.lines)}", "Name a line.")
         return proposal.value
 
     @traitlets.validate("warp")
-    def _check_warp(self, proposal) -> int:
+    def _check_warp(self, proposal: traitlets.Bunch) -> int:
         if not ALL_WARPS <= proposal.value < self.recording.warps:
             allowed = f"-1 for all, or 0 to {self.recording.warps - 1}"
             raise ArgumentError("warp", proposal.value, allowed, "The block has no others.")
         return proposal.value
 
     @traitlets.validate("index")
-    def _check_index(self, proposal) -> int:
+    def _check_index(self, proposal: traitlets.Bunch) -> int:
         if not 0 <= proposal.value <= max(0, len(self.requests) - 1):
             allowed = f"0 to {len(self.requests) - 1}" if self.requests else "0: there is no such request"
             raise ArgumentError("index", proposal.value, allowed, "Choose line and warp first.")
         return proposal.value
 
-    def _on_choice(self, change) -> None:
+    def _on_choice(self, change: traitlets.Bunch) -> None:
         last = max(0, len(self.requests) - 1)
         if self.index > last:
             self.index = last  # draws
@@ -160,7 +160,7 @@ class RequestStepper(ipywidgets.VBox):
         if source.selected_line and source.selected_file in own:
             self.line = source.selected_line
 
-    def _on_line_menu(self, change) -> None:
+    def _on_line_menu(self, change: traitlets.Bunch) -> None:
         if change.new is not None:  # None: a line without requests was set from elsewhere
             self.line = change.new
 

@@ -10,6 +10,8 @@ from workbench.ptx.report import SECTOR_BYTES
 from workbench.ui.plots import OKABE_ITO, figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.comparison import Comparison
     from workbench.trials.trial import Trial
 
@@ -25,7 +27,7 @@ def intensities(trial: Trial) -> tuple[float, float]:
     return counts["warp_instructions"] / distinct, counts["warp_instructions"] / requested
 
 
-def roofline(comparison: Comparison, ax=None):
+def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
 
     A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
@@ -37,19 +39,22 @@ def roofline(comparison: Comparison, ax=None):
     """
     import matplotlib.pyplot as plt
 
-    trials = [
-        trial for trial in comparison.trials if trial.seconds is not None and trial.counts.get("global_load_sectors")
+    times = [
+        (trial, trial.seconds)
+        for trial in comparison.trials
+        if trial.seconds is not None and trial.counts.get("global_load_sectors")
     ]
-    if not trials:
+    if not times:
         raise ArgumentError(
             "comparison", "no variant with a time and counts", "one at least", 'Compare on the simulator: device="sim".'
         )
-    model = next(one for one in device_models().values() if one.name == trials[0].prediction["device"])
+    first = times[0][0]
+    model = next(one for one in device_models().values() if one.name == first.prediction["device"])
     if ax is None:
         _, ax = plt.subplots(figsize=(8, 4.2))
-    for row, trial in enumerate(trials):
+    for row, (trial, seconds) in enumerate(times):
         dram, l2 = intensities(trial)
-        rate = trial.counts["warp_instructions"] / trial.seconds / 1e9
+        rate = trial.counts["warp_instructions"] / seconds / 1e9
         style = {"color": OKABE_ITO[row % len(OKABE_ITO)], "marker": _MARKERS[row % len(_MARKERS)], "markersize": 9}
         ax.plot([l2, dram], [rate, rate], ":", color=style["color"], linewidth=1)
         ax.plot(dram, rate, linestyle="", label=trial.variant, **style)
@@ -62,7 +67,7 @@ def roofline(comparison: Comparison, ax=None):
     ax.set(
         xlabel="warp instructions per 32-byte sector (full: distinct ones, empty: all requested)",
         ylabel="10⁹ warp instructions / s",
-        title=f"{comparison.op}, {trials[0].basis} for {model.name}",
+        title=f"{comparison.op}, {first.basis} for {model.name}",
     )
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)
@@ -70,7 +75,7 @@ def roofline(comparison: Comparison, ax=None):
     return ax
 
 
-def _ceilings(ax, model: DeviceModel) -> None:
+def _ceilings(ax: Axes, model: DeviceModel) -> None:
     left, right = ax.get_xlim()
     left, right = left / 2, right * 2
     issue = model.multiprocessors * model.issue_slots * model.clock_hz / 1e9

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.report import SECTOR_BYTES
 from workbench.ui.picture import USED, WASTED, Picture, folded, key, lane_range, place, plural, sheet, title, verb
 from workbench.ui.request_state import LINE_BYTES, Run, Sector, cache_lines, sectors_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.ptx.recording import WarpRequest
 
 _CELL_BYTES = 4  # of the text form: three characters each
 _MOST_TEXT_ROWS = 10
 _MOST_ROWS = 18
-_UNUSED = {"facecolor": "white", "edgecolor": WASTED, "hatch": "/////", "linewidth": 0}
-_STILL = {"facecolor": "white", "edgecolor": "#BBBBBB", "linewidth": 0.8, "linestyle": ":"}
+_UNUSED: dict[str, Any] = {"facecolor": "white", "edgecolor": WASTED, "hatch": "/////", "linewidth": 0}
+_STILL: dict[str, Any] = {"facecolor": "white", "edgecolor": "#BBBBBB", "linewidth": 0.8, "linestyle": ":"}
 
 
 class WarpMap(Picture):
@@ -34,14 +36,17 @@ class WarpMap(Picture):
 
     @property
     def bytes_used(self) -> int:
+        """Distinct bytes that lanes asked for."""
         return sum(sector.used for sector in self.sectors)
 
     @property
     def bytes_moved(self) -> int:
+        """32 for each sector."""
         return SECTOR_BYTES * len(self.sectors)
 
     @property
     def ideal_sectors(self) -> int:
+        """The fewest sectors that could hold the bytes used."""
         return -(-self.bytes_used // SECTOR_BYTES)
 
     @property
@@ -92,7 +97,7 @@ class WarpMap(Picture):
 
     # -- picture ------------------------------------------------------------------------------------------------
 
-    def draw(self, ax=None):
+    def draw(self, ax: Axes | None = None) -> Axes:
         """A row per 128-byte line, by address. Darker is a higher lane; hatched bytes are moved and not used."""
         rows = cache_lines(self.sectors)
         shown = folded(len(rows), _MOST_ROWS)
@@ -112,7 +117,7 @@ class WarpMap(Picture):
         ax.tick_params(length=0, labelsize=7.5)
         ax.spines[:].set_visible(False)
         title(ax, self.headline, f"{self.caption}; a row is a 128-byte line, darker is a higher lane")
-        marks = [({"facecolor": lane_colour(20)}, "bytes used, with the lane")]
+        marks: list[tuple[dict, str]] = [({"facecolor": lane_colour(20)}, "bytes used, with the lane")]
         if self.bytes_used < self.bytes_moved:
             marks.append((_UNUSED, "moved, not used"))
         if any(len(sectors) < LINE_BYTES // SECTOR_BYTES for _, sectors in rows):
@@ -132,7 +137,7 @@ def warp_map(request: WarpRequest) -> WarpMap:
     return WarpMap(request)
 
 
-def lane_colour(lane: int):
+def lane_colour(lane: int) -> tuple[float, float, float, float]:
     """Pale for lane 0 to dark for lane 31, so that the order of lanes is seen without colour too."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -142,7 +147,8 @@ def lane_colour(lane: int):
 def _cells(sector: Sector | None) -> str:
     if sector is None:
         return "   " * (SECTOR_BYTES // _CELL_BYTES)
-    cells, before = [], ()
+    cells: list[str] = []
+    before: tuple[int, ...] = ()
     for start in range(0, SECTOR_BYTES, _CELL_BYTES):
         runs = [run for run in sector.runs if run.start < start + _CELL_BYTES and run.end > start]
         lanes = tuple(dict.fromkeys(lane for run in runs for lane in run.lanes))
@@ -156,7 +162,7 @@ def _cells(sector: Sector | None) -> str:
     return "".join(cells)
 
 
-def _draw_line(ax, sectors: dict[int, Sector], top: float) -> None:
+def _draw_line(ax: Axes, sectors: dict[int, Sector], top: float) -> None:
     from matplotlib.patches import Rectangle
 
     for at in range(LINE_BYTES // SECTOR_BYTES):
@@ -171,7 +177,7 @@ def _draw_line(ax, sectors: dict[int, Sector], top: float) -> None:
     ax.add_patch(Rectangle((0, top), LINE_BYTES, 0.85, fill=False, edgecolor="black", linewidth=1.8, clip_on=False))
 
 
-def _draw_run(ax, run: Run, left: int, top: float) -> None:
+def _draw_run(ax: Axes, run: Run, left: int, top: float) -> None:
     from matplotlib.patches import Rectangle
 
     box = (left + run.start, top), run.end - run.start, 0.85

@@ -57,7 +57,9 @@ FACTS: tuple[SourceFact, ...] = (
         "bytes",
         "bytes moved",
         "bytes of all sectors that requests to global memory touch, and the part of them used; the bar is bytes",
-        lambda line: f"{_bytes(line.bytes_moved)}, {100 * line.used_fraction:.0f} %" if line.global_requests else "",
+        lambda line: (
+            f"{_bytes(line.bytes_moved)}, {100 * line.used_fraction:.0f} %" if line.used_fraction is not None else ""
+        ),
         lambda line: line.bytes_moved,
     ),
     SourceFact(

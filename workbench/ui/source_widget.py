@@ -54,8 +54,12 @@ class SourceView(anywidget.AnyWidget):
     stage = traitlets.Unicode("", help="ttir, ttgir, llir, ptx or sass, those of `stages`; empty for none.").tag(
         sync=True
     )
-    stages = traitlets.List(help="Pairs of name and label of the stages that may be shown.").tag(sync=True)
-    code = traitlets.List(help="Of the stage that is shown rows of text, path, line, and runs.").tag(sync=True)
+    stages: traitlets.List[Any] = traitlets.List(help="Pairs of name and label of the stages that may be shown.").tag(
+        sync=True
+    )
+    code: traitlets.List[Any] = traitlets.List(
+        help="Of the stage that is shown rows of text, path, line, and runs."
+    ).tag(sync=True)
 
     def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
         self.trace = trace
@@ -115,7 +119,7 @@ class SourceView(anywidget.AnyWidget):
             f"{body}</pre>"
         )
 
-    def _repr_mimebundle_(self, **kwargs):
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return data | {"text/plain": str(self), "text/html": self.to_html()}, metadata
@@ -123,20 +127,20 @@ class SourceView(anywidget.AnyWidget):
     # -- steps of the above -------------------------------------------------------------------------------------
 
     @traitlets.validate("fact")
-    def _check_fact(self, proposal) -> str:
+    def _check_fact(self, proposal: traitlets.Bunch) -> str:
         if proposal.value not in NAMES:
             raise UnknownNameError("fact", repr(proposal.value), ", ".join(NAMES), "Name one of these.")
         return proposal.value
 
     @traitlets.validate("stage")
-    def _check_stage(self, proposal) -> str:
+    def _check_stage(self, proposal: traitlets.Bunch) -> str:
         known = [name for name, _ in self.stages]
         if proposal.value not in ("", *known):
             raise UnknownNameError("stage", repr(proposal.value), ", ".join(known) or "none", "The trace has these.")
         return proposal.value
 
     @traitlets.validate("selected_line")
-    def _check_line(self, proposal) -> int:
+    def _check_line(self, proposal: traitlets.Bunch) -> int:
         path = self.selected_file or self._files[0] if self._files else ""
         shown = [row["line"] for row in self.state.get("rows", ()) if row.get("path") == path and row["line"]]
         if proposal.value and proposal.value not in shown:
@@ -145,10 +149,10 @@ class SourceView(anywidget.AnyWidget):
             raise ArgumentError("selected_line", proposal.value, allowed, "No instruction comes from near that line.")
         return proposal.value
 
-    def _on_selection(self, change) -> None:
+    def _on_selection(self, change: traitlets.Bunch) -> None:
         self.detail = self._detail()
 
-    def _on_stage(self, change) -> None:
+    def _on_stage(self, change: traitlets.Bunch) -> None:
         found = [stage for stage in self.trace.stages if stage.name == self.stage]
         rows = [[one.text, *one.place, one.executions] for one in found[0].lines] if found else []
         self.code = rows if found or not self.stage else [["(no disassembler on this machine)", "", 0, None]]

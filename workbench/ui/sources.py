@@ -111,7 +111,7 @@ def kernel_source(variant: Variant) -> str:
     """
     if isinstance(variant, TritonVariant):
         return inspect.getsource(variant.steps[0].function.fn)
-    if variant.language == "cuda":
+    if variant.language == "cuda" and variant.source is not None:
         text = variant.source.read_text()
         start = _KERNEL.search(text)
         return text[start.start() if start else 0 :].rstrip() + "\n"

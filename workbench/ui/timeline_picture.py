@@ -11,12 +11,14 @@ from workbench.ui.picture import WAITING, Picture, key, lane_range, place, plura
 from workbench.ui.request_stepper import recording_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from workbench.ptx.recording import Recording, WarpSpan
 
 _COLUMNS = 84  # of the text form
 _MOST_JOINTS = 12  # of the text form
-_RUN = {"facecolor": "#9CCBE8", "edgecolor": "white"}
-_WAIT = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
+_RUN: dict[str, Any] = {"facecolor": "#9CCBE8", "edgecolor": "white"}
+_WAIT: dict[str, Any] = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class Joint:
 
     @property
     def last(self) -> tuple[int, ...]:
+        """The warps that did not wait: they came last."""
         return tuple(warp for warp in self.warps if warp not in self.waits)
 
     @property
     def waited(self) -> int:
+        """Warp instructions that all warps waited together."""
         return sum(self.waits.values())
 
 
@@ -71,6 +75,7 @@ class WarpTimeline(Picture):
 
     @property
     def caption(self) -> str:
+        """Which block it is, and what the picture does not say."""
         cut = "; only the first spans were kept" if self.recording.truncated else ""
         return f"block {self.recording.block}; who waits for whom, not for how many nanoseconds{cut}"
 
@@ -107,7 +112,7 @@ class WarpTimeline(Picture):
 
     # -- picture ------------------------------------------------------------------------------------------------
 
-    def draw(self, ax=None):
+    def draw(self, ax: Axes | None = None) -> Axes:
         """A row per warp. A black joint is a barrier that lets go, with its line; hatched is waiting."""
         from matplotlib.patches import Rectangle
 
@@ -170,9 +175,10 @@ def _joints(recording: Recording) -> tuple[Joint, ...]:
     for span, after in zip(recording.spans, (*recording.spans[1:], None), strict=True):
         if span.kind != "run" or span.barrier is None:
             continue
-        waits = after is not None and after.warp == span.warp and after.kind == "wait"
-        clock = after.end if waits else span.end
-        found.setdefault((clock, span.barrier), []).append((span, after.end - after.start if waits else 0))
+        clock, waited = span.end, 0
+        if after is not None and after.warp == span.warp and after.kind == "wait":
+            clock, waited = after.end, after.end - after.start
+        found.setdefault((clock, span.barrier), []).append((span, waited))
     joints = []
     for (clock, barrier), arrivals in sorted(found.items()):
         places = dict.fromkeys(place(span) for span, _ in arrivals)

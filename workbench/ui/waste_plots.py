@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.kvcache.sharing import PublishedSharing, SharingResult
 from workbench.kvcache.waste import Published, WasteResult
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PARTS = {
     "token_states": ("holds a token", "#0072B2", ""),
@@ -17,7 +22,9 @@ PARTS = {
 """What a slot can be: label, colour and hatch."""
 
 
-def slot_rows(rows: Mapping[str, Sequence[str]], title: str = "", *, block_size: int | None = None, ax=None):
+def slot_rows(
+    rows: Mapping[str, Sequence[str]], title: str = "", *, block_size: int | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw memory slot by slot, and a frame around each block.
 
     Args:
@@ -47,7 +54,9 @@ def slot_rows(rows: Mapping[str, Sequence[str]], title: str = "", *, block_size:
     return ax
 
 
-def rows_and_blocks(now: Mapping[str, int], end: Mapping[str, int], *, longest: int, block_size: int, num_slots: int):
+def rows_and_blocks(
+    now: Mapping[str, int], end: Mapping[str, int], *, longest: int, block_size: int, num_slots: int
+) -> Figure:
     """Draw the same sequences twice in ``num_slots`` slots: in rows of ``longest``, and in blocks of ``block_size``.
 
     Args:
@@ -75,7 +84,7 @@ def rows_and_blocks(now: Mapping[str, int], end: Mapping[str, int], *, longest: 
     return figure
 
 
-def parts_legend(figure, **options) -> None:
+def parts_legend(figure: Figure, **options: Any) -> None:
     """The legend of `PARTS`, for a figure of several axes."""
     from matplotlib.patches import Patch
 
@@ -83,7 +92,9 @@ def parts_legend(figure, **options) -> None:
     figure.legend(handles=patches, frameon=False, fontsize=8, **options)
 
 
-def waste_bars(results: Sequence[WasteResult], published: Sequence[Published], *, title: str = "", ax=None):
+def waste_bars(
+    results: Sequence[WasteResult], published: Sequence[Published], *, title: str = "", ax: Axes | None = None
+) -> Axes:
     """A bar of four parts for each result, and below it that of the paper where it has one of the same policy.
 
     What the paper does not split is drawn as one white part. Returns the matplotlib Axes.
@@ -128,7 +139,7 @@ def waste_bars(results: Sequence[WasteResult], published: Sequence[Published], *
 _LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
 
 
-def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax=None):
+def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes | None = None) -> Axes:
     """The share of slots that hold a token over the block size; one line per workload. Returns the Axes."""
     import matplotlib.pyplot as plt
 
@@ -138,7 +149,7 @@ def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax=None):
     sizes: list[int] = []
     for index, (name, found) in enumerate(results.items()):
         paged = [result for result in found if result.policy == "paged"]
-        sizes = [result.block_size for result in paged]
+        sizes = [result.block_size for result in paged if result.block_size is not None]
         shares = [result.token_states for result in paged]
         ax.plot(sizes, shares, marker="os"[index % 2], color=OKABE_ITO[index], label=f"{name}, paged")
         for result in found:
@@ -155,7 +166,7 @@ def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax=None):
     return ax
 
 
-def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequence[PublishedSharing]):
+def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequence[PublishedSharing]) -> Figure:
     """A panel per method: blocks saved over the number of sequences of a request, and the paper's figures.
 
     ``found`` maps a workload to its results. Returns the matplotlib Figure.

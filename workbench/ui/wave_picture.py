@@ -5,9 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
 from workbench.ui.plots import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _HATCHES = ("", "///", "...", "xxx")
 
@@ -58,8 +62,8 @@ def wave_picture(
     xlabel: str = "time",
     title: str = "",
     xlim: float | None = None,
-    ax=None,
-):
+    ax: Axes | None = None,
+) -> Axes:
     """Draw `schedule`: a row per place, a bar per block; what stays white is idle.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import threading
+from typing import Any
 
 import ipywidgets
 import traitlets
@@ -59,7 +60,8 @@ class WriterView(ipywidgets.VBox):
     ):
         self.model, self.tokenizer, self.block_size, self.sampling = model, tokenizer, block_size, sampling
         self.blocks: BlockView | None = None
-        self._stopping, self._thread = threading.Event(), None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
         self._prompt = ipywidgets.Text(description="prompt", layout={"width": "36em"})
         self._cache = ipywidgets.Dropdown(options=CACHES, description="cache")
         self._count = ipywidgets.IntSlider(description="tokens", min=1, max=200)
@@ -100,8 +102,9 @@ class WriterView(ipywidgets.VBox):
             )
             self._show_cache(cache)
             self._show(tokens, len(tokens), cache)
-            options = {"max_new_tokens": self.max_new_tokens, "sampling": self.sampling, "seq": _SEQ}
-            written = stream(self.model, tokens, cache=cache, **options)
+            written = stream(
+                self.model, tokens, max_new_tokens=self.max_new_tokens, cache=cache, sampling=self.sampling, seq=_SEQ
+            )
             for number, token in enumerate(written, len(tokens) + 1):
                 self._show([*self.tokens, token], len(tokens), cache)
                 if self._stopping.is_set() or number == len(tokens) + self.max_new_tokens:
@@ -118,7 +121,7 @@ class WriterView(ipywidgets.VBox):
     def __repr__(self) -> str:
         return f"<writer over cache {self.cache!r}: {count_of(len(self.tokens), 'token')}>"
 
-    def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict]:
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         shown = f"{self._text.value}<p>{html.escape(self.facts)}</p>"
@@ -127,7 +130,7 @@ class WriterView(ipywidgets.VBox):
     # -- steps of the above -------------------------------------------------------------------------------------
 
     @traitlets.validate("cache")
-    def _check_cache(self, proposal) -> str:
+    def _check_cache(self, proposal: traitlets.Bunch) -> str:
         if proposal.value not in CACHES:
             raise ArgumentError("cache", repr(proposal.value), ", ".join(CACHES), "See workbench.models.caches.")
         return proposal.value

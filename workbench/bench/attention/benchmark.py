@@ -20,6 +20,7 @@ from workbench.bench.attention.contender import Contender, DeviceLostError, ours
 from workbench.bench.attention.ledger import TIME_IS_UP, Ledger, Row
 from workbench.bench.attention.measured import Measurer
 from workbench.device_models import DeviceModel, device_model
+from workbench.devices import Device
 from workbench.errors import ArgumentError
 from workbench.home import home
 
@@ -153,16 +154,19 @@ def fill(
 
 
 def _line(cell: Cell, rows: Sequence[Row], ledger: Ledger, elapsed: float) -> str:
-    timed = sorted((row for row in rows if row.seconds), key=lambda row: row.seconds)
+    timed = [(row.seconds, row) for row in rows if row.seconds]
     best = ""
     if timed:
-        best = f"{timed[0].contender} {report.share(timed[0], ledger.head):.0%}"
+        _, first = min(timed, key=lambda one: one[0])
+        best = f"{first.contender} {report.share(first, ledger.head):.0%}"
     wrong = [f"{row.contender} {row.outcome.upper()}" for row in rows if row.outcome in ("wrong", "failed")]
     basis = ledger.head["basis"]
     return f"{elapsed:5.0f} s  {cell.label:32} {len(timed)} {basis}, best {best}  {' '.join(wrong)}".rstrip()
 
 
-def _on_gpu(head: dict, out, where, deadline: float, budget: float) -> tuple[Ledger, Measure]:
+def _on_gpu(
+    head: dict, out: str | Path | None, where: Device, deadline: float, budget: float
+) -> tuple[Ledger, Measure]:
     import gc
 
     import torch
@@ -226,7 +230,9 @@ def measuring(
     return ledger, measure
 
 
-def _without(head: dict, out, where, model: DeviceModel, deadline: float) -> tuple[Ledger, Measure]:
+def _without(
+    head: dict, out: str | Path | None, where: Device, model: DeviceModel, deadline: float
+) -> tuple[Ledger, Measure]:
     from workbench.bench.attention.predicted import Predictor
 
     head |= {

@@ -83,10 +83,12 @@ class Cell:
         return self.case("nhd").minimum_bytes(self.problem("nhd", "sm_80"))
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, as the benchmark's JSON file has them."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Cell:
+        """The cell of such a record."""
         return cls(**record)
 
 
@@ -103,13 +105,14 @@ def grid(block_size: int | None = None) -> tuple[Cell, ...]:
     pages = PAGES if block_size is None else (block_size,)
     if min(pages) < 1 or any(min(CONTEXTS) % size for size in pages):
         raise ArgumentError("block_size", block_size, f"a power of two up to {min(CONTEXTS)}", "Pages are whole.")
-    axes = (HEADS, BATCHES, CONTEXTS, tuple(CACHES), pages)
+    caches = tuple(CACHES)
+    axes = (HEADS, BATCHES, CONTEXTS, caches, pages)
     ranked = sorted(
         itertools.product(*(range(len(axis)) for axis in axes)),
         key=lambda ranks: (sum(rank > 0 for rank in ranks), sum(ranks), ranks),
     )
     cells = []
     for ranks in ranked:
-        heads, batch, context, cache, page = (axis[rank] for axis, rank in zip(axes, ranks, strict=True))
-        cells.append(Cell(*heads, batch, context, cache, block_size=page))
+        heads, batch, context, cache, page = ranks
+        cells.append(Cell(*HEADS[heads], BATCHES[batch], CONTEXTS[context], caches[cache], block_size=pages[page]))
     return tuple(cells)

@@ -22,7 +22,7 @@ _NEAR = 1.0
 
 @dataclass
 class Prepared:
-    """One way, ready for one cell. ``run`` computes the output anew; ``out`` is what the last run left."""
+    """One way, ready for one cell. ``run`` computes the output anew; ``out`` is what the last run left, after one."""
 
     compute: Callable[[], torch.Tensor]
     """() -> ``[num_seqs, num_heads, head_size]``, up to dimensions of size 1."""
@@ -30,9 +30,10 @@ class Prepared:
     factor: float = 1.0
     """What the output has still to be multiplied by. It is not timed: a model has this factor in the weights that it
     multiplies the output with."""
-    out: torch.Tensor | None = None
+    out: torch.Tensor = field(init=False)
 
     def run(self) -> None:
+        """Compute the output anew, into ``out``."""
         self.out = self.compute()
 
     @property
@@ -44,10 +45,15 @@ class Prepared:
 class Way(Protocol):
     """One way to compute a cell: a kernel, a layout of the pages, a choice of sizes."""
 
-    label: str
-    """Its name among the contender's ways; empty if there is no other."""
-    form: str
-    """The form of the cache that it reads (see `Inputs.caches`); any but "nhd" is a copy that must fit."""
+    @property
+    def label(self) -> str:
+        """Its name among the contender's ways; empty if there is no other."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """The form of the cache that it reads (see `Inputs.caches`); any but "nhd" is a copy that must fit."""
+        ...
 
     def refuses(self, cell: Cell, arch: str) -> str:
         """Why it cannot compute this cell; empty if it can."""
@@ -65,12 +71,25 @@ class Way(Protocol):
 class Contender(Protocol):
     """One who takes part; the fastest of its ways that is right counts."""
 
-    name: str
-    about: str
-    """What exactly is timed, in a few words."""
-    is_ours: bool
-    tunes: bool
-    """Whether its ways differ in sizes only, so that all but the best so far can be left out when time is short."""
+    @property
+    def name(self) -> str:
+        """What its rows are called."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What exactly is timed, in a few words."""
+        ...
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a variant of the workbench."""
+        ...
+
+    @property
+    def tunes(self) -> bool:
+        """Whether its ways differ in sizes only, so that all but the best so far can be left out when time is short."""
+        ...
 
     @property
     def missing(self) -> str:
@@ -83,7 +102,7 @@ class Contender(Protocol):
 
 
 @dataclass(frozen=True)
-class Ours:
+class Ours(Contender, Way):
     """A variant of the op, with its tuned configuration for this GPU where there is one, else its default."""
 
     variant: Variant

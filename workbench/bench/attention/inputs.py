@@ -135,7 +135,8 @@ class Inputs:
         group, options = self.cell.group, {"scale": self.cell.head_size**-0.5}
         exact, same = [], []
         for seq in self.sample:
-            pages, rows = self.block_tables[seq].long(), ([], [])
+            pages = self.block_tables[seq].long()
+            rows: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
             for head in range(self.cell.num_kv_heads):  # one by one, as float64 takes four times the memory
                 keys, values = (
                     bits_of(cache)[pages, :, head].view(cache.dtype).flatten(0, 1)[:, None].double() * scale

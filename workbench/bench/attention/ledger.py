@@ -73,10 +73,12 @@ class Row:
         return None if self.seconds is None else self.minimum_bytes / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, with bytes per second, as the benchmark's JSON file has them."""
         return asdict(self) | {"cell": self.cell.to_dict(), "bytes_per_second": self.bytes_per_second}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
+        """The row of such a record; what else that has is left out."""
         known = {item.name: record[item.name] for item in fields(cls)}
         return cls(**known | {"cell": Cell.from_dict(record["cell"])})
 
@@ -97,7 +99,7 @@ class Ledger:
 
     _SAME = ("basis", "machine", "versions")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._places = {row.turn: at for at, row in enumerate(self.rows)}
 
     @classmethod

@@ -37,8 +37,8 @@ class _Turn:
     contender: Contender
     way: Way
     row: Row
-    prepared: Prepared | None = None
-    replay: Callable[[], object] | None = None
+    ready: tuple[Prepared, Callable[[], object]] | None = None
+    """What it prepared, and the replay of its run, once that was right."""
 
     @property
     def name(self) -> str:
@@ -156,29 +156,28 @@ class Measurer:
             self.preparing[turn.contender.name] = self.preparing.get(turn.contender.name, 0.0) + taken
             self.compiled.add(turn.key)
             turn.row = replace(turn.row, prepare_seconds=taken)
-        ready = [turn for turn in able if turn.replay is not None]
-        for turn in ready:
-            turn.prepared.out.fill_(float("nan"))
+        ready = [(turn, *turn.ready) for turn in able if turn.ready is not None]
+        for _, prepared, _ in ready:
+            prepared.out.fill_(float("nan"))
         try:
-            samples = self._sample([turn.replay for turn in ready])
-            for turn, taken in zip(ready, samples, strict=True):
+            samples = self._sample([replay for *_, replay in ready])
+            for (turn, prepared, _), times in zip(ready, samples, strict=True):
                 # Checked again: a race that shows once in a while is a wrong result, not a fast one.
-                turn.row = _timed(turn.row, inputs, turn.prepared, taken)
+                turn.row = _timed(turn.row, inputs, prepared, times)
         except Exception as error:  # a fault of a replayed kernel shows at a later call, whoever made it
-            for turn in ready:
+            for turn, *_ in ready:
                 turn.fail(error)
             if self.lost():
-                raise _Lost(ready) from error
+                raise _Lost([turn for turn, *_ in ready]) from error
 
     def _prepare(self, turn: _Turn, inputs: Inputs) -> None:
         """Compile, run once and check; what is right gets its replay."""
         prepared = turn.way.prepare(inputs, self.device)
         prepared.run()
         check = inputs.check(prepared.result)
-        found = {"config": dict(prepared.config), "max_error": check.max_error, "error_bound": check.bound}
-        turn.row = replace(turn.row, **found)
+        turn.row = replace(turn.row, config=dict(prepared.config), max_error=check.max_error, error_bound=check.bound)
         if check.ok:
-            turn.prepared, turn.replay = prepared, self.clock.prepare(prepared.run)
+            turn.ready = prepared, self.clock.prepare(prepared.run)
         else:
             forget()
             turn.row = replace(turn.row, outcome="wrong", note=str(check))
@@ -228,15 +227,15 @@ def best(rows: Sequence[Row]) -> Row:
     late = [row for row in rows if row.note == TIME_IS_UP]
     if late or len(rows) == 1:
         return (late or rows)[0]
-    timed = [row for row in rows if row.seconds is not None]
+    timed = [(row.seconds, row) for row in rows if row.seconds is not None]
     if timed:
-        chosen = min(timed, key=lambda row: row.seconds)
+        _, chosen = min(timed, key=lambda one: one[0])
     else:
         chosen = replace(min(rows, key=lambda row: ("wrong", "failed", "blank").index(row.outcome)), way="")
     return replace(
         chosen,
         note=_note([row for row in rows if row.seconds is None], alone=not timed),
-        ways={row.way: row.seconds for row in timed},
+        ways={row.way: seconds for seconds, row in timed},
         unfinished=any(row.unfinished for row in rows),
         prepare_seconds=sum(row.prepare_seconds or 0.0 for row in rows),
     )

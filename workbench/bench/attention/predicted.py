@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.bench.attention.cells import Cell
 from workbench.bench.attention.contender import Contender, Ours
@@ -31,6 +31,9 @@ from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, WrongResultError
 from workbench.prediction.chain import Chain
 from workbench.prediction.predict import Prediction, launch_counts, predict_counts
+
+if TYPE_CHECKING:
+    from workbench.trials.values import Counts
 
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
@@ -46,7 +49,7 @@ class Predictor:
     model: DeviceModel
     device: Any
     """The simulator."""
-    counted: dict[tuple, list[list[dict]]] = field(default_factory=dict)
+    counted: dict[tuple, list[list[Counts]]] = field(default_factory=dict)
     """What scaled-down runs depend on -> the counts of the two runs, one per kernel."""
     now: Callable[[], float] = time.monotonic
     deadline: float = math.inf
@@ -84,7 +87,7 @@ class Predictor:
         """
         return predict_counts(self.counts(cell, one, config), self.model)
 
-    def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Mapping:
+    def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Counts:
         """What `predict_counts` needs of the full cell."""
         partition = config.get("PARTITION_SIZE", cell.context)
         if partition >= cell.context:
@@ -94,16 +97,16 @@ class Predictor:
         launches = self._line(cell, one, config, shorter, cell.context)
         return {"parts": launches} if len(launches) > 1 else launches[0]
 
-    def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[dict]:
+    def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[Counts]:
         """Of each kernel the counts at ``tokens`` of context, from runs at ``shorter`` and twice as many."""
         key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
         if key not in self.counted:
             small = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
             self.counted[key] = [self._count(replace(small, context=n), one, config) for n in (shorter, 2 * shorter)]
         share, copies = tokens / shorter - 1, cell.num_seqs * cell.num_kv_heads
-        return [extrapolated(*pair, share, copies) for pair in zip(*self.counted[key], strict=True)]
+        return [extrapolated(short, long, share, copies) for short, long in zip(*self.counted[key], strict=True)]
 
-    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[dict]:
+    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[Counts]:
         """Run a small cell in the machine, check it, and count each of its kernels."""
         arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
         if cell.cache == "fp8":
@@ -123,7 +126,7 @@ class Predictor:
         return found
 
 
-def extrapolated(short: Mapping, long: Mapping, share: float, copies: int) -> dict:
+def extrapolated(short: Counts, long: Counts, share: float, copies: int) -> Counts:
     """One kernel's counts on the line through those of two runs: at ``share`` of the way from the first to the second,
     and beyond; for ``copies`` of what the runs computed."""
 
@@ -143,9 +146,13 @@ def extrapolated(short: Mapping, long: Mapping, share: float, copies: int) -> di
             return {name: mean(low[name], high[name]) for name in low}
         return line(low * warps[0], high * warps[1]) / total
 
-    found = {name: value if name in _NOT_COUNTS else line(value, long[name]) for name, value in short.items()}
+    others: Mapping[str, Any] = long
+    found: Any = {name: value if name in _NOT_COUNTS else line(value, others[name]) for name, value in short.items()}
     found["chain"] = Chain(**mean(short["chain"], long["chain"])).to_dict()
     if "machine" in found:
-        found["machine"] |= {name: mean(short["machine"][name], long["machine"][name]) for name in ("clocks", "waits")}
+        found["machine"] |= {
+            "clocks": mean(short["machine"]["clocks"], long["machine"]["clocks"]),
+            "waits": mean(short["machine"]["waits"], long["machine"]["waits"]),
+        }
     found["grid_blocks"] = max(1, round(found["grid_blocks"]))
     return found

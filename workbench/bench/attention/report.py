@@ -14,6 +14,9 @@ from workbench.terminal import plain
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _NONE = "–"
 
 UNKNOWN = (
@@ -41,10 +44,10 @@ def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
     )
 
 
-def share(row: Row, head: Mapping[str, Any]) -> float | None:
-    """The row's bytes per second as a share of the ceiling, the one measured nearest in time."""
-    speed = row.bytes_per_second
-    return None if speed is None else speed / (row.ceiling or head["ceiling"]["bytes_per_second"])
+def share(row: Row, head: Mapping[str, Any]) -> float:
+    """The bytes per second of a row with a time as a share of the ceiling, the one measured nearest in time."""
+    assert row.bytes_per_second is not None
+    return row.bytes_per_second / (row.ceiling or head["ceiling"]["bytes_per_second"])
 
 
 def text(ledger: Ledger) -> str:
@@ -68,9 +71,9 @@ def text(ledger: Ledger) -> str:
         best = min((row.seconds for row in rows.values() if row.seconds), default=None)
         cells = [_place(rows.get(name), ledger.head, best) for name in shown]
         table.add_row(*map(plain, (cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)))
-    console = Console(width=52 + 14 * max(len(shown), 5), file=io.StringIO(), color_system=None)
-    console.print(table)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    drawn = io.StringIO()
+    Console(width=52 + 14 * max(len(shown), 5), file=drawn, color_system=None).print(table)
+    lines = [line.rstrip() for line in drawn.getvalue().splitlines()]
     lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
     lines.append("Pages are of 16 tokens unless the row says.")
     if ledger.head["basis"] == "predicted":
@@ -99,20 +102,19 @@ def _in_flight(ledger: Ledger) -> list[str]:
     for name, sizes in found.items():
         below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
         table.add_row(*map(plain, (name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)))
-    console = Console(width=100, file=io.StringIO(), color_system=None)
-    console.print(table)
-    return [title, *(line.rstrip() for line in console.file.getvalue().splitlines())]
+    drawn = io.StringIO()
+    Console(width=100, file=drawn, color_system=None).print(table)
+    return [title, *(line.rstrip() for line in drawn.getvalue().splitlines())]
 
 
 def _winners(ledger: Ledger) -> list[str]:
     """Which way of a contender with several was its fastest, and in how many cells."""
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, Counter[str]] = {}
     for row in ledger.rows:
         if row.seconds is not None and row.way:
-            ways = counts.setdefault(row.contender, {})
-            ways[row.way] = ways.get(row.way, 0) + 1
+            counts.setdefault(row.contender, Counter())[row.way] += 1
     return [
-        f"{name}: fastest were " + "; ".join(f"{way} ({ways[way]})" for way in sorted(ways, key=ways.get, reverse=True))
+        f"{name}: fastest were " + "; ".join(f"{way} ({count})" for way, count in ways.most_common())
         for name, ways in counts.items()
     ]
 
@@ -146,13 +148,13 @@ def _of(ledger: Ledger, name: str) -> list[Row]:
 
 
 def _place(row: Row | None, head: Mapping[str, Any], best: float | None) -> str:
-    if row is None or row.seconds is None:
+    if row is None or row.bytes_per_second is None:
         return _NONE if row is None or row.outcome == "blank" else row.outcome.upper()
     mark = "*" if row.seconds == best else " "
     return f"{row.bytes_per_second / 1e9:,.0f} {share(row, head):4.0%}{mark}"
 
 
-def plot(ledger: Ledger, path: Path | None = None):
+def plot(ledger: Ledger, path: Path | None = None) -> Figure:
     """Share of the ceiling over the bytes of a cell's cache: a panel per geometry and cache type, a line per contender.
 
     Shown are the cells of one page size, the one of most cells. A line joins, per number of bytes, the best of the
@@ -194,7 +196,7 @@ def plot(ledger: Ledger, path: Path | None = None):
     return figure
 
 
-def _panel(ax, rows: Sequence[Row], names: Sequence[str], head: Mapping[str, Any]) -> None:
+def _panel(ax: Axes, rows: Sequence[Row], names: Sequence[str], head: Mapping[str, Any]) -> None:
     from workbench.ui.line_plots import marked_lines
 
     for style, name in enumerate(names):

@@ -8,7 +8,7 @@ import sys
 
 class _BeforeImport:
     @classmethod
-    def find_spec(cls, fullname, path=None, target=None):
+    def find_spec(cls, fullname: str, path: object = None, target: object = None) -> None:
         if fullname in ("triton", "pycuda", "cuda"):
             sys.meta_path.remove(cls)
             from workbench.programs.running import join_run
@@ -21,7 +21,7 @@ if "WORKBENCH_RUN" in os.environ:
 
 # The environment's own file of this name, which this one stands before.
 sys.path[:] = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
-ours = sys.modules.pop("sitecustomize", None)
+ours = sys.modules.pop("sitecustomize")
 with contextlib.suppress(ImportError):
     import sitecustomize  # noqa: F401
 sys.modules.setdefault("sitecustomize", ours)

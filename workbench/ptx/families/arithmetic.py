@@ -5,7 +5,7 @@ The core's table holds their canonical names; here PTX spellings are brought to 
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, expect, result, source
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, expect, result, source
 from workbench.ptx.machine import OPCODES, WIDTHS
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -41,12 +41,21 @@ def _candidates(parts: list[str]) -> list[str]:
 
 def plan(parts: list[str]) -> Plan:
     """The plan of one opcode text, split at its dots."""
+    whole = _plan(parts)
+    if whole is not None:
+        return whole
+    unclamped = _plan([part for part in parts if part != "sat"]) if parts[-1] == "f32" else None
+    if unclamped is None:
+        raise Refused("the machine does not know this instruction")
+    return _saturated(unclamped)
+
+
+def _plan(parts: list[str]) -> SinglePlan | None:
+    """By the core's table; None where that has no such row."""
     mode = _PRMT_MODES.get(parts[-1], 0) if parts[0] == "prmt" else 0
     row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
-    if row is None and "sat" in parts and parts[-1] == "f32":
-        return _saturated(parts)
     if row is None:
-        raise Refused("the machine does not know this instruction")
+        return None
     type_name = parts[-1] if parts[-1] in TYPE_SIZES else "b32"
     # Literals of the operation's own width are read with its type, others as plain bits.
     own = TYPE_SIZES[type_name]
@@ -73,13 +82,12 @@ def plan(parts: list[str]) -> Plan:
     return bind
 
 
-def _saturated(parts: list[str]) -> Plan:
+def _saturated(unclamped: SinglePlan) -> Plan:
     """Directed roundings with .sat: the operation, then the clamp."""
-    inner = plan([part for part in parts if part != "sat"])
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
-        made = inner(symbols, operands)
-        target = made.slots[0]
+        made = unclamped(symbols, operands)
+        (target,) = made.destinations
         return [made, Instruction(OPCODES["cvt.sat.f32.f32"], {0: target, 1: target}, (target,))]
 
     return bind

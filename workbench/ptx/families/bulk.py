@@ -62,7 +62,7 @@ def bulk(parts: list[str]) -> Plan:
         if multicast:
             slots[_MULTICAST] = source(symbols, operands.pop(), "b16", 2)
             del raw[_MULTICAST]
-        size = None if dimensions else operands.pop(2)
+        size = "" if dimensions else operands.pop(2)
         expect(operands, 3 if is_load else 2)
         here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
         if dimensions:

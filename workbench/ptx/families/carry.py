@@ -27,11 +27,9 @@ def plan(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, count)
         target = destination(symbols, operands[0], size)
-        if target is None:
-            raise Refused("the sink _ as a destination")
         slots: dict[int, Operand] = {0: target}
         slots.update({i: source(symbols, operands[i], kind, size) for i in range(1, count)})
-        raw, targets = {}, (target,)
+        raw: dict[int, int] = {}
         if count == 3:
             raw[3] = -1
         for slot, needed in ((_CARRY_IN, uses), (_CARRY_OUT, sets)):
@@ -39,14 +37,13 @@ def plan(parts: list[str]) -> Plan:
                 slots[slot] = symbols.carry()
             else:
                 raw[slot] = -1
-        if sets:
-            targets = (target, symbols.carry())
-        return Instruction(row, slots, targets, raw)
+        return Instruction(row, slots, (target, symbols.carry()) if sets else (target,), raw)
 
     return bind
 
 
 def is_space(parts: list[str]) -> Plan:
+    """``isspacep.space p, a;``"""
     space = parts[1].removesuffix("::cta")
     if space not in _SPACES:
         raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")

@@ -88,7 +88,9 @@ def reduction(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, 3)
-        return [reduce(symbols, operands[:2]), complete(symbols, [operands[2], str(TYPE_SIZES[parts[-1]])])]
+        reduced = reduce(symbols, operands[:2])
+        assert isinstance(reduced, Instruction)  # of one element
+        return [reduced, complete(symbols, [operands[2], str(TYPE_SIZES[parts[-1]])])]
 
     return bind
 

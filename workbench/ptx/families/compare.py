@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from workbench.ptx.families import arithmetic, moves
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, unless_sink
 from workbench.ptx.machine import OPCODES
-from workbench.ptx.operands import Constant, Refused, Symbols
+from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
@@ -31,7 +31,7 @@ def set_(parts: list[str]) -> Plan:
         predicate = symbols.temporary(0)
         with symbols.named("result of set", predicate):
             test = compare(symbols, ["result of set", *operands[1:]])
-        choice = {0: target, 1: yes, 2: Constant(size, 0), 3: predicate}
+        choice: dict[int, Operand] = {0: target, 1: yes, 2: Constant(size, 0), 3: predicate}
         return [test, Instruction(opcode(f"selp.b{8 * size}"), choice, (target,))]
 
     return bind
@@ -50,8 +50,8 @@ def slct(parts: list[str]) -> Plan:
         expect(operands, 4)
         target = destination(symbols, operands[0], size)
         predicate = symbols.temporary(0)
-        compared = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
-        chosen = {0: target, 3: predicate}
+        compared: dict[int, Operand] = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
+        chosen: dict[int, Operand] = {0: target, 3: predicate}
         chosen |= {i: source(symbols, operands[i], type_name, size) for i in (1, 2)}
         return [Instruction(test, compared, (predicate,), {1: -1}), Instruction(row, chosen, (target,))]
 
@@ -68,7 +68,7 @@ def setp(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, 3)
-        targets = [destination(symbols, name.strip(), 0) for name in operands[0].split("|")]
+        targets = [unless_sink(symbols, name.strip(), 0) for name in operands[0].split("|")]
         made, halves = [], []
         for token in operands[1:]:
             low, high = symbols.temporary(2), symbols.temporary(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.ptx.families import moves
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, expect, opcode, source
 from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -16,6 +16,7 @@ _PACKED = {"s16": 80, "u16": 16, "s8": 72, "u8": 8, "s4": 68, "u4": 4, "s2": 66,
 
 
 def plan(parts: list[str]) -> Plan:
+    """One conversion, with what has to come before and after it."""
     if parts[1:3] == ["pack", "sat"]:
         return _pack(parts[3:])
     modifiers = parts[1:-2]
@@ -49,7 +50,7 @@ def _in_steps(parts: list[str]) -> Plan:
                 made.append(inner(symbols, [operands[0], "flushed"]))
         else:
             made.append(inner(symbols, operands))
-        target = made[-1].slots[0]
+        (target,) = made[-1].destinations
         return made + [Instruction(row, {0: target, 1: target}, (target,)) for row in last]
 
     return bind
@@ -72,7 +73,7 @@ def _pack(types: list[str]) -> Plan:
     return bind
 
 
-def _plan(parts: list[str]) -> Plan:
+def _plan(parts: list[str]) -> SinglePlan:
     # Byte pairs come as e4m3x2 and so on; the last two parts are always the types.
     if len(parts) < 3 or parts[-1] not in TYPE_SIZES or parts[-2] not in TYPE_SIZES:
         raise Refused("the machine does not know this conversion")
@@ -89,7 +90,7 @@ def _plan(parts: list[str]) -> Plan:
     return _floating(to, from_, modifiers)
 
 
-def _integer(to: str, from_: str, modifiers: list[str]) -> Plan:
+def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     to_size, from_size = TYPE_SIZES[to], TYPE_SIZES[from_]
     saturating = modifiers == ["sat"]
     if modifiers and not saturating:
@@ -100,7 +101,7 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> Plan:
         expect(operands, 2)
         target = destination(symbols, operands[0])
         value = symbols.operand(operands[1], from_)
-        if target is None or target.width < to_size or value.width < from_size:
+        if target.width < to_size or value.width < from_size:
             raise Refused("a conversion between registers that are too narrow")
         if isinstance(value, Constant) and value.width == 1:
             value = Constant(2, value.value)
@@ -118,7 +119,7 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> Plan:
     return bind
 
 
-def _to_integer(to: str, from_: str, modifiers: list[str]) -> Plan:
+def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     rounds = [part for part in modifiers if part in _ROUNDS]
     if len(rounds) != 1 or any(part not in (*_ROUNDS, "ftz", "sat") for part in modifiers):
         raise Refused("the machine does not know this conversion")
@@ -134,7 +135,7 @@ def _to_integer(to: str, from_: str, modifiers: list[str]) -> Plan:
     return bind
 
 
-def _lanewise(name: str, to: str, from_: str) -> Plan:
+def _lanewise(name: str, to: str, from_: str) -> SinglePlan:
     row = opcode(name)
     to_width, from_width = max(TYPE_SIZES[to], 2), max(TYPE_SIZES[from_], 2)
 
@@ -149,7 +150,7 @@ def _lanewise(name: str, to: str, from_: str) -> Plan:
     return bind
 
 
-def _floating(to: str, from_: str, modifiers: list[str]) -> Plan:
+def _floating(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     dropped = {"satfinite"} if to in ("e4m3x2", "e5m2x2", "tf32") else set()
     if to in ("e4m3x2", "e5m2x2") or from_ in ("e4m3x2", "e5m2x2"):
         dropped |= {"rn"}

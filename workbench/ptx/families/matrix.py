@@ -7,15 +7,17 @@ or 8 x 32 is two products of 16 x 8, for 8 x 32 with A and B exchanged.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import SCALED_MMA, SPARSE
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT
-from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
 _D, _A, _B, _C = 0, 4, 9, 11  # first slots of the fragments
+_Value = TypeVar("_Value", bound=Operand)
 
 
 def mma(parts: list[str]) -> Plan:
@@ -36,22 +38,21 @@ def mma(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 4)
-        fragments: list[list[Operand]] = []
-        for limit, operand in zip((4, 4, 2, 4), operands, strict=True):
-            tokens = vector(operand)
+        fragments = [vector(operand) for operand in operands]
+        for limit, tokens in zip((4, 4, 2, 4), fragments, strict=True):
             if len(tokens) > limit:
                 raise Refused(f"{len(tokens)} registers in a fragment")
-            is_result = not fragments
-            kind = "f64" if width == 8 else "f32"
-            fragments.append(
-                [result(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in tokens]
-            )
-        return _product(row.name, *fragments)
+        d = [result(symbols, token, width) for token in fragments[0]]
+        kind = "f64" if width == 8 else "f32"
+        a, b, c = ([source(symbols, token, kind, width) for token in tokens] for tokens in fragments[1:])
+        return _product(row.name, d, a, b, c)
 
     return bind
 
 
-def _product(name: str, d: list[Operand], a: list[Operand], b: list[Operand], c: list[Operand]) -> Instruction:
+def _product(
+    name: str, d: Sequence[Register], a: Sequence[Operand], b: Sequence[Operand], c: Sequence[Operand]
+) -> Instruction:
     slots = {
         first + i: operand
         for first, fragment in ((_D, d), (_A, a), (_B, b), (_C, c))
@@ -96,6 +97,7 @@ class Fragment(NamedTuple):
 
     @property
     def registers(self) -> int:
+        """How many hold it."""
         return 1 << len(self.places)
 
 
@@ -157,7 +159,8 @@ def wmma(parts: list[str]) -> Plan:
         if len(tokens) != shaped.registers:
             raise Refused(f"{len(tokens)} registers for a fragment of {shaped.registers}")
         kind = "f64" if width == 8 else "f32"
-        values = [destination(symbols, t, width) if is_load else source(symbols, t, kind, width) for t in tokens]
+        targets = [destination(symbols, token, width) for token in tokens] if is_load else []
+        values: Sequence[Operand] = targets or [source(symbols, token, kind, width) for token in tokens]
         slots: dict[int, Operand] = dict(enumerate(values))
         address = symbols.address(where)
         flags = place(symbols, address, slots, ADDRESS_SLOT, space)
@@ -168,10 +171,9 @@ def wmma(parts: list[str]) -> Plan:
         rows, columns = (sum(each[i] << 8 * bit for bit, each in enumerate(shaped.places)) for i in (0, 1))
         numbers = (rows, columns, int(shaped.by_row), shaped.parts, shaped.bits, shaped.leading, shaped.step)
         raw |= {10 + i: number for i, number in enumerate(numbers)}
-        targets = tuple(values) if is_load else ()
         access = shaped.bits * shaped.parts * (shaped.step // shaped.parts if shaped.by_row else 1)
         size = access // 8 if shaped.by_row else shaped.bits // 8
-        return Instruction(row, slots, targets, raw, address.offset, len(values), size)
+        return Instruction(row, slots, tuple(targets), raw, address.offset, len(values), size)
 
     return bind
 
@@ -197,23 +199,23 @@ def _wmma_product(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, 4)
         kind = "f64" if width == 8 else "f32"
-        values: list[list[Operand]] = []
+        fragments: list[list[str]] = []
         for shaped, operand in zip((d, a, b, c), operands, strict=True):
             tokens = vector(operand)
             if len(tokens) != shaped.registers:
                 raise Refused(f"{len(tokens)} registers for a fragment of {shaped.registers}")
-            is_result = not values
-            unique = tokens[: 1 << sum(row != _REPEATED for row, _ in shaped.places)]
-            values.append(
-                [destination(symbols, t, width) if is_result else source(symbols, t, kind, width) for t in unique]
-            )
+            fragments.append(tokens[: 1 << sum(row != _REPEATED for row, _ in shaped.places)])
+        results = [destination(symbols, token, width) for token in fragments[0]]
+        left, right, added = ([source(symbols, t, kind, width) for t in tokens] for tokens in fragments[1:])
         if (m, n) == (8, 32):
-            values[1], values[2] = values[2], values[1]
+            left, right = right, left
         pieces = [
-            [
-                _piece(value, i, tiles if split else 1)
-                for value, split in zip(values, (1, m != n, m == n, 1), strict=True)
-            ]
+            _Product(
+                _piece(results, i, tiles),
+                _piece(left, i, tiles if m != n else 1),
+                _piece(right, i, tiles if m == n else 1),
+                _piece(added, i, tiles),
+            )
             for i in range(tiles)
         ]
         return _in_order(symbols, row.name, pieces)
@@ -221,16 +223,23 @@ def _wmma_product(parts: list[str]) -> Plan:
     return bind
 
 
-def _piece(values: list[Operand], tile: int, tiles: int) -> list[Operand]:
+class _Product(NamedTuple):
+    d: list[Register]
+    a: list[Operand]
+    b: list[Operand]
+    c: list[Operand]
+
+
+def _piece(values: list[_Value], tile: int, tiles: int) -> list[_Value]:
     size = len(values) // tiles
     return values[(tile % tiles) * size : (tile % tiles + 1) * size]
 
 
-def _in_order(symbols: Symbols, name: str, pieces: list[list[list[Operand]]]) -> list[Instruction]:
+def _in_order(symbols: Symbols, name: str, pieces: list[_Product]) -> list[Instruction]:
     """One mma after the other; a result that a later one still reads as a factor waits in a register of its own."""
     moves: list[Instruction] = []
     for i, (d, *_) in enumerate(pieces):
-        later = [operand for piece in pieces[i + 1 :] for fragment_ in piece[1:] for operand in fragment_]
+        later = [operand for piece in pieces[i + 1 :] for operand in (*piece.a, *piece.b, *piece.c)]
         for j, target in enumerate(d):
             if any(operand is target for operand in later):
                 d[j] = symbols.temporary(target.width)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from workbench.ptx.families import bulk, memory
 from workbench.ptx.families.memory import place
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, expect, opcode, source, unless_sink
 from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE, STRONG, UNORDERED
-from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
 # The semantics (.release, .acquire) are what the machine assumes unless .relaxed is written.
 _IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta", "shared::cluster"}
 
 
-def mbarrier(parts: list[str]) -> Plan:
+def mbarrier(parts: list[str]) -> SinglePlan:
     """``mbarrier.operation{.noComplete}{.parity}{.sem.scope}{.shared}.b64``; addresses without .shared are generic."""
     operation, flags = parts[1], parts[2:-1]
     expects = operation in ("arrive", "arrive_drop") and "expect_tx" in flags
@@ -32,16 +32,16 @@ def mbarrier(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         slots: dict[int, Operand] = {}
         raw: dict[int, int] = {2: -1, 3: int(operation == "try_wait")}
-        targets = ()
-        if operation not in ("init", "inval", "expect_tx", "complete_tx"):
-            target = destination(symbols, operands.pop(0), 0 if name == "test_wait" else 8)
+        target: Register | None = None
+        if name == "test_wait":
+            target = destination(symbols, operands.pop(0), 0)
+        elif operation not in ("init", "inval", "expect_tx", "complete_tx"):
+            target = unless_sink(symbols, operands.pop(0), 8)
             if target is None:
                 raw[0] = -1
-            else:
-                slots[0], targets = target, (target,)
+        if target is not None:
+            slots[0] = target
         if name == "test_wait":
-            if target is None:
-                raise Refused("the sink _ as a destination")
             expect(operands, 2, 3 if operation == "try_wait" else 2)  # the third is how long to sleep
             wide = not kept
             slots[1] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
@@ -59,7 +59,7 @@ def mbarrier(parts: list[str]) -> Plan:
                 raw[1] = -1
         address = symbols.address(operands[0])
         raw[FLAGS_SLOT] = marks | place(symbols, address, slots, ADDRESS_SLOT, "shared")
-        return Instruction(row, slots, targets, raw, address.offset, 1, 8)
+        return Instruction(row, slots, (target,) if target else (), raw, address.offset, 1, 8)
 
     return bind
 

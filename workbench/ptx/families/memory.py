@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.ptx.families.refused import SHAPES, WIDE_ATOMICS
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    SinglePlan,
+    destination,
+    expect,
+    opcode,
+    result,
+    source,
+    unless_sink,
+    vector,
+)
 from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -20,10 +33,7 @@ def _known(part: str) -> bool:
 
 def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: int, space: str) -> int:
     """Puts an address' base into ``slot``; returns the flags of its register width."""
-    base = address.base
-    if base is None:
-        base = Constant(8, address.parameter.offset)
-    slots[slot] = base
+    base = slots[slot] = address.base
     if base.width == 4:
         if space in ("global", "generic", "constant"):
             raise Refused("a 32-bit register as a global address")
@@ -31,7 +41,7 @@ def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: i
     return WIDE_BASE
 
 
-def _access(parts: list[str], is_load: bool) -> Plan:
+def _access(parts: list[str], is_load: bool) -> SinglePlan:
     type_name = parts[-1]
     if type_name == "b128":  # two halves, in one access
         return _wide(_access([*parts[:-1], "v2", "b64"], is_load), is_load)
@@ -61,10 +71,8 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         tokens = vector(data)
         if len(tokens) != elements:
             raise Refused(f"{len(tokens)} values for {elements} elements")
-        values = [destination(symbols, token) if is_load else source(symbols, token, type_name) for token in tokens]
-        values = [
-            Constant(2, value.value) if isinstance(value, Constant) and value.width == 1 else value for value in values
-        ]
+        into = [unless_sink(symbols, token) for token in tokens] if is_load else []
+        values: Sequence[Operand | None] = into or [_widened(source(symbols, token, type_name)) for token in tokens]
         widths = {value.width for value in values if value is not None}
         if len(widths) > 1 or (widths and min(widths) < size):
             raise Refused("registers of different or too small widths")
@@ -74,7 +82,7 @@ def _access(parts: list[str], is_load: bool) -> Plan:
         slots: dict[int, Operand] = {}
         raw: dict[int, int] = {i: -1 for i, value in enumerate(values) if value is None}
         slots.update({i: value for i, value in enumerate(values) if value is not None})
-        targets = tuple(value for value in values if value is not None) if is_load else ()
+        targets = tuple(register for register in into if register is not None)
         tail = f"{kind}{8 * size}/{8 * width}"
         if is_load and space == "param" and address.parameter is not None:
             offset = address.parameter.offset + address.offset
@@ -93,10 +101,15 @@ def _access(parts: list[str], is_load: bool) -> Plan:
     return bind
 
 
-def _wide(halves: Plan, is_load: bool) -> Plan:
+def _widened(value: Operand) -> Operand:
+    """A constant of one byte as one of two: no register is narrower."""
+    return Constant(2, value.value) if isinstance(value, Constant) and value.width == 1 else value
+
+
+def _wide(halves: SinglePlan, is_load: bool) -> SinglePlan:
     """An access whose value is a 128-bit register, by that of its halves."""
 
-    def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         at = 0 if is_load else 1
         low, high = symbols.halves(operands[at])
         return halves(symbols, [*operands[:at], f"{{{low}, {high}}}", *operands[at + 1 :]])
@@ -111,10 +124,12 @@ def _of_kernel(symbols: Symbols, token: str) -> bool:
 
 
 def load(parts: list[str]) -> Plan:
+    """``ld{.modifiers}{.space}{.vec}.type d, [a];``"""
     return _access(parts, True)
 
 
 def store(parts: list[str]) -> Plan:
+    """``st{.modifiers}{.space}{.vec}.type [a], b;``"""
     return _access(parts, False)
 
 
@@ -165,7 +180,7 @@ def atomic(parts: list[str]) -> Plan:
 
     def one(symbols: Symbols, operands: list[str], further: int) -> Instruction:
         """The atomic on one element, ``further`` bytes from the address."""
-        target = destination(symbols, operands[0], size)
+        target = unless_sink(symbols, operands[0], size)
         slots: dict[int, Operand] = {1: source(symbols, operands[2], type_name, size)}
         raw = {}
         if target is None:
@@ -220,6 +235,7 @@ def copy(parts: list[str]) -> Plan:
 
 
 def matrix(parts: list[str]) -> Plan:
+    """``ldmatrix`` and ``stmatrix``, of one, two or four matrices of 8 x 8 16-bit elements."""
     counts = {"x1": 1, "x2": 2, "x4": 4}
     count = next((counts[part] for part in parts if part in counts), None)
     if count is None or "m8n8" not in parts or parts[-1] != "b16":
@@ -233,11 +249,9 @@ def matrix(parts: list[str]) -> Plan:
         tokens = vector(data)
         if len(tokens) != count:
             raise Refused(f"{len(tokens)} registers for {count} matrices")
-        slots: dict[int, Operand] = {}
-        for i, token in enumerate(tokens):
-            slots[i] = result(symbols, token, 4) if is_load else source(symbols, token, "b32", 4)
+        targets = tuple(result(symbols, token, 4) for token in tokens) if is_load else ()
+        slots: dict[int, Operand] = dict(enumerate(targets or (source(symbols, t, "b32", 4) for t in tokens)))
         address = symbols.address(where)
-        targets = tuple(slots.values()) if is_load else ()
         raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared"), 20: -1}
         return Instruction(row, slots, targets, raw, address.offset, count, 16)
 
@@ -254,6 +268,8 @@ def hint(parts: list[str]) -> Plan:
 
 
 def policy(parts: list[str]) -> Plan:
+    """``createpolicy``: a number that hints take, here 0."""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 8)
         return Instruction(opcode("mov.b64"), {0: target, 1: Constant(8, 0)}, (target,))

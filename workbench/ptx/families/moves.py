@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from workbench.ptx.families.refused import NARROW_ADDRESSES
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    SinglePlan,
+    destination,
+    expect,
+    opcode,
+    source,
+    unless_sink,
+    vector,
+)
 from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -12,13 +22,14 @@ _CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b
 
 
 def mov(parts: list[str]) -> Plan:
+    """``mov.type d, a;`` a register, a constant or an address, and registers packed into one or taken out of it."""
     type_name = parts[-1]
     if len(parts) != 2 or type_name not in TYPE_SIZES:
         raise Refused("the machine does not know this form of mov")
     size = TYPE_SIZES[type_name]
     row = opcode("mov.pred" if size == 0 else f"mov.b{8 * min(max(size, 2), 8)}")
 
-    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:
         expect(operands, 2)
         to, from_ = operands
         if type_name == "b128":
@@ -38,7 +49,7 @@ def mov(parts: list[str]) -> Plan:
 def _move_halves(symbols: Symbols, to: str, from_: str) -> list[Instruction]:
     """A 128-bit register made of two of 64 bits, taken apart, or copied."""
     into, out_of = (tuple(vector(one)) if one[0] == "{" else symbols.halves(one) for one in (to, from_))
-    pairs = [(destination(symbols, a, 8), source(symbols, b, "b64", 8)) for a, b in zip(into, out_of, strict=True)]
+    pairs = [(unless_sink(symbols, a, 8), source(symbols, b, "b64", 8)) for a, b in zip(into, out_of, strict=True)]
     moves = [Instruction(opcode("mov.b64"), {0: a, 1: b}, (a,)) for a, b in pairs if a is not None]
     return moves or [Instruction(opcode("nop"), {})]
 
@@ -59,7 +70,7 @@ def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size
     slots: dict[int, Operand] = {len(parts): source(symbols, from_, type_name, size)}
     raw, targets = {}, []
     for i, token in enumerate(parts):
-        target = destination(symbols, token, part)
+        target = unless_sink(symbols, token, part)
         if target is None:
             raw[i] = -1
         else:
@@ -92,6 +103,7 @@ def cvta(parts: list[str]) -> Plan:
 
 
 def selp(parts: list[str]) -> Plan:
+    """``selp.type d, a, b, p;``"""
     type_name = parts[-1]
     size = TYPE_SIZES[type_name]
     row = opcode(f"selp.b{8 * size}")
@@ -111,7 +123,7 @@ _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _COMBINE = {"and": 1, "or": 2, "xor": 3}
 
 
-def setp(parts: list[str]) -> Plan:
+def setp(parts: list[str]) -> SinglePlan:
     """``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};`` q is the comparison's opposite, combined alike."""
     type_name, test = parts[-1], _UNSIGNED.get(parts[1], parts[1])
     middle = parts[2:-1]
@@ -139,7 +151,7 @@ def setp(parts: list[str]) -> Plan:
         raw, targets = {}, []
         names = [part.strip() for part in operands[0].split("|")]
         for i in (0, 1):
-            target = destination(symbols, names[i], 0) if i < len(names) else None
+            target = unless_sink(symbols, names[i], 0) if i < len(names) else None
             if target is None:
                 raw[i] = -1
             else:

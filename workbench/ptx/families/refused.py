@@ -65,4 +65,5 @@ def reason(text: str) -> str | None:
 
 
 def plan(parts: list[str]) -> Plan:
+    """Of what no family knows: raises Refused with the reason."""
     raise Refused(reason(".".join(parts)) or "the machine does not know this instruction")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
-from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, result, source
+from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, result, source, unless_sink
 from workbench.ptx.machine import MEMBER_SLOT
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 
 def shfl(parts: list[str]) -> Plan:
+    """``shfl.sync.mode.b32 d{|p}, a, b, c, members;``"""
     if parts[1] != "sync" or parts[-1] != "b32":
         raise Refused(OLD_SYNC)
     row = opcode(f"shfl.{parts[2]}")
@@ -27,7 +28,7 @@ def shfl(parts: list[str]) -> Plan:
 
 
 def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]) -> Instruction:
-    predicate = destination(symbols, names[1], 0) if len(names) > 1 else None
+    predicate = unless_sink(symbols, names[1], 0) if len(names) > 1 else None
     if predicate is None:
         instruction.raw[4] = -1
     else:
@@ -37,6 +38,7 @@ def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]
 
 
 def vote(parts: list[str]) -> Plan:
+    """``vote.sync.mode d, {!}p, members;``"""
     if parts[1] != "sync":
         raise Refused(OLD_SYNC)
     row = opcode(f"vote.{parts[2]}")
@@ -56,6 +58,7 @@ def vote(parts: list[str]) -> Plan:
 
 
 def match(parts: list[str]) -> Plan:
+    """``match.any|all.sync.type d{|p}, a, members;``"""
     type_name = parts[-1]
     row, size = opcode(f"match.{parts[1]}.{type_name}"), TYPE_SIZES[type_name]
 
@@ -74,6 +77,7 @@ def match(parts: list[str]) -> Plan:
 
 
 def redux(parts: list[str]) -> Plan:
+    """``redux.sync.op.type d, a, members;``"""
     operation, kind = parts[2], parts[-1]
     if operation in ("add", "and", "or", "xor"):
         kind = "b32"
@@ -89,6 +93,8 @@ def redux(parts: list[str]) -> Plan:
 
 
 def activemask(parts: list[str]) -> Plan:
+    """``activemask.b32 d;``"""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 4)
         return Instruction(opcode("activemask"), {0: target}, (target,))
@@ -97,10 +103,12 @@ def activemask(parts: list[str]) -> Plan:
 
 
 def elect(parts: list[str]) -> Plan:
+    """``elect.sync d|p, members;``"""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         names = [part.strip() for part in operands[0].split("|")]
-        target = destination(symbols, names[0], 4)
+        target = unless_sink(symbols, names[0], 4)
         slots: dict[int, Operand] = {MEMBER_SLOT: source(symbols, operands[1], "b32", 4)}
         instruction = Instruction(opcode("elect.sync"), slots)
         if target is None:
@@ -166,6 +174,8 @@ def _reducing_barrier(kept: list[str]) -> Plan:
 
 
 def branch(parts: list[str]) -> Plan:
+    """``bra{.uni} label;``"""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1)
         return Instruction(opcode("bra"), {}, target=operands[0])
@@ -218,13 +228,15 @@ def call(parts: list[str]) -> Plan:
             raise Refused(INDIRECT_CALL)
         arguments = operands[1] if len(operands) == 2 else "()"
         names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
-        places = tuple(tuple(symbols.local[name] for name in group) for group in names)
-        return Instruction(opcode("call"), {0: Frame()}, target=operands[0], call=places)
+        back, into = (tuple(symbols.local[name] for name in group) for group in names)
+        return Instruction(opcode("call"), {0: Frame()}, target=operands[0], call=(back, into))
 
     return bind
 
 
 def trap(parts: list[str]) -> Plan:
+    """trap, and brkpt, at which no debugger waits."""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("trap"), {})
 
@@ -248,6 +260,8 @@ def fence(parts: list[str]) -> Plan:
 
 
 def nothing(parts: list[str]) -> Plan:
+    """What changes no value and orders nothing that checks know."""
+
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("nop"), {})
 

@@ -6,7 +6,7 @@ import re
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, MEMBER_SLOT
-from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
 _A_REGISTERS, _NEGATE_A, _NEGATE_B, _TRANSPOSE_A, _TRANSPOSE_B, _DROP_D = 1, 2, 4, 8, 16, 32
 _DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
@@ -21,6 +21,8 @@ def wgmma(parts: list[str]) -> Plan:
     if parts[1] != "mma_async" or "sp" in parts:
         raise Refused(SPARSE if "sp" in parts else "the machine does not know this wgmma")
     shape = _SHAPE.fullmatch(parts[4])
+    if shape is None:
+        raise Refused(f"wgmma has no .{parts[4]}")
     kept = [part for part in parts[5:] if part not in ("satfinite", "and", "popc")]
     saturating = ["satfinite"] if "satfinite" in parts else []
     d, a, b = kept
@@ -55,7 +57,7 @@ def wgmma(parts: list[str]) -> Plan:
         keep = operands[3]
         if keep.lstrip("-").isdigit():
             flags |= 0 if int(keep) else _DROP_D
-            slots[10] = symbols.literal("1", "pred")
+            slots[10] = Constant(0, 1)
         else:
             slots[10] = source(symbols, keep, "pred", 0)
         del raw[10]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from workbench.bench.attention.cells import Cell
-from workbench.bench.attention.contender import Prepared, Way
+from workbench.bench.attention.contender import Contender, Prepared, Way
 from workbench.bench.attention.inputs import DTYPE, Inputs
 from workbench.bench.attention.peers.installed import missing
 
@@ -25,7 +25,7 @@ recommends 128 MB."""
 
 
 @dataclass(frozen=True)
-class FlashInfer:
+class FlashInfer(Contender):
     """The fastest of FlashInfer's decode kernels; planned once per cell, not timed."""
 
     name = "flashinfer"
@@ -47,7 +47,7 @@ class FlashInfer:
 
 
 @dataclass(frozen=True)
-class TrtllmDecode:
+class TrtllmDecode(Way):
     """``trtllm_batch_decode_with_kv_cache``: TensorRT-LLM's kernels, XQA on Hopper."""
 
     layout: str
@@ -96,7 +96,7 @@ class TrtllmDecode:
 
 
 @dataclass(frozen=True)
-class Wrapper:
+class Wrapper(Way):
     """``BatchDecodeWithPagedKVCacheWrapper``: a kernel for CUDA cores, or a prefill kernel with one query per row."""
 
     kernels: str

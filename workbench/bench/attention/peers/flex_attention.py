@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from workbench.bench.attention.cells import Cell
-from workbench.bench.attention.contender import Prepared, Way
+from workbench.bench.attention.contender import Contender, Prepared, Way
 from workbench.bench.attention.inputs import FREE_PAGES, Inputs
 from workbench.bench.attention.peers.installed import LEAST_TILE, NO_QUANTIZED, parts_for
 
@@ -25,7 +25,7 @@ _CHOICES = ((512, 2, 3), (1024, 1, 3), (512, 4, 2))
 
 
 @dataclass(frozen=True)
-class FlexAttention:
+class FlexAttention(Contender):
     """``torch.compile`` of FlexAttention with several choices of its sizes."""
 
     name = "flex_attention"
@@ -65,6 +65,7 @@ class FlexWay:
     form = "nhd"
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """What its decode kernel cannot read."""
         if cell.cache != "bf16":
             return f"FlexAttention {NO_QUANTIZED}"
         if cell.group.bit_count() != 1:
@@ -76,9 +77,11 @@ class FlexWay:
         return "its decode kernel has 32-bit offsets: fewer than 2**31 keys' elements" if elements >= 2**31 else ""
 
     def code(self, cell: Cell) -> Hashable:
+        """A kernel for each cell and choice."""
         return cell, self.label  # its shapes are constants
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """The cache as one sequence, whose blocks a block mask lists."""
         from torch.nn.attention.flex_attention import BlockMask
 
         cell, tables = inputs.cell, inputs.block_tables

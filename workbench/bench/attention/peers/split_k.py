@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from workbench.bench.attention.cells import Cell
-from workbench.bench.attention.contender import Prepared, Way
+from workbench.bench.attention.contender import Contender, Prepared, Way
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.peers.installed import LEAST_TILE, missing, parts_for
 
@@ -23,7 +23,7 @@ _CHOICES = ((64, 0, 2, 1), (64, 512, 2, 3), (64, 1024, 2, 2), (32, 512, 1, 3), (
 
 
 @dataclass(frozen=True)
-class Xformers:
+class Xformers(Contender):
     """``triton_splitk.FwOp`` with the paged mask, the fastest of several choices of its sizes."""
 
     name = "xformers"
@@ -36,7 +36,7 @@ class Xformers:
         return missing("xformers", "xformers")
 
     def ways(self, cell: Cell) -> Sequence[Way]:
-        ways = []
+        ways: list[SplitK] = []
         for tile, blocks, warps, stages in _CHOICES:
             tile = min(tile, cell.block_size)
             ways.append(SplitK(tile, parts_for(cell, blocks, tile) if blocks else 0, warps, stages))
@@ -44,7 +44,7 @@ class Xformers:
 
 
 @dataclass(frozen=True)
-class SplitK:
+class SplitK(Way):
     """One choice of sizes. ``parts`` is how many each sequence is split into, 0 for as many as xformers takes."""
 
     tile: int

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from workbench.bench.attention.cells import Cell
-from workbench.bench.attention.contender import Prepared, Way
+from workbench.bench.attention.contender import Contender, Prepared, Way
 from workbench.bench.attention.inputs import Inputs
 from workbench.bench.attention.peers.installed import NO_QUANTIZED
 
 
 @dataclass(frozen=True)
-class TorchSdpa:
+class TorchSdpa(Contender, Way):
     """``torch.nn.functional.scaled_dot_product_attention`` over tokens gathered from the pages."""
 
     gathers: bool
