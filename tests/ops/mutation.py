@@ -37,7 +37,7 @@ def with_text(variant, text, folder, name="none"):
         source.write_text(text)
         return dataclasses.replace(variant, source=source)
     module = _module(text, folder, name)
-    if hasattr(module, "VARIANT"):
+    if hasattr(module, "VARIANT") and module.VARIANT.name == variant.name:
         return module.VARIANT
     # A function that several variants launch.
     (step,) = variant.steps

@@ -17,7 +17,6 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ops import contiguous_attention
 from workbench.ops.contiguous_attention import VARIANTS, Case, case
 from workbench.ops.contiguous_attention.api import library_op
-from workbench.ops.paged_attention import Case as Decode
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
@@ -26,7 +25,7 @@ SMALL = case("small")
 
 
 def decode(*sizes, **fields):
-    return Case(Decode("grid", *sizes, **fields))
+    return Case("grid", *sizes, **fields)
 
 
 @pytest.fixture(autouse=True, scope="module")

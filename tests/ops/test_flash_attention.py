@@ -193,9 +193,9 @@ def test_autograd(variant, lengths):
 def test_opcheck_and_compilation():
     given = [side[:, :, :20] for side in inputs()]
     with_gradients = [side.clone().requires_grad_() for side in given]
-    torch.library.opcheck(library_op, (*with_gradients, None, None, 0.125, "triton_flash", None))
-    found = library_op(*given, None, None, 0.125, "cuda_mma", None)
-    torch.library.opcheck(backward_op, (*given, *found, *found, 0.125, None, None, "triton_flash", None))
+    torch.library.opcheck(library_op.registered, (*with_gradients, 0.125, None, None, "triton_flash", None))
+    found = library_op.registered(*given, 0.125, None, None, "cuda_mma", None)
+    torch.library.opcheck(backward_op.registered, (*given, *found, *found, 0.125, None, None, "triton_flash", None))
 
     def loss(*sides):
         return causal_attention(*(side + 0 for side in sides), variant="cuda_mma").float().sum() * 2

@@ -1,5 +1,7 @@
 """Wrong kernels of causal attention, forward and backward, in CUDA C++ and in Triton: each is caught by the judge."""
 
+import dataclasses
+
 import pytest
 from mutation import Mutant, caught, with_text
 from sampling import named_of
@@ -107,13 +109,12 @@ TRITON_MUTANTS = (
     Mutant("logarithms past the end", "mask=(row < num_queries) & (", "mask=(row >= 0) & ("),
     Mutant("logarithms that nobody wants", " & (wants_lse != 0)", ""),
 )  # fmt: skip
-LOOP = "triton_flash.py"
 DESCRIPTOR_MUTANTS = (
-    Mutant("keys of the first tile", "k = keys.load([start, 0])", "k = keys.load([first, 0])", header=LOOP),
-    Mutant("values of the first tile", "v = values.load([start, 0])", "v = values.load([first, 0])", header=LOOP),
-    Mutant("keys for values", "v = values.load(", "v = keys.load(", header=LOOP),
+    Mutant("keys of the first tile", "k = keys.load([start, 0])", "k = keys.load([first, 0])"),
+    Mutant("values of the first tile", "v = values.load([start, 0])", "v = values.load([first, 0])"),
+    Mutant("keys for values", "v = values.load(", "v = keys.load("),
     Mutant("mask missing",
-           "    if DIAGONAL:\n            score =", "    if DIAGONAL:\n            unused =", header=LOOP),
+           "    if DIAGONAL:\n            score =", "    if DIAGONAL:\n            unused ="),
     Mutant("queries of the first block", ").load([first_row, 0])", ").load([0, 0])"),
     Mutant("queries of another head", "+ head * query_head_stride", ""),
     Mutant("values of padding kept", "values, [tokens, HEAD_SIZE]", "values, [num_tokens, HEAD_SIZE]"),
@@ -131,6 +132,7 @@ DESCRIPTOR_MUTANTS = (
     Mutant("logarithms past the end", "mask=(row < num_queries) & (", "mask=(row >= 0) & ("),
     Mutant("logarithms that nobody wants", " & (wants_lse != 0)", ""),
 )  # fmt: skip
+DESCRIPTOR_MUTANTS = tuple(dataclasses.replace(one, header="triton_flash.py") for one in DESCRIPTOR_MUTANTS)
 GRADIENT_MUTANTS = (
     Mutant("delta missing", "found = tl.sum(o", "found = 0.0 * tl.sum(o"),
     Mutant("gradient of lse ignored", "found -= tl.load(d_lse", "found -= 0.0 * tl.load(d_lse"),

@@ -78,7 +78,7 @@ def test_the_op_asks_for_the_gpu_of_its_tensors(monkeypatch):
         op, problem, *rest, **more))  # fmt: skip
     small = case("small")
     tensors = small.inputs(small.problem())
-    wb.ops.paged_attention(*tensors.read, layout="x")
+    wb.ops.paged_attention(*list(vars(tensors).values())[:5], layout="x")
     assert [problem.multiprocessors for problem in seen] == [46]
 
 

@@ -27,11 +27,11 @@ from workbench.kvcache.checks import check_cache_dtype, check_device, check_laye
 from workbench.kvcache.errors import check_count
 from workbench.kvcache.memory_use import MemoryUse
 from workbench.kvcache.sequence import FREED, Placement, Tokens
+from workbench.ops.cache_arguments import as_scale, check_scale
 from workbench.ops.copy_blocks import copy_blocks
 from workbench.ops.gather_cache import gather_cache
 from workbench.ops.reshape_and_cache import reshape_and_cache
-from workbench.ops.reshape_and_cache.validate import check_slots
-from workbench.ops.scales import as_scale, check_scale
+from workbench.ops.reshape_and_cache.api import check_slots
 from workbench.ops.swap_blocks import swap_blocks
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]

@@ -132,14 +132,12 @@ def check_apart(
     """Check that no byte that is written, in the tensors named so, belongs to another of the tensors too."""
     given = {name: one for name, one in tensors.items() if one is not None and one.numel()}
     reached = reached_writing = 0
-    for start, extent, writes in sorted(
-        [(one.data_ptr(), _extent(one), name in written) for name, one in given.items()]
-    ):
+    for start, size, writes in sorted([(one.data_ptr(), extent(one), name in written) for name, one in given.items()]):
         if start < (reached if writes else reached_writing):
             break
-        reached = max(reached, start + extent)
+        reached = max(reached, start + size)
         if writes:
-            reached_writing = start + extent
+            reached_writing = start + size
     else:
         return  # the usual case, in a few microseconds
     spans = sorted(_Span.of(name, one) for name, one in given.items())
@@ -153,7 +151,7 @@ def check_apart(
         before.append(span)
 
 
-def _extent(tensor: torch.Tensor) -> int:
+def extent(tensor: torch.Tensor) -> int:
     """Bytes from a tensor's first element to the end of its last."""
     if tensor.is_contiguous():
         return tensor.nbytes
@@ -162,19 +160,19 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 class _Span(NamedTuple):
-    """The bytes of a tensor: ``count`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
+    """The bytes of a tensor: ``pages`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
 
     start: int
     end: int
     name: str
     page: int
     apart: int
-    count: int
+    pages: int
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> Self:
         """Of one whose pages are not contiguous, everything from its first byte to its last is one page."""
-        start, whole = tensor.data_ptr(), _extent(tensor)
+        start, whole = tensor.data_ptr(), extent(tensor)
         if not tensor.is_contiguous():
             page, apart = tensor[0].numel() * tensor.element_size(), tensor.stride(0) * tensor.element_size()
             if apart >= page and tensor[0].is_contiguous():
@@ -186,7 +184,7 @@ class _Span(NamedTuple):
         if self.apart == other.apart:
             phase = (other.start - self.start) % self.apart
             return phase < self.page or phase + other.page > self.apart
-        mine, theirs = (one.start + one.apart * torch.arange(one.count) for one in (self, other))
+        mine, theirs = (one.start + one.apart * torch.arange(one.pages) for one in (self, other))
         last = torch.searchsorted(mine, theirs + other.page) - 1  # the last of mine to begin before the end of theirs
         return bool((mine[last.clamp(min=0)] + self.page > theirs)[last >= 0].any())
 

@@ -1,4 +1,4 @@
-"""Checks of a paged cache and of what says where its tokens are, before anything is written: `ArgumentError`."""
+"""Checks of a paged cache, its scales and what says where its tokens are, before anything is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from workbench.cache_formats.layouts import PagedGeometry, detect
-from workbench.cache_formats.quantization import CACHE_DTYPES
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST_SCALE, SMALLEST_SCALE, usable
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_dtype, check_pages, check_within, look_at_values
 
@@ -45,13 +45,7 @@ def check_tables(t: Any, num_seqs: int) -> None:
 
 
 def check_entries(t: Any, block_size: int) -> None:
-    """Check lengths and block-table entries, which a kernel would follow out of the cache.
-
-    Always on a CPU; on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, because it waits for the GPU.
-
-    Raises:
-        ArgumentError: a negative length, one beyond the table, or an entry in use that is no page of the cache.
-    """
+    """Check lengths and entries in use, which a kernel would follow out of the cache, where `look_at_values` says."""
     if not look_at_values(t.seq_lens):
         return
     lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
@@ -67,4 +61,39 @@ def check_entries(t: Any, block_size: int) -> None:
             int(tables[seq, page]),
             f"0 to {num_blocks - 1}, the pages of the cache",
             f"Sequence {seq} of {int(lengths[seq])} tokens uses its first {int(used[seq].sum())} entries.",
+        )
+
+
+def as_scale(scale: torch.Tensor | float | None, like: torch.Tensor) -> torch.Tensor | None:
+    """A number as a tensor ``[1] float32`` beside ``like``; None and tensors as they are."""
+    if scale is None or isinstance(scale, torch.Tensor):
+        return scale
+    return torch.full((1,), float(scale), dtype=torch.float32, device=like.device)
+
+
+def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    """Check shape, dtype and, where that costs nothing, values of a scale."""
+    if scale is None:
+        return
+    if kv_cache_dtype == "auto":
+        raise ArgumentError(name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well.")
+    check_dtype(name, scale, [torch.float32])
+    shapes = (
+        (1,),
+        (geometry.num_kv_heads,),
+        (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
+    )
+    if tuple(scale.shape) not in ((), *shapes):
+        raise ArgumentError(
+            name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."
+        )
+    if not scale.is_contiguous():
+        raise ArgumentError(name, f"strides {scale.stride()}", "a contiguous tensor", f"Call {name}.contiguous().")
+    # Scales per token are not all in use: what stands in a free slot is nobody's business.
+    if scale.dim() < 3 and look_at_values(scale) and not usable(scale):
+        raise ArgumentError(
+            name,
+            "a value that is not above 0, or not finite",
+            f"{SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}",
+            "Elements are multiplied by its reciprocal when they are stored.",
         )

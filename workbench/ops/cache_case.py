@@ -21,6 +21,8 @@ FREE_PAGES = 3
 class CacheCase(NamedCase):
     """A case with ``kv_cache_dtype`` and ``scales``; one of `SCALES` says what a quantized cache is scaled by."""
 
+    layout: str
+    block_size: int
     kv_cache_dtype: str
     scales: str
 
@@ -36,7 +38,7 @@ class CacheCase(NamedCase):
         return f"{self.layout}/{self.block_size}{kind}"
 
     @property
-    def cache_features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
         """The features of the problem: the kind of a quantized cache."""
         return (self.kv_cache_dtype,) if self.quantized else ()
 

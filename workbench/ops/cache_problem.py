@@ -1,26 +1,45 @@
-"""What the problems of the ops on caches have alike, and what their kernels take by the same names."""
+"""What the problems of the ops on caches have alike, what their kernels take by the same names, and where a token's
+elements lie in a page of each layout (`workbench.cache_formats.layouts`)."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.ops.element_types import DTYPES
-from workbench.ops.scales import scale_strides
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
 
 
+@dataclass(frozen=True)
 class Sizes:
-    """A problem, a frozen dataclass with ``features``, as a record."""
-
-    features: tuple[str, ...]
+    """A problem, which has ``features`` among its fields, as a record."""
 
     def to_dict(self) -> dict:
         """Plain values, for a store or a table of tuned configurations."""
-        return asdict(self) | {"features": list(self.features)}
+        return asdict(self) | {"features": list(vars(self)["features"])}
+
+
+class AttentionProblem(Sizes):
+    """What follows from the ``dtype``, ``num_heads`` and ``num_kv_heads`` of a problem of any attention."""
+
+    dtype: str
+    num_heads: int
+    num_kv_heads: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that is not in a cache of its own type."""
+        return getattr(torch, self.dtype).itemsize
 
 
 class CacheProblem(Sizes):
@@ -53,6 +72,13 @@ class CacheProblem(Sizes):
     def x(self) -> int:
         """Cache elements per 16 bytes."""
         return 16 // self.cache_itemsize
+
+
+def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
+    """How far apart the scales of two slots and of two KV heads are: (0, 0) for one scale of the whole cache."""
+    if scale is None or scale.numel() == 1:
+        return 0, 0
+    return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
 
 
 STRIDES: Arguments = {
@@ -88,3 +114,40 @@ def _or_one(scale: torch.Tensor | None, tensors: Any, problem: CacheProblem) -> 
 
 def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:
     return cache.view(torch.uint8) if problem.quantized else cache
+
+
+SCALE_TYPES = {
+    "k_scale": "*fp32:1",
+    "v_scale": "*fp32:1",
+    "k_slot_stride": "i32",
+    "k_head_stride": "i32",
+    "v_slot_stride": "i32",
+    "v_head_stride": "i32",
+}
+"""Triton's types of what kernels take of the scales of a quantized cache."""
+
+
+def no_scales(problem: Any) -> Mapping[str, None]:
+    """The constexprs that stand for `SCALE_TYPES` where there are no scales: of them nothing is compiled."""
+    return {} if problem.quantized else dict.fromkeys(SCALE_TYPES)
+
+
+def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:
+    """From one KV head to the next and from one token to the next, in elements, where a token's lie side by side.
+
+    In layout "x", where they do not, the first is right too. ``page`` is in tokens.
+    """
+    if problem.layout == "nhd":
+        return problem.head_size, problem.num_kv_heads * problem.head_size
+    return page * problem.head_size, problem.head_size
+
+
+def head_and_strides(problem: Any, page: int) -> Mapping[str, int]:
+    """The constexprs that describe a head, and where its elements lie in a page of ``page`` tokens of any layout."""
+    size, (head, token) = problem.head_size, head_and_token_stride(problem, page)
+    if problem.layout == "x":
+        x = problem.x
+        strides = {"X": x, "KEY_TOKEN": x, "KEY_X": page * x, "VALUE_TOKEN": 1, "VALUE_ELEMENT": page}
+    else:
+        strides = {"X": next_power_of_2(size), "KEY_TOKEN": token, "KEY_X": 0, "VALUE_TOKEN": token, "VALUE_ELEMENT": 1}
+    return {"HEAD_SIZE": size, "HEAD_PADDED": next_power_of_2(size), "KEY_HEAD": head, "VALUE_HEAD": head, **strides}

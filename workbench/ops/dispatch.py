@@ -73,13 +73,13 @@ def _able(op: Op, problem: Any) -> str:
     return ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
 
 
-def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None, size: int) -> None:
-    """Choose as `choose` does and run where ``like`` is; ``size`` 0 is nothing to do. ``config`` is a `config_text`."""
+def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None) -> None:
+    """Choose as `choose` does and run where ``like`` is, unless it is empty. ``config`` is a `config_text`."""
     named = next((one for one in op.variants if one.name == variant), None)
     if named is not None and not like.is_cuda:
         problem = replace(problem, arch=named.machine_arch(problem))
     chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
-    if size:
+    if like.numel():
         chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
 
 

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 from typing import Any, get_type_hints
 
 import torch
 
 from workbench.ops.arguments import check_apart, check_devices
-from workbench.ops.dispatch import config_text
+from workbench.ops.dispatch import config_text, run
+from workbench.ops.registry import BUILT_IN
 
 
 def custom_op(
@@ -43,25 +44,31 @@ def _guarded_when_loaded(guarded: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LibraryOp:
-    """The ``torch.library`` op ``workbench::name``; calling it runs it in place.
+    """The ``torch.library`` op ``workbench::name``; calling it checks the arguments and runs a variant on them.
 
     Args:
         name: the op's.
         tensors: the dataclass of a run's tensors, whose fields are the arguments, but those that are ``made`` later.
+        problem_of: (tensors, **options) -> the problem, with everything checked that needs no other device.
+        like: the field that tells the device, and that has no elements where there is nothing to do.
         written: which of them it writes; they share memory with no other.
+        make: called with the tensors before a run, to fill in what is ``made``.
+        returned: what of that the op returns.
         options: default of each further argument, a string or None.
         names: what messages call a field, where otherwise than by its name.
-        run: (tensors, variant, config, **options) -> None, with the configuration as text.
     """
 
     def __init__(
         self,
         name: str,
         tensors: type,
-        run: Callable[..., None],
+        problem_of: Callable[..., Any],
         *,
-        written: Sequence[str],
+        like: str,
+        written: Sequence[str] = (),
         made: Sequence[str] = (),
+        make: Callable[[Any], None] | None = None,
+        returned: Sequence[str] = (),
         options: Mapping[str, str | None] = MappingProxyType({}),
         names: Mapping[str, str] = MappingProxyType({}),
     ):
@@ -79,28 +86,45 @@ class LibraryOp:
 
         usual = [default for _, _, default in parameters]
 
-        def implementation(*values: Any) -> None:
+        def given(values: tuple) -> tuple[Any, dict[str, Any]]:
             values += tuple(usual[len(values) :])  # torch leaves out what has its default
             own, rest = values[: len(self._fields)], values[len(self._fields) :]
-            given = tensors(**dict(zip(self._fields, own, strict=True)))
-            check_apart({name: getattr(given, one) for name, one in self._tensors.items()}, shown)
-            run(given, **dict(zip(self._options, rest, strict=True)))
+            found = tensors(**dict.fromkeys(made), **dict(zip(self._fields, own, strict=True)))
+            return found, dict(zip(self._options, rest, strict=True))
 
-        implementation.__signature__ = Signature(
+        def implementation(*values: Any) -> Any:
+            t, options = given(values)
+            variant, config = options.pop("variant"), options.pop("config")
+            if written:
+                check_apart({name: getattr(t, one) for name, one in self._tensors.items()}, shown)
+            problem = problem_of(t, **options)
+            if make is not None:
+                make(t)
+            run(BUILT_IN[name], problem, t, getattr(t, like), variant, config)
+            return tuple(getattr(t, one) for one in returned) if returned else None
+
+        def fake(*values: Any) -> Any:
+            if not returned or make is None:
+                return None
+            t, _ = given(values)
+            make(t)
+            return tuple(getattr(t, one) for one in returned)
+
+        vars(implementation)["__signature__"] = Signature(
             [
                 Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
                 for one, kind, default in parameters
             ],
-            return_annotation=None,
+            return_annotation=GenericAlias(tuple, (torch.Tensor,) * len(returned)) if returned else None,
         )
         self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
-        self.registered.register_fake(lambda *given, **options: None)
+        self.registered.register_fake(fake)
 
     def check(self, tensors: Any) -> None:
         """Check that all are on the device of the first."""
         first, *others = ((name, getattr(tensors, one)) for name, one in self._tensors.items())
         check_devices(*first, **dict(others))
 
-    def __call__(self, tensors: Any, *, config: Mapping[str, int] | None, **options: str | None) -> None:
+    def __call__(self, tensors: Any, *, config: Mapping[str, int] | None, **options: str | None) -> Any:
         given = options | {"config": config_text(config)}
-        self.registered(*(getattr(tensors, one) for one in self._fields), *(given[one] for one in self._options))
+        return self.registered(*(getattr(tensors, one) for one in self._fields), *(given[one] for one in self._options))

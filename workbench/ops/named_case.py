@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -9,17 +10,28 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.values import Check
+from workbench.ops.values import Check, Config
 
 
 @dataclass(frozen=True)
 class NamedCase:
     """A case all of whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
 
+    name: str
     _lengths: ClassVar[str] = ""
     """The field with the lengths of sequences, if there is one."""
+    _problem: ClassVar[Any]
+    """The op's problem, whose fields are fields or properties of the case, but those that have their defaults."""
 
-    def override(self, **changes) -> Self:
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
+        """The problem to solve; of a case that leaves the page size open it is a configuration's BLOCK_SIZE."""
+        kind: Any = type(self)
+        known = {name: getattr(self, name) for name in _in_common(kind, self._problem)}
+        if config is not None and "BLOCK_SIZE" in config and hasattr(self._problem, "block_size"):
+            known.setdefault("block_size", config["BLOCK_SIZE"])
+        return self._problem(**known, arch=arch)
+
+    def override(self, **changes: Any) -> Self:
         """The case with fields changed; of cases with lengths also ``context``, tokens of the longest sequence, and
         ``num_seqs``. ArgumentError for a name that is no field."""
         if not self._lengths:
@@ -28,7 +40,7 @@ class NamedCase:
         self._check_names(changes, "context", "num_seqs")
         context, num_seqs = changes.pop("context", None), changes.pop("num_seqs", None)
         if context is not None or num_seqs is not None:
-            lengths, seed = getattr(self, self._lengths), changes.get("seed", self.seed)
+            lengths, seed = getattr(self, self._lengths), changes.get("seed", vars(self)["seed"])
             changes[self._lengths] = self._resized(num_seqs or len(lengths), context or max(lengths), seed)
         return replace(self, **changes)
 
@@ -59,7 +71,36 @@ class NamedCase:
         return cls(**record)
 
 
-_Case = TypeVar("_Case")
+@functools.cache
+def _in_common(case: type, problem: type) -> tuple[str, ...]:
+    """The fields of a problem that a case has too, as fields or properties."""
+    known = {*dir(case), *(item.name for item in fields(case))}
+    return tuple(item.name for item in fields(problem) if item.name in known)
+
+
+class OfSequences(NamedCase):
+    """A case of sequences of ``seq_lens`` tokens."""
+
+    seq_lens: tuple[int, ...]
+    _lengths = "seq_lens"
+
+    @property
+    def num_seqs(self) -> int:
+        """Sequences."""
+        return len(self.seq_lens)
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens of the longest."""
+        return max(self.seq_lens, default=0)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all."""
+        return sum(self.seq_lens)
+
+
+_Case = TypeVar("_Case", bound=NamedCase)
 
 
 def by_name(*cases: _Case) -> dict[str, _Case]:

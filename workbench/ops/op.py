@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.errors import UnknownNameError
 from workbench.ops.values import Case
@@ -38,7 +39,7 @@ class Op:
         """The case for a first look: the smallest."""
         return next(iter(self.cases.values()))
 
-    def case(self, name: str | Case | None, **overrides) -> Case:
+    def case(self, name: str | Case | None, **overrides: Any) -> Case:
         """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``, as its `override`).
 
         None stands for the quick one; a case itself, which need not be one of the op's, is taken as it is.
@@ -53,6 +54,7 @@ class Op:
         found = self.cases[name] if isinstance(name, str) else self.quick_case if name is None else name
         return found.override(**overrides) if overrides else found
 
-    def restore_case(self, record: Mapping) -> Case:
+    def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The case that `Case.to_dict` described, e.g. in another process."""
-        return type(self.quick_case).from_dict(record)
+        kind: Any = type(self.quick_case)
+        return kind.from_dict(record)

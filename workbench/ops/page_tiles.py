@@ -10,24 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.ops.arguments import dtype_name
+from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, head_and_token_stride, no_scales
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.page_strides import head_and_strides, head_and_token_stride
-from workbench.ops.rules import THREADS, TILE_TOKENS, tile_in_registers
-from workbench.ops.scales import SCALE_TYPES, no_scales
+from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
 from workbench.ops.values import Config, Restriction
 
 WHOLE_X_GROUPS = Restriction.of(
     "whole x groups", "layout != 'x' or head_size % x == 0", "x = 16 / sizeof(cache element)"
 )
 
-CUDA_RESTRICTIONS = (
-    Restriction.of("whole vectors", "head_size % VEC_SIZE == 0"),
-    Restriction.of("16-byte values", "V_VEC_SIZE * cache_itemsize <= 16"),
-    Restriction.of(
-        "a run of tokens stays in its page", "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0"
-    ),
-    Restriction.of("value rows are those of layout x", "layout == 'x' or V_VEC_SIZE == 1"),
+CUDA_RESTRICTIONS = rules(
+    ("whole vectors", "head_size % VEC_SIZE == 0"),
+    ("16-byte values", "V_VEC_SIZE * cache_itemsize <= 16"),
+    ("a run of tokens stays in its page", "TILE_TOKENS % V_VEC_SIZE == 0 and block_size % V_VEC_SIZE == 0"),
+    ("value rows are those of layout x", "layout == 'x' or V_VEC_SIZE == 1"),
     WHOLE_X_GROUPS,
     THREADS,
 )
@@ -60,9 +57,9 @@ def macros(config: Config, problem: Any) -> Mapping[str, Any]:
     }
 
 
-TRITON_RESTRICTIONS = (
+TRITON_RESTRICTIONS = rules(
     TILE_TOKENS,
-    Restriction.of("only layout x turns values", "layout == 'x' or not TURN_VALUES"),
+    ("only layout x turns values", "layout == 'x' or not TURN_VALUES"),
     tile_in_registers(64),
     WHOLE_X_GROUPS,
 )
@@ -86,7 +83,7 @@ def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
     }
 
 
-def triton_types(problem: Any) -> Mapping[str, str]:
+def triton_types(problem: Any) -> dict[str, str]:
     """Triton's types of what both functions take."""
     cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
     return {

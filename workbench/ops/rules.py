@@ -10,6 +10,12 @@ from workbench.ops.values import Config, Restriction
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a block may declare."""
 
+
+def rules(*given: Restriction | tuple[str, str] | tuple[str, str, str]) -> tuple[Restriction, ...]:
+    """Restrictions, of which a row (name, formula, and what it means where that is not plain) stands for one."""
+    return tuple(one if isinstance(one, Restriction) else Restriction.of(*one) for one in given)
+
+
 THREADS = Restriction.of("threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 1024")
 
 TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")

@@ -7,8 +7,9 @@ import hashlib
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from workbench.home import cuda_sources
 
@@ -74,18 +75,17 @@ def with_headers(source: Path) -> set[Path]:
     return found
 
 
-def called_files(function: Callable) -> set[Path]:
+def called_files(function: Any) -> set[Path]:
     """The files and cells of a ``@triton.jit`` function and of all that it calls, directly or not, but Triton's own.
 
     Between cells, and modules of one's own, there is no import that :func:`with_headers` follows.
     """
     from workbench.toolchain.triton_aot import reachable
 
-    jit = function
-    while not inspect.isfunction(jit.fn):  # under an autotuner
-        jit = jit.fn
-    plain = (each.fn for each in reachable(jit))
-    return {Path(inspect.getsourcefile(each)) for each in plain if not each.__module__.startswith("triton.")}
+    while not inspect.isfunction(function.fn):  # under an autotuner
+        function = function.fn
+    plain = (each.fn for each in reachable(function))
+    return {Path(inspect.getfile(each)) for each in plain if not each.__module__.startswith("triton.")}
 
 
 def written_in(functions: Iterable[object]) -> set[Path]:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import ArgumentError
 from workbench.ops.values import Config
 
+if TYPE_CHECKING:
+    from workbench.toolchain import CompiledKernel
+
 Size = Callable[[Config, Any], tuple[int, ...]]
 """(config, problem) -> blocks of a grid, or threads of a block, in up to three dimensions."""
-Arguments = Mapping[str, Callable[[Config, Any, Any], Any]]
+Arguments = dict[str, Callable[[Config, Any, Any], Any]]
 """Parameter -> (config, problem, tensors) -> what is passed."""
 
 
@@ -119,16 +122,16 @@ class TritonStep:
     def signature(self, config: Config, problem: Any) -> dict[str, str]:
         """The types of the parameters that a launch passes. Raises ArgumentError naming one that has none."""
         constants, types = self.constants(config, problem), self.types(problem)
-        found = {name: types.get(name) for name in self.function.arg_names if name not in constants}
-        for name, kind in found.items():
-            if kind is None:
+        wanted = [name for name in self.function.arg_names if name not in constants]
+        for name in wanted:
+            if name not in types:
                 remedy = "Declare its type, or its value as a constexpr."
                 raise ArgumentError(
                     f"{self.name(config, problem)}()", f"a parameter {name!r}", ", ".join(types), remedy
                 )
-        return found
+        return {name: types[name] for name in wanted}
 
-    def compile(self, config: Config, problem: Any, arch: str, *, machine_code: bool):
+    def compile(self, config: Config, problem: Any, arch: str, *, machine_code: bool) -> CompiledKernel:
         """Compile ahead of time, without a GPU."""
         from workbench.toolchain import compile_triton
 

@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from workbench.errors import StaleTuningWarning, StoreError
 from workbench.home import home
@@ -155,7 +155,7 @@ def lookup(
     variant_name = variant if variant is None or isinstance(variant, str) else variant.name
     tables = _tables_now()
     key = (name, variant_name, problem, table_name(device))
-    found = tables.answers.get(key, tables)
+    found: Any = tables.answers.get(key, tables)
     if found is tables or explain:
         found = _find(tables, get(op), variant_name, problem, key[-1], explain)
         if not explain:
@@ -208,14 +208,7 @@ def read_table(path: Path) -> Table:
 
 def table_record(table: Table) -> dict:
     """What :func:`read_table` reads, ready for JSON."""
-    entries = [asdict(entry) for entry in table.entries]
-    return {
-        "format": FORMAT,
-        "device": table.device,
-        "arch": table.arch,
-        "description": table.description,
-        "entries": entries,
-    }
+    return {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
 
 
 def problem_record(problem: Any) -> dict:
@@ -262,16 +255,15 @@ def _tables_now() -> _Tables:
     global _state
     variable = os.environ.get("WORKBENCH_HOME")
     now = time.monotonic()
-    state = _state
-    if state is not None and state.variable == variable and now - state.looked < LOOK_SECONDS:
+    state = _state if _state is not None and _state.variable == variable else None
+    if state is not None and now - state.looked < LOOK_SECONDS:
         return state.tables
-    same = state is not None and state.variable == variable
-    folder = state.folder if same else user_folder()
+    folder = user_folder() if state is None else state.folder
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
         changed = None
-    tables = state.tables if same and state.changed == changed else _Tables(_read_all(folder))
+    tables = state.tables if state is not None and state.changed == changed else _Tables(_read_all(folder))
     _state = _State(variable, folder, changed, now, tables)
     return tables
 
@@ -341,6 +333,7 @@ def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: st
 
 
 def _passed_over(found: Tuned) -> str:
+    assert found.entry is not None  # of a table
     stale = ", stale" if found.stale else ""
     return (
         f"  not {found.variant} {dict(found.config)} ({Path(found.source).stem}): {found.level}, at distance "
@@ -384,7 +377,7 @@ def _distance(tuned: Mapping[str, Any], wanted: Mapping[str, Any]) -> float | No
     return math.sqrt(total)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -105,13 +105,15 @@ class Check:
 class Case(Protocol):
     """What tuning, comparison and tracing may ask of any op's case: named inputs with a known answer."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is found by."""
 
     @property
     def label(self) -> str:
         """The name with what distinguishes it, for titles and tables."""
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: Any) -> Self:
         """The case with some of its fields changed."""
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
@@ -131,7 +133,3 @@ class Case(Protocol):
 
     def to_dict(self) -> dict:
         """Plain values, for a store or another process."""
-
-    @classmethod
-    def from_dict(cls, record: Mapping) -> Self:
-        """The case of a record made by `to_dict`."""

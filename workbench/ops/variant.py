@@ -28,14 +28,18 @@ from workbench.errors import ConfigurationError
 from workbench.home import cuda_sources
 from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
-from workbench.ops.steps import CudaStep, TritonStep, passed
+from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
 from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
+    from workbench.toolchain import CompiledKernel
 
 __all__ = [
+    "MACHINE_ARCHS",
+    "TRITON_OPTIONS",
+    "Arguments",
     "Case",
     "Check",
     "Config",
@@ -44,6 +48,7 @@ __all__ = [
     "Footprint",
     "Launch",
     "Restriction",
+    "Size",
     "TorchVariant",
     "TritonStep",
     "TritonVariant",
@@ -90,7 +95,7 @@ class Variant:
     layouts: tuple[str, ...]
     dtypes: tuple[str, ...]
     features: tuple[str, ...] = ()
-    source: Path | None = None
+    source: Path = None  # type: ignore[assignment]  # `__post_init__` finds it
     defaults: Callable[[Any], dict] = lambda problem: {}
     workspace: Callable[[Config, Any, Any], Any] | None = None
     footprint: Callable[[Config, Any], Footprint] | None = None
@@ -98,13 +103,18 @@ class Variant:
 
     language = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "space", MappingProxyType(dict(self.space)))
         if self.source is None:
             object.__setattr__(self, "source", _file_of(self._function))
 
     def __str__(self) -> str:
         return f"{self.op}/{self.name}"
+
+    @property
+    def _function(self) -> Any:
+        """Where the kernel is written, unless a source is given."""
+        raise NotImplementedError
 
     # -- legality -----------------------------------------------------------------------------------------------
 
@@ -198,7 +208,7 @@ class Variant:
 
     # -- compile and run: each language's own -------------------------------------------------------------------
 
-    def compile(self, config: Config, problem: Any, arch: str = "sm_80"):
+    def compile(self, config: Config, problem: Any, arch: str = "sm_80") -> CompiledKernel:
         """The `CompiledKernel` of a legal configuration; of several kernels the first, which does the main work."""
         return self.kernels(config, problem, arch)[0]
 
@@ -243,7 +253,7 @@ class Variant:
         vars(held).update(vars(tensors), workspace=self.workspace(config, problem, tensors))
         return held
 
-    def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
+    def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
         """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None.
 
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
@@ -277,7 +287,7 @@ class Variant:
         device: Any,
         *,
         parts: int = PARTS,
-        **launch_options,
+        **launch_options: Any,
     ) -> LaunchReport:
         """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
         the prediction of such a launch needs. They run once more, one by one; not where blocks wait for each other."""
@@ -348,7 +358,7 @@ class TorchVariant(Variant):
             "variant", str(self), "a variant in CUDA C++ or Triton", "A torch variant has no kernel to compile."
         )
 
-    def run(self, config: Config, problem: Any, tensors: Any, device: Any = None, **launch_options) -> None:
+    def run(self, config: Config, problem: Any, tensors: Any, device: Any = None, **launch_options: Any) -> None:
         """Compute directly, on whatever device the tensors live."""
         self.check(config, problem)
         self.compute(problem, tensors)
@@ -420,7 +430,7 @@ def _file_of(function: Any) -> Path:
     """Where a function, of Triton's too, is written: a file, or a cell of a notebook."""
     while not inspect.isfunction(function):
         function = function.fn
-    return Path(inspect.getsourcefile(function))
+    return Path(inspect.getfile(function))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -462,7 +472,7 @@ class TritonVariant(Variant):
     def _parameters(self, config: Config, problem: Any, kernels: tuple | None) -> tuple[tuple[str, ...], ...]:
         return tuple(step.parameters(step.constants(config, problem)) for step in self.steps)
 
-    def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options):
+    def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
         if device.name == "cuda":
             with device.current(values_of(tensors)):

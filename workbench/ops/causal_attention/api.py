@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,20 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.causal_attention.problem import Tensors, lse_dtype
-from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
-from workbench.ops.dispatch import arch_of, check_supported, config_text, run
-from workbench.ops.library_op import custom_op
+from workbench.ops.arguments import (
+    ALIGNMENT,
+    alignment_of,
+    check_devices,
+    check_dtype,
+    check_groups,
+    check_vector,
+    check_within,
+    dtype_name,
+    look_at_values,
+)
+from workbench.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
+from workbench.ops.dispatch import arch_of, check_supported
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.registry import BUILT_IN
 
 
@@ -80,9 +91,9 @@ def causal_attention(
             check_lengths(t)
         _make_outputs(t, lse=return_lse)
         if query.numel():
-            found.run(found.default_config(problem), problem, t)
+            found.run(found.default_config(problem), problem, t, None)
     else:
-        t.output, t.lse = library_op(query, key, value, t.query_lens, t.seq_lens, t.scale, variant, config_text(config))
+        t.output, t.lse = library_op(t, variant=variant, config=config)
     return (t.output, t.lse) if return_lse else t.output
 
 
@@ -94,39 +105,96 @@ def _fill_lengths(t: Tensors) -> None:
         t.query_lens = t.seq_lens.clamp(max=t.query.shape[2])
 
 
-def _make_outputs(t: Tensors, *, lse: bool) -> None:
+def _make_outputs(t: Tensors, *, lse: bool = True) -> None:
     t.output = torch.empty_like(t.query, memory_format=torch.contiguous_format)
     t.lse = torch.empty(t.query.shape[:-1], dtype=lse_dtype(t.query.dtype), device=t.query.device) if lse else None
 
 
-# -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
+def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
+    """Check shapes, dtypes and devices of what is read, and describe the problem.
 
-_SCHEMA = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? query_lens, Tensor? seq_lens, float scale, str variant, "
-    "str? config) -> (Tensor, Tensor)"
-)
+    ``alignment`` is in bytes, at most `ALIGNMENT`: every row ``[head_size]`` starts on a multiple of it.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    query, key, value = t.query, t.key, t.value
+    check_devices("query", query, key=key, value=value, query_lens=t.query_lens, seq_lens=t.seq_lens)
+    check_dtype("query", query, DTYPES.values())
+    for name, tensor in (("query", query), ("key", key)):
+        if tensor.dim() != 4 or 0 in tensor.shape[1:2] + tensor.shape[3:]:
+            shape = "[num_seqs, num_heads, num_queries or num_tokens, head_size]"
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", shape, "Heads come before tokens.")
+    num_seqs, num_heads, num_queries, head_size = query.shape
+    if (key.shape[0], key.shape[3]) != (num_seqs, head_size):
+        raise ArgumentError(
+            "key",
+            f"shape {tuple(key.shape)}",
+            f"({num_seqs}, num_kv_heads, num_tokens, {head_size}), as query",
+            "Same sequences and head size.",
+        )
+    check_groups(num_heads, key.shape[1])
+    if num_queries > key.shape[2]:
+        raise ArgumentError(
+            "query",
+            f"{num_queries} tokens",
+            f"at most the {key.shape[2]} of key",
+            "The queries are the last of the tokens, so their keys are among key.",
+        )
+    if value.shape != key.shape:
+        raise ArgumentError("value", f"shape {tuple(value.shape)}", f"{tuple(key.shape)}, as key", "Reshape it.")
+    for name, tensor in (("key", key), ("value", value)):
+        check_dtype(name, tensor, [query.dtype])
+    for name in ("query_lens", "seq_lens"):
+        if getattr(t, name) is not None:
+            check_vector(name, getattr(t, name), num_seqs, torch.int32, "One entry per sequence.")
+    if not isinstance(block_size, int) or block_size < 1:
+        raise ArgumentError("block_size", block_size, "1 or more tokens", "16 is usual.")
+    if t.scale is not None and not math.isfinite(t.scale):
+        raise ArgumentError("scale", t.scale, "a finite number", "The default is head_size ** -0.5.")
+    return Problem(
+        num_seqs=num_seqs,
+        num_heads=num_heads,
+        num_kv_heads=key.shape[1],
+        num_queries=num_queries,
+        num_tokens=key.shape[2],
+        head_size=head_size,
+        dtype=dtype_name(query.dtype),
+        block_size=block_size,
+        alignment=alignment,
+        features=() if t.seq_lens is None and t.query_lens is None else ("lengths",),
+        arch=arch,
+    )
 
 
-def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    op = BUILT_IN["causal_attention"]
-    query, key, value, query_lens, seq_lens, scale, variant, config = values
-    t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
-    problem = problem_of(t, alignment=rows_alignment(query, key, value), arch=arch_of(query))
+def kernel_problem_of(t: Read) -> Problem:
+    """`problem_of` a run of a kernel, with what that depends on: where rows start, the GPU, lengths that are legal."""
+    sides = t.query, t.key, t.value
+    apart = any(side.stride(-1) != 1 for side in sides)  # the elements of a row
+    problem = problem_of(t, alignment=1 if apart else alignment_of(*sides), arch=arch_of(t.query))
     check_lengths(t)
-    _make_outputs(t, lse=True)
-    run(op, problem, t, query, variant, config, query.numel())
-    return t.output, t.lse
+    return problem
 
 
-def _fake(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    t = Tensors(*values[:3], 1.0, None, None)
-    _make_outputs(t, lse=True)
-    return t.output, t.lse
+def check_lengths(t: Read) -> None:
+    """Check the lengths of sequences, where `look_at_values` says; names the first that is outside."""
+    if t.query_lens is None or t.seq_lens is None or not look_at_values(t.seq_lens):
+        return
+    num_queries, num_tokens = t.query.shape[2], t.key.shape[2]
+    check_within("seq_lens", t.seq_lens, 0, num_tokens, ", the tokens of key", "The rest of a row is padding.")
+    check_within("query_lens", t.query_lens, 0, num_queries, ", the tokens of query", "The rest of a row is padding.")
+    for seq, (queries, tokens) in enumerate(zip(t.query_lens.tolist(), t.seq_lens.tolist(), strict=True)):
+        if queries > tokens:
+            remedy = "The queries are the last of the tokens, so their keys are among key."
+            raise ArgumentError(f"query_lens[{seq}]", queries, f"at most seq_lens[{seq}] = {tokens}", remedy)
+
+
+# -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.scale, ctx.variant, _ = inputs
-    ctx.save_for_backward(*tensors, *output)
+    query, key, value, ctx.scale, query_lens, seq_lens, ctx.variant, _ = inputs
+    ctx.save_for_backward(query, key, value, query_lens, seq_lens, *output)
 
 
 def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
@@ -138,6 +206,13 @@ def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
     return *gradients, None, None, None, None, None
 
 
-library_op = custom_op("workbench::causal_attention", _run, mutates_args=(), schema=_SCHEMA)
-library_op.register_fake(_fake)
-library_op.register_autograd(_gradients, setup_context=_keep)
+library_op = LibraryOp(
+    "causal_attention",
+    Tensors,
+    kernel_problem_of,
+    like="query",
+    made=("output", "lse", "out"),
+    make=_make_outputs,
+    returned=("output", "lse"),
+)
+library_op.registered.register_autograd(_gradients, setup_context=_keep)

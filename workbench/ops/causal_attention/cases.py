@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,12 +30,11 @@ class Case(NamedCase):
     sequence's own is padding: NaN in query, key and value. With ``lse`` that is judged too.
     """
 
-    name: str
     num_heads: int
     num_kv_heads: int
     head_size: int
     num_tokens: int
-    num_queries: int | None = None
+    num_queries: int = None  # type: ignore[assignment]  # by default ``num_tokens``, as `__post_init__` says
     num_seqs: int = 2
     dtype: str = "float32"
     seed: int = 0
@@ -44,7 +42,9 @@ class Case(NamedCase):
     seq_lens: tuple[int, ...] = ()
     lse: bool = False
 
-    def __post_init__(self):
+    _problem = Problem
+
+    def __post_init__(self) -> None:
         self._check_choices(dtype=DTYPES)
         if self.num_queries is None:
             object.__setattr__(self, "num_queries", self.num_tokens)
@@ -58,11 +58,12 @@ class Case(NamedCase):
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``gqa 2x65 float32``."""
-        extra = [*self._features, *(["lse"] if self.lse else [])]
+        extra = [*self.features, *(["lse"] if self.lse else [])]
         return " ".join([self.name, f"{self.num_seqs}x{self.num_tokens}", self.dtype, *extra])
 
     @property
-    def _features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
+        """Whether sequences are padded to one length."""
         return ("lengths",) if self.query_lens or self.seq_lens else ()
 
     @property
@@ -71,26 +72,11 @@ class Case(NamedCase):
         queries = self.query_lens or (self.num_queries,) * self.num_seqs
         return tuple(zip(queries, self.seq_lens or (self.num_tokens,) * self.num_seqs, strict=True))
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: Any) -> Self:
         """The case with fields changed; ArgumentError for a name that is no field."""
         if "num_tokens" in changes and self.num_queries == self.num_tokens:
             changes.setdefault("num_queries", None)
         return super().override(**changes)
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve, in blocks of a configuration's BLOCK_SIZE."""
-        return Problem(
-            num_seqs=self.num_seqs,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            num_queries=self.num_queries,
-            num_tokens=self.num_tokens,
-            head_size=self.head_size,
-            dtype=self.dtype,
-            block_size=(config or {}).get("BLOCK_SIZE", 16),
-            features=self._features,
-            arch=arch,
-        )
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: queries, keys and values, output and, if it is judged, lse."""
@@ -110,10 +96,10 @@ class Case(NamedCase):
             out = torch.full((size,), 0xFF, dtype=torch.uint8, device=device)  # NaN in every dtype
             output, lse = out[:rows].view(query.dtype).view(query.shape), out[rows:].view(logarithms)
             lse = lse.view(query.shape[:-1])
-        lengths = [None, None]
-        if self._features:
-            lengths = [torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*self.lengths, strict=True)]
-        return Tensors(query, key, value, self.head_size**-0.5, output, lse, *lengths, out)
+        query_lens = seq_lens = None
+        if self.features:
+            query_lens, seq_lens = torch.tensor(self.lengths, dtype=torch.int32, device=device).T.contiguous()
+        return Tensors(query, key, value, self.head_size**-0.5, output, lse, query_lens, seq_lens, out)
 
     def reference(self) -> torch.Tensor:
         """The float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``, with ``lse`` one element more in each

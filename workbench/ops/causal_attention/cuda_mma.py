@@ -7,17 +7,11 @@ cache where other heads of the group, and other blocks, have read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
-from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks, macros
 from workbench.ops.expressions import cdiv
-from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import rules, shared_limit, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 48
 """What the kernel needs beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""
@@ -46,15 +40,13 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return rows * _steps(problem) * 32
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     ROWS,
     WHOLE_STEPS,
-    Restriction.of(
-        "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
-    ),
-    Restriction.of("whole rows of a warp", "BLOCK_M % (NUM_THREADS // 2) == 0", "16 rows of a product, once or more"),
-    Restriction.of("whole tiles", "BLOCK_N >= 16 and BLOCK_N % 16 == 0"),
-    Restriction.of("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+    ("threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"),
+    ("whole rows of a warp", "BLOCK_M % (NUM_THREADS // 2) == 0", "16 rows of a product, once or more"),
+    ("whole tiles", "BLOCK_N >= 16 and BLOCK_N % 16 == 0"),
+    ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
     Restriction(
         "registers",
         "BLOCK_M / (NUM_THREADS / 2) * (head_size / 2 + BLOCK_N / 2) + queries, at most 32, "
@@ -76,10 +68,6 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
-
-
 VARIANT = CudaVariant(
     op="causal_attention",
     name="cuda_mma",
@@ -88,11 +76,7 @@ VARIANT = CudaVariant(
     steps=(
         CudaStep(
             kernel="causal_attention_mma",
-            grid=lambda config, problem: (
-                cdiv(problem.num_queries, config["BLOCK_M"]),
-                problem.num_heads,
-                problem.num_seqs,
-            ),
+            grid=lambda config, problem: blocks(config, problem),
             shared_bytes=_shared_bytes,
             arguments=STRIDES,
         ),
@@ -108,5 +92,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=_macros,
+    macros=macros,
 )

@@ -7,17 +7,13 @@ have the tensor cores read them from shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, Problem
-from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import shared_memory
-from workbench.ops.steps import Arguments, CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.causal_attention.problem import GRID, ROWS, Problem, blocks, macros
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
 from workbench.tensor_map import TensorMap
 
 _COLUMNS = 64
@@ -46,13 +42,13 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     Restriction.on("sm_90", "wgmma"),
     ROWS,
-    Restriction.of("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
-    Restriction.of("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
-    Restriction.of("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
-    Restriction.of("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
+    ("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    ("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
+    ("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
+    ("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
     Restriction(
         "registers",
         f"head_size / 2 + 3 * BLOCK_N / 4 + {_OTHER_REGISTERS} <= 232, 240, 160 with BLOCK_M = 64, 128, 192",
@@ -87,10 +83,6 @@ ARGUMENTS: Arguments = {
 }
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
-
-
 VARIANT = CudaVariant(
     op="causal_attention",
     name="cuda_wgmma",
@@ -99,11 +91,7 @@ VARIANT = CudaVariant(
     steps=(
         CudaStep(
             kernel="causal_attention_wgmma",
-            grid=lambda config, problem: (
-                cdiv(problem.num_queries, config["BLOCK_M"]),
-                problem.num_heads,
-                problem.num_seqs,
-            ),
+            grid=lambda config, problem: blocks(config, problem),
             block=lambda config, problem: (2 * config["BLOCK_M"] + 128,),
             shared_bytes=_shared_bytes,
             arguments=ARGUMENTS,
@@ -115,5 +103,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=_macros,
+    macros=macros,
 )

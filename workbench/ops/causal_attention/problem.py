@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
 from workbench.ops import element_types
-from workbench.ops.cache_problem import Sizes
+from workbench.ops.cache_problem import AttentionProblem
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
-from workbench.ops.values import Restriction
+from workbench.ops.values import Config, Restriction
 
 DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 """The dtypes of query, key, value and output by name."""
 
 
 @dataclass(frozen=True)
-class Problem(Sizes):
+class Problem(AttentionProblem):
     """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
 
     ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
@@ -37,15 +41,16 @@ class Problem(Sizes):
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
 
-    @property
-    def group(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
+class Read(Protocol):
+    """What the forward and the backward pass read alike."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    query_lens: torch.Tensor | None
+    seq_lens: torch.Tensor | None
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Tensors:
     key: torch.Tensor
     value: torch.Tensor
     scale: float | None
-    output: torch.Tensor | None
+    output: torch.Tensor
     lse: torch.Tensor | None
     query_lens: torch.Tensor | None = None
     seq_lens: torch.Tensor | None = None
@@ -76,13 +81,25 @@ def lse_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def strides(name: str) -> Arguments:
     """How far apart the sequences, heads and tokens of a tensor are, in elements, as kernels are told."""
-    return {
-        f"{name}_{what}_stride": lambda config, problem, tensors, i=i: getattr(tensors, name).stride(i)
-        for i, what in enumerate(("seq", "head", "token"))
-    }
+
+    def along(dimension: int) -> Callable[[Config, Any, Any], int]:
+        return lambda config, problem, tensors: getattr(tensors, name).stride(dimension)
+
+    return {f"{name}_{what}_stride": along(i) for i, what in enumerate(("seq", "head", "token"))}
 
 
 STRIDES: Arguments = strides("query") | strides("key") | strides("value")
+
+
+def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
+    return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
+
+
+def macros(config: Config, problem: Problem) -> dict[str, Any]:
+    """The macros of the kernels in CUDA C++."""
+    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+
 
 GRID = grid("num_heads", "num_seqs")
 

@@ -87,11 +87,11 @@ def compute(problem: Problem, tensors: Tensors) -> None:
         tokens = (t.seq_lens - t.query_lens + problem.num_queries)[:, None]
         missing = (0, 0, 0, -problem.num_tokens % problem.block_size)
         key, value = (torch.nn.functional.pad(side, missing) for side in (key, value))
-    blocks = [into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (key, value)]
-    found = attend_to_blocks(query, *blocks, tokens, t.scale, return_lse=t.lse is not None)
+    key, value = (into_blocks(repeat_kv(side, problem.num_heads), problem.block_size) for side in (key, value))
+    found = attend_to_blocks(query, key, value, tokens, t.scale, return_lse=t.lse is not None)
     output, lse = (found, None) if t.lse is None else found
     t.output.copy_(without_padding(t.query_lens, output)[0])
-    if lse is not None:
+    if t.lse is not None:
         t.lse.copy_(without_padding(t.query_lens, lse, padding=-torch.inf)[0])
 
 

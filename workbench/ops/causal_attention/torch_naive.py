@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors
 from workbench.ops.variant import TorchVariant
 
 
@@ -21,7 +21,7 @@ def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None =
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
-def mask_of(problem: Problem, tensors: Tensors) -> torch.Tensor:
+def mask_of(problem: Problem, tensors: Read) -> torch.Tensor:
     """`causal_mask` of a run; of sequences of different lengths ``[num_seqs, 1, num_queries, num_tokens]``."""
     t, device = tensors, tensors.query.device
     if t.seq_lens is None:
@@ -55,7 +55,7 @@ def single_head(
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-1, -2) * scale  # [num_queries, num_tokens]
-    mask = causal_mask(*scores.shape[-2:], device=scores.device)
+    mask = causal_mask(scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.masked_fill(~mask, -torch.inf)  # before the softmax, so that the others' weights still sum to 1
     weights = torch.softmax(scores, dim=-1)
     return weights @ value

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """FlashAttention-2 in Triton: a program per (BLOCK_M queries, head, sequence), an online softmax over tiles of tokens.
 
 The steps are those of ``cuda_src/causal_attention_mma.cu``. Tiles that every query of the program sees come first and
@@ -9,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
 from workbench.ops.causal_attention.triton_rows import (
     LENGTHS,
     LN_2,
@@ -23,11 +24,9 @@ from workbench.ops.causal_attention.triton_rows import (
     store_rows,
     types,
 )
-from workbench.ops.expressions import cdiv, next_power_of_2
+from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import shared_memory
-from workbench.ops.steps import Arguments, TritonStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Arguments, Config, Restriction, TritonStep, TritonVariant
 
 
 @triton.jit
@@ -152,6 +151,7 @@ def causal_attention_flash(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     NUM_STAGES: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,  # copy tiles, and the output, by tensor descriptors
 ):
     head, seq = tl.program_id(1), tl.program_id(2)
     first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M  # the programs with most to do come first
@@ -159,16 +159,31 @@ def causal_attention_flash(
     row = first_row + tl.arange(0, BLOCK_M)
     place = (seq.to(tl.int64) * tl.num_programs(1) + head) * num_queries
 
-    # 1. Load the queries, padded with zeros.
     queries = query + seq * query_seq_stride + head * query_head_stride
-    q = load_rows(queries, row, query_token_stride, query_len, False, HEAD_SIZE, HEAD_PADDED)
     keys = key + seq * key_seq_stride + head // group * key_head_stride
     values = value + seq * value_seq_stride + head // group * value_head_stride
+
+    # 1. Load the queries, padded with zeros. A descriptor has at least one row; where there is none, none is read.
+    if DESCRIPTORS:
+        tokens = tl.maximum(seq_len, 1)
+        q = tl.make_tensor_descriptor(
+            queries, [tl.maximum(query_len, 1), HEAD_SIZE], [query_token_stride, 1], [BLOCK_M, HEAD_PADDED]
+        ).load([first_row, 0])
+        keys = tl.make_tensor_descriptor(keys, [tokens, HEAD_SIZE], [key_token_stride, 1], [BLOCK_N, HEAD_PADDED])
+        values = tl.make_tensor_descriptor(values, [tokens, HEAD_SIZE], [value_token_stride, 1], [BLOCK_N, HEAD_PADDED])
+        outputs = tl.make_tensor_descriptor(
+            output + place * HEAD_SIZE, [num_queries, HEAD_SIZE], [HEAD_SIZE, 1], [BLOCK_M, HEAD_PADDED]
+        )
+    else:
+        q = load_rows(queries, row, query_token_stride, query_len, False, HEAD_SIZE, HEAD_PADDED)
     out, logarithm = attend(
         q, keys, values, first_row, query_len, seq_len, scale, key_token_stride, value_token_stride,
-        HEAD_SIZE, HEAD_PADDED, BLOCK_M, BLOCK_N, NUM_STAGES, False,
+        HEAD_SIZE, HEAD_PADDED, BLOCK_M, BLOCK_N, NUM_STAGES, DESCRIPTORS,
     )  # fmt: skip
-    store_rows(output + place * HEAD_SIZE, row, num_queries, out, HEAD_SIZE, HEAD_PADDED)
+    if DESCRIPTORS:
+        outputs.store([first_row, 0], out.to(output.dtype.element_ty))
+    else:
+        store_rows(output + place * HEAD_SIZE, row, num_queries, out, HEAD_SIZE, HEAD_PADDED)
     tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
@@ -201,7 +216,7 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": warps, "num_stages": 2}
 
 
-LSE: Arguments = {
+_LSE: Arguments = {
     "lse": or_any("lse"),
     "wants_lse": lambda config, problem, tensors: int(tensors.lse is not None),
 }
@@ -213,14 +228,10 @@ VARIANT = TritonVariant(
     steps=(
         TritonStep(
             function=causal_attention_flash,
-            grid=lambda config, problem: (
-                cdiv(problem.num_queries, config["BLOCK_M"]),
-                problem.num_heads,
-                problem.num_seqs,
-            ),
+            grid=lambda config, problem: blocks(config, problem),
             types=types,
-            constexprs=constexprs,
-            arguments=STRIDES | LENGTHS | LSE,
+            constexprs=lambda config, problem: {**constexprs(config, problem), "DESCRIPTORS": False},
+            arguments=STRIDES | LENGTHS | _LSE,
         ),
     ),
     space={

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """What the Triton kernels of causal attention, forward and backward, have alike: how rows are loaded, and where."""
 
 from __future__ import annotations

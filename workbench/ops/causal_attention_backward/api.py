@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import check_devices, check_dtype
+from workbench.ops.causal_attention.api import kernel_problem_of, problem_of
 from workbench.ops.causal_attention.problem import lse_dtype
-from workbench.ops.causal_attention.validate import check_lengths, problem_of, rows_alignment
 from workbench.ops.causal_attention_backward.tensors import Tensors
-from workbench.ops.dispatch import arch_of, config_text, run
-from workbench.ops.library_op import custom_op
-from workbench.ops.registry import BUILT_IN
+from workbench.ops.library_op import LibraryOp
 
 
 @names_wrong_kinds
@@ -51,7 +48,7 @@ def causal_attention_backward(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     made = output, lse, d_output, torch.zeros_like(lse) if d_lse is None else d_lse
-    problem_of(Tensors(query, key, value, *made, scale, query_lens, seq_lens, None, None, None))
+    problem_of(Tensors(query, key, value, *made, scale, query_lens, seq_lens))
     if (query_lens is None) != (seq_lens is None):
         name = "query_lens" if query_lens is None else "seq_lens"
         raise ArgumentError(name, None, "[num_seqs] int32, as the other", "Pass both lengths, or neither.")
@@ -64,33 +61,26 @@ def causal_attention_backward(
         if tensor.shape != shape:
             raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it as it came.")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    made = [tensor.contiguous() for tensor in made]
-    return library_op(query, key, value, *made, scale, query_lens, seq_lens, variant, config_text(config))
+    output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
+    t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
+    return library_op(t, variant=variant, config=config)
 
 
-_SCHEMA = (
-    "(Tensor query, Tensor key, Tensor value, Tensor output, Tensor lse, Tensor d_output, Tensor d_lse, float scale, "
-    "Tensor? query_lens, Tensor? seq_lens, str variant, str? config) -> (Tensor, Tensor, Tensor)"
+def _make_gradients(t: Tensors) -> None:
+    t.d_query, t.d_key, t.d_value = (
+        torch.empty_like(side, memory_format=torch.contiguous_format) for side in (t.query, t.key, t.value)
+    )
+    if not t.query.numel():  # nothing will run; keys may be there
+        t.d_key.zero_()
+        t.d_value.zero_()
+
+
+library_op = LibraryOp(
+    "causal_attention_backward",
+    Tensors,
+    kernel_problem_of,
+    like="query",
+    made=("d_query", "d_key", "d_value", "out", "workspace"),
+    make=_make_gradients,
+    returned=("d_query", "d_key", "d_value"),
 )
-
-
-def _run(*values: Any) -> tuple[torch.Tensor, ...]:
-    op = BUILT_IN["causal_attention_backward"]
-    *given, variant, config = values
-    gradients = [torch.empty_like(side, memory_format=torch.contiguous_format) for side in given[:3]]
-    t = Tensors(*given, *gradients)
-    problem = problem_of(t, alignment=rows_alignment(*given[:3]), arch=arch_of(t.query))
-    check_lengths(t)
-    if not t.query.numel():  # of no query; keys may be there
-        for gradient in gradients:
-            gradient.zero_()
-    run(op, problem, t, t.query, variant, config, t.query.numel())
-    return tuple(gradients)
-
-
-def _fake(*values: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(torch.empty_like(side, memory_format=torch.contiguous_format) for side in values[:3])
-
-
-library_op = custom_op("workbench::causal_attention_backward", _run, mutates_args=(), schema=_SCHEMA)
-library_op.register_fake(_fake)

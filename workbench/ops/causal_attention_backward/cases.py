@@ -34,14 +34,21 @@ class Case(Forward):
         rows = self.num_heads * self.num_queries + 2 * self.num_kv_heads * self.num_tokens
         return read + self.num_seqs * rows * self.head_size * problem.itemsize
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(  # type: ignore[override]  # other tensors, of another op
+        self, problem: Problem, device: str | torch.device = "cpu"
+    ) -> Tensors:
         """Fresh tensors; the gradients are NaN everywhere."""
-        moved = (x if x is None else x.to(device, copy=True) for x in _given(self))
-        *tensors, query_lens, seq_lens = moved
-        places, size = _places(tensors[:3])
-        out = torch.full((size,), torch.nan, dtype=tensors[0].dtype, device=device)
-        gradients = [out[place].view(side.shape) for place, side in zip(places, tensors[:3], strict=True)]
-        return Tensors(*tensors, self.head_size**-0.5, query_lens, seq_lens, *gradients, out)
+        tensors, lengths = _given(self)
+        query, key, value, output, lse, d_output, d_lse = (one.to(device, copy=True) for one in tensors)
+        query_lens, seq_lens = (one if one is None else one.to(device, copy=True) for one in lengths)
+        sides = query, key, value
+        places, size = _places(sides)
+        out = torch.full((size,), torch.nan, dtype=query.dtype, device=device)
+        d_query, d_key, d_value = (out[place].view(side.shape) for place, side in zip(places, sides, strict=True))
+        return Tensors(
+            query, key, value, output, lse, d_output, d_lse, self.head_size**-0.5, query_lens, seq_lens,
+            d_query, d_key, d_value, out,
+        )  # fmt: skip
 
     def reference(self) -> torch.Tensor:
         """The float64 gradients of query, key and value, as they lie in ``Tensors.out``; zeros in between."""
@@ -77,8 +84,8 @@ def _forward(case: Case) -> Forward:
 
 
 @functools.lru_cache(maxsize=4)
-def _given(case: Case) -> tuple[torch.Tensor | None, ...]:
-    """Query, key, value, output, lse, their gradients, and the lengths."""
+def _given(case: Case) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor | None, torch.Tensor | None]]:
+    """Query, key, value, output, lse and the gradients of these two; and the lengths."""
     forward = _forward(case)
     t = forward.inputs(forward.problem())
     generator = torch.Generator().manual_seed(case.seed + 1)
@@ -93,7 +100,7 @@ def _given(case: Case) -> tuple[torch.Tensor | None, ...]:
     output, lse = causal_attention(*exact, query_lens=t.query_lens, seq_lens=t.seq_lens, return_lse=True)
     dtype, logarithms = t.query.dtype, lse_dtype(t.query.dtype)
     rounded = output.to(dtype), lse.to(logarithms), d_output.to(dtype), d_lse.to(logarithms)
-    return t.query, t.key, t.value, *rounded, t.query_lens, t.seq_lens
+    return (t.query, t.key, t.value, *rounded), (t.query_lens, t.seq_lens)
 
 
 @functools.lru_cache(maxsize=8)
@@ -107,8 +114,8 @@ def _gradients_and_bounds(case: Case) -> tuple[tuple[torch.Tensor, torch.Tensor]
 
 
 def _autograd(case: Case, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    *sides, _, _, d_output, d_lse, query_lens, seq_lens = _given(case)
-    sides = [side.detach().to(dtype).requires_grad_() for side in sides]
+    (query, key, value, _, _, d_output, d_lse), (query_lens, seq_lens) = _given(case)
+    sides = [side.detach().to(dtype).requires_grad_() for side in (query, key, value)]
     found = causal_attention(*sides, query_lens=query_lens, seq_lens=seq_lens, return_lse=True, variant="torch_naive")
     return torch.autograd.grad(found, sides, (d_output.to(dtype), d_lse.to(lse_dtype(dtype))))
 

@@ -27,9 +27,9 @@ class Tensors:
     scale: float | None
     query_lens: torch.Tensor | None
     seq_lens: torch.Tensor | None
-    d_query: torch.Tensor
-    d_key: torch.Tensor
-    d_value: torch.Tensor
+    d_query: torch.Tensor = None  # the gradients are made just before a run
+    d_key: torch.Tensor = None
+    d_value: torch.Tensor = None
     out: torch.Tensor | None = None
     """The three gradients one after the other, for whoever judges."""
     workspace: Any = None

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """FlashAttention-2 backward in Triton: scores again from lse, tile by tile, no atomic operation.
 
 Three kernels. A program of the second has a tile of keys and values and goes over the queries that see it, of every
@@ -8,6 +9,7 @@ and goes over the tokens that they see.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 import triton
@@ -28,10 +30,8 @@ from workbench.ops.causal_attention.triton_rows import (
 from workbench.ops.causal_attention_backward.tensors import Tensors
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
-from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import Size, TritonStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.rules import rules, shared_limit, shared_memory
+from workbench.ops.variant import Config, Size, TritonStep, TritonVariant
 
 
 @triton.jit
@@ -217,12 +217,12 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return rows * next_power_of_2(problem.head_size) * 2 + config["BLOCK_M"] * config["BLOCK_N"] * 2
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PRODUCTS,
     ROWS,
     WHOLE_STEPS,
     WARPS,
-    Restriction.of(
+    (
         "tiles fit in registers",
         "2 * BLOCK_N * next_power_of_2(head_size) + 2 * BLOCK_M * BLOCK_N <= 192 * 32 * num_warps",
         "192 sums and scores per thread",
@@ -255,18 +255,18 @@ def _over(tile: str, rows: str, heads: str) -> Size:
     )
 
 
-_COMMON = {"types": _types, "constexprs": constexprs, "arguments": STRIDES | LENGTHS}
+def _step(function: Any, grid: Size) -> TritonStep:
+    return TritonStep(function=function, grid=grid, types=_types, constexprs=constexprs, arguments=STRIDES | LENGTHS)
+
 
 VARIANT = TritonVariant(
     op="causal_attention_backward",
     name="triton_flash",
     idea="FlashAttention-2: scores again tile by tile; gradients of keys and values by one program for a group's heads",
     steps=(
-        TritonStep(function=causal_attention_delta, grid=_over("BLOCK_M", "num_queries", "num_heads"), **_COMMON),
-        TritonStep(
-            function=causal_attention_d_key_value, grid=_over("BLOCK_N", "num_tokens", "num_kv_heads"), **_COMMON
-        ),
-        TritonStep(function=causal_attention_d_query, grid=_over("BLOCK_M", "num_queries", "num_heads"), **_COMMON),
+        _step(causal_attention_delta, _over("BLOCK_M", "num_queries", "num_heads")),
+        _step(causal_attention_d_key_value, _over("BLOCK_N", "num_tokens", "num_kv_heads")),
+        _step(causal_attention_d_query, _over("BLOCK_M", "num_queries", "num_heads")),
     ),
     space={
         "BLOCK_M": (32, 64, 128),

@@ -11,10 +11,8 @@ from typing import Any
 from workbench.home import cuda_sources
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.rules import STATIC_SHARED, THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 40
 """What the kernel needs beside queries, sums and vectors: addresses, loop state, scores."""
@@ -43,11 +41,11 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return 4 * config["HEADS_PER_BLOCK"] * ((warps + 1) * problem.head_size + 2 * warps)
 
 
-RESTRICTIONS = (
-    Restriction.of("heads of one group", "num_heads // num_kv_heads % HEADS_PER_BLOCK == 0"),
-    Restriction.of("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
-    Restriction.of("whole vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
-    Restriction.of("16-byte loads", "VEC_SIZE * itemsize <= 16"),
+RESTRICTIONS = rules(
+    ("heads of one group", "num_heads // num_kv_heads % HEADS_PER_BLOCK == 0"),
+    ("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
+    ("whole vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
+    ("16-byte loads", "VEC_SIZE * itemsize <= 16"),
     THREADS,
     Restriction(
         "registers",

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.cache_problem import STRIDES, Sizes
-from workbench.ops.element_types import DTYPES
+from workbench.ops.cache_problem import STRIDES, AttentionProblem
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
 
 
 @dataclass(frozen=True)
-class Problem(Sizes):
+class Problem(AttentionProblem):
     """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
     cache has room for, ``max_seq_len`` the longest sequence in it."""
 
@@ -28,16 +27,6 @@ class Problem(Sizes):
     layout: str = "contiguous"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
 
 
 @dataclass

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """One program per query head, a tile of tokens at a time, online softmax: in Triton.
 
 The steps are those of ``cuda_src/contiguous_attention_register_softmax.cu``. A row of the cache is a plain matrix
@@ -17,9 +18,7 @@ from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Config, TritonStep, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

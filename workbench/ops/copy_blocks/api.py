@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_devices
+from workbench.ops.arguments import check_apart, check_devices, check_dtype, check_pages, look_at_values
 from workbench.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
-from workbench.ops.copy_blocks.validate import check_inside, problem_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.library_op import custom_op
 from workbench.ops.op import Op
@@ -55,6 +55,105 @@ def copy_blocks(
     _copy_blocks(*lists.values(), pairs, variant, config_text(config))
 
 
+def problem_of(
+    key_caches: Sequence[torch.Tensor], value_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
+) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    if len(key_caches) != len(value_caches):
+        raise ArgumentError(
+            "value_caches",
+            f"{len(value_caches)} caches",
+            f"{len(key_caches)}, as many as key_caches",
+            "One of each per layer.",
+        )
+    lists = {"key_caches": key_caches, "value_caches": value_caches}
+    named = {f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)}
+    page = check_alike(named)
+    check_apart(named, named)
+    check_pairs(pairs, "source page, destination page")
+    return Problem(num_pairs=len(pairs), num_caches=2 * len(key_caches), page_bytes=page, arch=arch)
+
+
+def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
+    """Check that named caches have pages, and the same ones; returns the bytes of a page."""
+    first, wanted = "", (0, 0, 0)
+    for name, cache in caches.items():
+        if cache.dim() < 2 or cache.numel() == 0:
+            raise ArgumentError(name, f"shape {tuple(cache.shape)}", "[num_blocks, ...]", "The pages come first.")
+        check_pages(name, cache)
+        page = cache[0].numel() * cache.element_size()
+        found = cache.shape[0], page, page if cache.shape[0] == 1 else cache.stride(0) * cache.element_size()
+        first, wanted = (first, wanted) if first else (name, found)
+        if found != wanted:
+            text = "{} pages of {} bytes, {} bytes apart"
+            remedy = "All layers of a cache must be alike."
+            raise ArgumentError(name, text.format(*found), f"{text.format(*wanted)}, as {first}", remedy)
+    return wanted[1]
+
+
+def check_pairs(pairs: torch.Tensor, meaning: str) -> None:
+    """Check dtype, shape and strides of pairs of pages."""
+    check_dtype("pairs", pairs, [torch.int64])
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or not pairs.is_contiguous():
+        raise ArgumentError(
+            "pairs",
+            f"shape {tuple(pairs.shape)}, strides {pairs.stride()}",
+            f"[num_pairs, 2], contiguous: {meaning}",
+            "Call pairs.contiguous().",
+        )
+
+
+def check_copies(
+    pairs: torch.Tensor, num_sources: int, num_targets: int, caches: tuple[str, str], written: str
+) -> None:
+    """Check that every page is one of its cache's and no two pairs write the same one, where `look_at_values` says.
+
+    ``caches`` and ``written`` are what messages call the two sides, and the second page of a pair.
+    """
+    if not look_at_values(pairs):
+        return
+    wrong = (pairs < 0) | (pairs >= torch.tensor([num_sources, num_targets], device=pairs.device))
+    if wrong.any():
+        pair, side = wrong.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"pairs[{pair}, {side}]",
+            int(pairs[pair, side]),
+            f"0 to {(num_sources, num_targets)[side] - 1}, the pages of the {caches[side]}",
+            f"A pair is (source page, {written} page).",
+        )
+    order = pairs[:, 1].sort(stable=True)
+    twice = order.values[1:] == order.values[:-1]
+    if twice.any():
+        at = int(twice.nonzero()[0])
+        raise ArgumentError(
+            f"pairs[{int(order.indices[at + 1])}, 1]",
+            f"{int(order.values[at])}, the {written} of pairs[{int(order.indices[at])}] too",
+            f"each {written} once",
+            "Two copies to one page would overwrite each other in no order.",
+        )
+
+
+def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
+    """`check_copies` inside one cache, where pairs must not depend on each other's order either."""
+    check_copies(pairs, num_blocks, num_blocks, ("cache", "cache"), "destination")
+    if not look_at_values(pairs):
+        return
+    sources, destinations = pairs.unbind(1)
+    both = torch.isin(destinations, sources)
+    if both.any():
+        at = int(both.nonzero()[0])
+        raise ArgumentError(
+            f"pairs[{at}, 1]",
+            f"{int(destinations[at])}, which is also a source",
+            "pages that no pair reads",
+            "Pairs are copied in no order: make two calls.",
+        )
+
+
 @custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
 def _copy_blocks(
     key_caches: Sequence[torch.Tensor],
@@ -85,13 +184,14 @@ def copy_pages(
     chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
     if problem.num_pairs == 0:
         return
-    device, groups = device_of(chosen, like), [(sources, targets)]
+    device = device_of(chosen, like)
+    groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
     if device is not None:
         pairs = pairs.to(like.device)
         if device.name == "sim":
             groups = by_allocation(sources, targets)
     for some, others in groups:
-        chosen.run(chosen_config, problem.of_caches(len(some)), tensors_of(some, others, pairs), device)
+        chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)
 
 
 _copy_blocks.register_fake(lambda *given, **options: None)

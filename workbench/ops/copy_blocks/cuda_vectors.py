@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from workbench.home import cuda_sources
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
-from workbench.ops.rules import THREADS
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import THREADS, rules
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),
@@ -16,10 +16,10 @@ SPACE = {
     "VECS_PER_THREAD": (1, 2, 4, 8),
 }
 
-RESTRICTIONS = (
-    Restriction.of("whole vectors", "page_bytes % VEC_BYTES == 0"),
+RESTRICTIONS = rules(
+    ("whole vectors", "page_bytes % VEC_BYTES == 0"),
     THREADS,
-    Restriction.of(
+    (
         "every chunk has work",
         "NUM_THREADS * VEC_BYTES * VECS_PER_THREAD < 2 * page_bytes or (NUM_THREADS == 32 and VECS_PER_THREAD == 1)",
     ),
@@ -34,10 +34,7 @@ def chunk(config: Config) -> int:
 
 def default_config(problem: Problem) -> dict:
     """16 bytes per access where the page allows, four of them in flight, on as many threads as a page feeds."""
-    vec = 16
-    while problem.page_bytes % vec and vec > 4:
-        vec //= 2
-    config = {"NUM_THREADS": 128, "VEC_BYTES": vec, "VECS_PER_THREAD": 4}
+    config = {"NUM_THREADS": 128, "VEC_BYTES": max(math.gcd(problem.page_bytes, 16), 4), "VECS_PER_THREAD": 4}
     for name, least in (("VECS_PER_THREAD", 1), ("NUM_THREADS", 32)):
         while config[name] > least and chunk(config) >= 2 * problem.page_bytes:
             config[name] //= 2

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
+from workbench.ops.arguments import extent
 from workbench.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
 from workbench.ops.rules import grid
@@ -30,10 +31,6 @@ class Problem(Sizes):
     dtype: str = "any"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    def of_caches(self, num_caches: int) -> Problem:
-        """The same copy in fewer caches."""
-        return replace(self, num_caches=num_caches)
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,8 @@ def tensors_of(
 ) -> Tensors:
     """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
     together = sources[0].device == targets[0].device
-    memories = (memory_of(sources), memory_of(targets)) if together else (None, None)
-    return Tensors(tuple(sources), tuple(targets), pairs, *memories, out)
+    source_memory, target_memory = (memory_of(sources), memory_of(targets)) if together else (None, None)
+    return Tensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
 
 
 def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
@@ -95,7 +92,7 @@ def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
     """
     lowest = min(caches, key=torch.Tensor.data_ptr)
     start = lowest.data_ptr()
-    end = max(cache.data_ptr() + _extent(cache) for cache in caches)
+    end = max(cache.data_ptr() + extent(cache) for cache in caches)
     storage = lowest.untyped_storage()
     first = start - storage.data_ptr()
     room = min(end - start, storage.nbytes() - first)  # of this allocation, if there are several
@@ -111,12 +108,7 @@ def by_allocation(
     """The pairs of caches whose sources are parts of one allocation, and whose targets are, together."""
     groups: dict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for pair in zip(sources, targets, strict=True):
-        groups.setdefault(tuple(each.untyped_storage().data_ptr() for each in pair), []).append(pair)
+        source, target = (each.untyped_storage().data_ptr() for each in pair)
+        groups.setdefault((source, target), []).append(pair)
     for group in groups.values():
-        yield tuple(zip(*group, strict=True))
-
-
-def _extent(cache: torch.Tensor) -> int:
-    """Bytes from the first element of a cache to behind its last."""
-    last = sum((size - 1) * stride for size, stride in zip(cache.shape, cache.stride(), strict=True))
-    return (last + 1) * cache.element_size() if cache.numel() else 0
+        yield tuple(source for source, _ in group), tuple(target for _, target in group)

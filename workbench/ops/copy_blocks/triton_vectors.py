@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """The Triton function that copies pages, as a variant of several ops: the steps of ``cuda_src/copy_blocks_vectors.cu``.
 
 Distances come in steps of 16 bytes, so that the compiler sees by itself that every access may be 16 bytes wide.
@@ -11,9 +12,8 @@ import triton.language as tl
 
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.rules import rules
+from workbench.ops.variant import TritonStep, TritonVariant
 
 
 @triton.jit
@@ -65,11 +65,11 @@ def default_config(problem: Problem) -> dict:
     return {"CHUNK_BYTES": max(chunk, 512), "num_warps": 4 if chunk >= 2048 else 1, "num_stages": 1}
 
 
-RESTRICTIONS = (
-    Restriction.of("whole words", "page_bytes % 4 == 0"),
-    Restriction.of("powers of two", "is_power_of_two(CHUNK_BYTES) and CHUNK_BYTES >= 4 * 32 * num_warps"),
-    Restriction.of("every chunk has work", "CHUNK_BYTES < 2 * page_bytes or CHUNK_BYTES == 512"),
-    Restriction.of("a chunk fits in registers", "CHUNK_BYTES <= 256 * 32 * num_warps", "256 bytes per thread"),
+RESTRICTIONS = rules(
+    ("whole words", "page_bytes % 4 == 0"),
+    ("powers of two", "is_power_of_two(CHUNK_BYTES) and CHUNK_BYTES >= 4 * 32 * num_warps"),
+    ("every chunk has work", "CHUNK_BYTES < 2 * page_bytes or CHUNK_BYTES == 512"),
+    ("a chunk fits in registers", "CHUNK_BYTES <= 256 * 32 * num_warps", "256 bytes per thread"),
     GRID,
 )
 

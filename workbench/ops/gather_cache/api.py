@@ -7,15 +7,14 @@ from collections.abc import Mapping
 import torch
 
 from workbench.argument_kinds import names_wrong_kinds
-from workbench.cache_formats.layouts import detect
+from workbench.cache_formats.layouts import PagedGeometry, detect
 from workbench.errors import ArgumentError
-from workbench.ops.cache_arguments import check_entries, check_tables
-from workbench.ops.dispatch import arch_of, run
-from workbench.ops.gather_cache.problem import Tensors
-from workbench.ops.gather_cache.validate import check_values, problem_of
+from workbench.ops.arguments import ALIGNMENT, check_dtype, dtype_name, look_at_values
+from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scale, check_tables
+from workbench.ops.dispatch import arch_of
+from workbench.ops.element_types import DTYPES
+from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.library_op import LibraryOp
-from workbench.ops.registry import BUILT_IN
-from workbench.ops.scales import as_scale
 
 
 @names_wrong_kinds
@@ -64,7 +63,8 @@ def gather_cache(
     scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
     if out is not None and len(out) != 2:
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
-    t = Tensors(key_cache, value_cache, block_tables, seq_lens, *(out or (None, None)), *scales)
+    keys, values = out or (None, None)
+    t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
     library_op.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
@@ -81,20 +81,70 @@ def gather_cache(
     return t.keys, t.values
 
 
-def _run(t: Tensors, *, layout: str | None, kv_cache_dtype: str, variant: str, config: str | None) -> None:
-    op = BUILT_IN["gather_cache"]
+def _find_starts(t: Tensors) -> None:
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
-    problem = problem_of(t, layout=layout, kv_cache_dtype=kv_cache_dtype, arch=arch_of(t.key_cache))
-    check_values(t, problem)
-    run(op, problem, t, t.key_cache, variant, config, problem.num_tokens)
+
+
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
+
+    On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
+    wait for the GPU and could not be captured in a CUDA graph.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    geometry = _check_caches(t, layout, kv_cache_dtype)
+    check_tables(t, len(t.seq_lens))
+    for name, scale in (("k_scale", t.k_scale), ("v_scale", t.v_scale)):
+        check_scale(name, scale, geometry, kv_cache_dtype)
+    num_seqs, max_blocks = t.block_tables.shape
+    longest = max_blocks * geometry.block_size
+    if look_at_values(t.seq_lens):
+        longest = int(t.seq_lens.max()) if num_seqs else 0
+    check_entries(t, geometry.block_size)
+    total = int(t.seq_lens.sum()) if look_at_values(t.seq_lens) else len(t.keys)
+    if total != len(t.keys):
+        raise ArgumentError("out", f"{len(t.keys)} tokens", f"{total}, the sum of seq_lens", "Pass None.")
+    return Problem(
+        num_seqs=num_seqs,
+        max_seq_len=longest,
+        num_tokens=len(t.keys),
+        num_kv_heads=geometry.num_kv_heads,
+        head_size=geometry.head_size,
+        dtype=dtype_name(t.keys.dtype),
+        layout=geometry.layout,
+        block_size=geometry.block_size,
+        kv_cache_dtype=kv_cache_dtype,
+        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
+        arch=arch_of(t.key_cache),
+    )
+
+
+def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+    geometry = check_caches(t, layout, kv_cache_dtype, DTYPES.values(), "not quantized")
+    for name, tensor in (("out[0]", t.keys), ("out[1]", t.values)):
+        allowed = [t.key_cache.dtype] if kv_cache_dtype == "auto" else list(DTYPES.values())
+        check_dtype(name, tensor, allowed if tensor is t.keys else [t.keys.dtype])
+        shape = (len(t.keys), geometry.num_kv_heads, geometry.head_size)
+        if tuple(tensor.shape) != shape or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
+            raise ArgumentError(
+                name,
+                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
+                f"{shape}, contiguous, on {ALIGNMENT} bytes",
+                "Pass None.",
+            )
+    return geometry
 
 
 library_op = LibraryOp(
     "gather_cache",
     Tensors,
-    _run,
+    problem_of,
+    like="keys",
     written=("keys", "values"),
     made=("starts", "out"),
+    make=_find_starts,
     options={"layout": None, "kv_cache_dtype": "auto"},
     names={"keys": "out[0]", "values": "out[1]"},
 )

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -23,15 +22,14 @@ from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequanti
 from workbench.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
-from workbench.ops.named_case import by_name, check_bits
+from workbench.ops.named_case import OfSequences, by_name, check_bits
 from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case(CacheCase):
+class Case(OfSequences, CacheCase):
     """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
 
-    name: str
     num_kv_heads: int
     head_size: int
     seq_lens: tuple[int, ...]
@@ -42,33 +40,21 @@ class Case(CacheCase):
     scales: str = "head"
     seed: int = 0
 
-    def __post_init__(self):
+    _problem = Problem
+
+    def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``prefix 4x300 float16 x/16 int8 per token``."""
-        longest = max(self.seq_lens, default=0)
-        return f"{self.name} {len(self.seq_lens)}x{longest} {self.dtype} {self.cache_label}"
+        return f"{self.name} {self.num_seqs}x{self.max_seq_len} {self.dtype} {self.cache_label}"
 
-    _lengths = "seq_lens"
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve; no configuration changes it, as the page size is that of the cache."""
-        return Problem(
-            num_seqs=len(self.seq_lens),
-            max_seq_len=max(self.seq_lens, default=0),
-            num_tokens=sum(self.seq_lens),
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            dtype=self.dtype,
-            layout=self.layout,
-            block_size=self.block_size,
-            kv_cache_dtype=self.kv_cache_dtype,
-            features=self.cache_features,
-            arch=arch,
-        )
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the result."""
+        return self.total_tokens
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: every token read and written, K and V, scales per token, used entries."""
@@ -76,7 +62,7 @@ class Case(CacheCase):
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         entries = sum(-(-length // self.block_size) for length in self.seq_lens)
-        return 2 * sum(self.seq_lens) * token + 4 * entries + 12 * len(self.seq_lens)
+        return 2 * self.num_tokens * token + 4 * entries + 12 * self.num_seqs
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors; keys and values are views of ``out``, whose bytes are all ones."""
@@ -90,7 +76,7 @@ class Case(CacheCase):
             layout=self.layout,
         )
         out = torch.full_like(_answer(self), UNWRITTEN, device=device)
-        shape, dtype = (sum(self.seq_lens), self.num_kv_heads, self.head_size), DTYPES[self.dtype]
+        shape, dtype = (self.num_tokens, self.num_kv_heads, self.head_size), DTYPES[self.dtype]
         keys, values = (side[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape) for side in out)
         lengths = torch.tensor(self.seq_lens, dtype=torch.int32)
         placed = [None if scale is None else scale.to(device, copy=True) for scale in self._placed_scales(content)]
@@ -128,8 +114,8 @@ class _Content:
     """What a case says: codes of K and V ``[tokens, num_kv_heads, head_size]``, their scales (per token ``[tokens,
     num_kv_heads]``), and where they go."""
 
-    codes: tuple[torch.Tensor, torch.Tensor]
-    scales: tuple[torch.Tensor | None, torch.Tensor | None]
+    codes: Sequence[torch.Tensor]
+    scales: Sequence[torch.Tensor | None]
     tables: torch.Tensor
     num_blocks: int
 
@@ -143,14 +129,14 @@ def _content(case: Case) -> _Content:
     if not case.quantized:
         return _Content(tuple(tokens.to(DTYPES[case.dtype])), (None, None), tables, num_blocks)
     shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": (num_tokens, case.num_kv_heads)}
-    scales = (None, None)
+    scales: Sequence[torch.Tensor | None] = (None, None)
     if case.scales != "none":
         scales = torch.rand((2, *shape[case.scales]), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype])
-    codes = (
+    codes = [
         quantize(side, 1.0 if scale is None else scale, case.kv_cache_dtype)
         for side, scale in zip(tokens, scales, strict=True)
-    )
-    return _Content(tuple(codes), tuple(scales), tables, num_blocks)
+    ]
+    return _Content(codes, scales, tables, num_blocks)
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,14 +5,14 @@ The kernel is ``cuda_src/gather_cache_tiled.cu``.
 
 from __future__ import annotations
 
+import math
+
 from workbench.home import cuda_sources
 from workbench.ops.cache_problem import STRIDES
 from workbench.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.ops.rules import STATIC_SHARED, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -21,9 +21,9 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
     return config["TILE_TOKENS"] * (16 + 2 * row)
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     *CUDA_RESTRICTIONS,
-    Restriction.of("16-byte stores", "VEC_SIZE * itemsize <= 16"),
+    ("16-byte stores", "VEC_SIZE * itemsize <= 16"),
     shared_memory(
         _tile_bytes, "TILE_TOKENS * (16 + 2 * (head_size * sizeof(cache element) + 16) in layout 'x')", static=True
     ),
@@ -33,14 +33,8 @@ RESTRICTIONS = (
 
 def default_config(problem: Problem) -> dict:
     """16-byte accesses where the head allows; tiles of 16 tokens, or of fewer where they are large."""
-    vec = 16 // problem.itemsize
-    while problem.head_size % vec:
-        vec //= 2
-    wide = 1
-    if problem.layout == "x":
-        wide = problem.x
-        while problem.block_size % wide:
-            wide //= 2
+    vec = math.gcd(problem.head_size, 16 // problem.itemsize)
+    wide = math.gcd(problem.block_size, problem.x) if problem.layout == "x" else 1
     config = {"NUM_THREADS": 128, "TILE_TOKENS": 16, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
     while _tile_bytes(config, problem) > STATIC_SHARED:
         config["TILE_TOKENS"] //= 2

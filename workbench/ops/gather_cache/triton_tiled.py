@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/gather_cache_tiled.cu``.
 
 TURN_VALUES loads the tile of values turned, so that the compiler lets neighbouring lanes read neighbouring tokens, as
@@ -16,8 +17,7 @@ from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config, triton_types
 from workbench.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.ops.steps import TritonStep
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import TritonStep, TritonVariant
 
 
 @triton.jit

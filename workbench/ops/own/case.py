@@ -27,7 +27,7 @@ class Case:
     sizes: Mapping[str, int]
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in self.given.items():
             check_given(name, value)
         missing = [name for name in self.contract.parameters if name not in self.given]
@@ -36,7 +36,7 @@ class Case:
             remedy = f"case({self.name!r}, ..., {missing[0]}=wb.randn(...))"
             raise ArgumentError(f"case {self.name!r}", what, ", ".join(self.contract.parameters), remedy)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return Case, (self.contract, self.name, dict(self.given), dict(self.sizes), self.seed)
 
     @property
@@ -45,7 +45,7 @@ class Case:
         tensors = [f"{name} {value}" for name, value in self._types if isinstance(value, TensorType)]
         return " ".join([self.name, ", ".join(tensors)]).strip()
 
-    def override(self, **changes) -> Self:
+    def override(self, **changes: Any) -> Self:
         """The case with another ``name`` or ``seed``, other sizes or other inputs."""
         kept = {name: changes.pop(name) for name in ("name", "seed") if name in changes}
         unknown = [name for name in changes if name not in self.sizes and name not in self.given]

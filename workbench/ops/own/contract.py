@@ -66,7 +66,7 @@ class Contract:
         """What decides whether a result is right, as text."""
         return stated((self.function, self.outputs, self.in_place, self.tolerance))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         fields = (self.name, self.function, self.outputs, self.in_place, self.tolerance, self.minimum_bytes)
         return Contract, fields
 

@@ -16,11 +16,9 @@ from workbench.kernels.variables import Variables
 from workbench.ops.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.launching import NOTHING, Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
 from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config
-from workbench.ops.variant import CudaVariant
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 from workbench.toolchain.c_types import c_type
 from workbench.toolchain.source import (
     Declaration,
@@ -76,7 +74,7 @@ class OwnCuda(OwnVariant, CudaVariant):
 
         Raises ArgumentError and UnknownNameError where it has not.
         """
-        return cuda_variant(self.declared.contract, source, **self.given)
+        return cuda(self.declared.contract, source, **self.given)
 
     def _variables(self, kernels: tuple, config: Config, problem: Problem, device: Any) -> Variables:
         """Those of the kernels; held, because on the simulator they live no longer than that."""
@@ -103,7 +101,16 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def step(kernel, *, grid, block=None, args=None, shared_bytes=0, constexprs=None, **options) -> Step:
+def step(
+    kernel: Any,
+    *,
+    grid: Any,
+    block: Any = None,
+    args: Any = None,
+    shared_bytes: Any = 0,
+    constexprs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Step:
     """A further kernel of a variant: a name in the same CUDA source, or a ``@triton.jit`` function.
 
     ``options`` of Triton's are ``num_warps`` and ``num_stages``; the rest is as in the variant's own declaration.
@@ -111,29 +118,59 @@ def step(kernel, *, grid, block=None, args=None, shared_bytes=0, constexprs=None
     return Step(kernel, grid, block, args, shared_bytes, constexprs or {}, options)
 
 
-def cuda_variant(
+def cuda(
     contract: Contract,
     source: Any,
     *,
-    kernel: str | None,
-    name: str | None,
-    tune: Mapping[str, Sequence],
-    where: Sequence,
-    sizes: Any,
     grid: Any,
     block: Any,
-    args: Any,
-    shared_bytes: Any,
-    macros: Mapping[str, Any],
-    constants: Mapping[str, Any],
-    workspace: Mapping[str, Any],
-    then: Sequence[Step],
-    default: Mapping[str, Any] | None,
-    options: Sequence[str],
-    include_dirs: Sequence[str | Path],
-    idea: str,
+    kernel: str | None = None,
+    args: Any = None,
+    tune: Mapping[str, Sequence] = NOTHING,
+    where: Sequence = (),
+    sizes: Callable | None = None,
+    shared_bytes: Any = 0,
+    macros: Mapping[str, Any] = NOTHING,
+    constants: Mapping[str, Any] = NOTHING,
+    workspace: Mapping[str, Any] = NOTHING,
+    then: Sequence[Step] = (),
+    default: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
+    include_dirs: Sequence[str | Path] = (),
+    name: str | None = None,
+    idea: str = "",
 ) -> OwnCuda:
-    """The variant; see `Op.cuda` for what it is declared by."""
+    """Declare a variant in CUDA C++.
+
+    Numbers may be expressions, such as ``"cdiv(rows, 4)"``, or functions of names. Names are the tunables, the
+    ``sizes``, the op's arguments (``x.shape[0]``, ``x.stride(0)``) and its outputs.
+
+    Args:
+        source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell.
+        grid, block: one to three numbers.
+        kernel: its name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be left
+            out where the source has one kernel.
+        args: for each parameter of the kernel, in its order or by its name, an argument of the op, an output
+            (``"out"``), a part of the workspace, or a number; left out, each parameter stands for its own name.
+        tune: tunables with their values; each is a macro of the source.
+        where: rules that a configuration must keep.
+        sizes: a function of arguments of the op that gives named numbers.
+        shared_bytes: dynamic shared memory per block.
+        macros: further macros.
+        constants: values of ``__constant__`` and ``__device__`` variables: numbers, or arguments of the op.
+        workspace: tensors that its kernels leave something for each other in.
+        then: further kernels of the source, see `wb.step`.
+        default: the untuned configuration; else the first legal one.
+        options: of the compiler; include_dirs: folders of headers.
+        name: the variant's, by default the kernel's; idea: one line on what distinguishes it.
+
+    Returns:
+        the variant. One of the same name is replaced.
+
+    Raises:
+        ArgumentError, UnknownNameError: names the argument; nothing is declared then.
+    """
+    given = {key: value for key, value in locals().items() if key not in ("contract", "source")}
     unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs)
     macros = {name: value for name, value in given_macros.items() if name not in tune} | dict(macros)
     known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
@@ -153,8 +190,8 @@ def cuda_variant(
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
     read = set().union(*(part.names for part in parts))
-    for expression in (*macro_texts.values(), *constant_expressions.values()):
-        read |= set(expression.names)
+    read |= {name for one in macro_texts.values() for name in one.names}
+    read |= {name for one in constant_expressions.values() for name in one.names}
     headers = "\n".join(
         path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))
     )
@@ -183,25 +220,8 @@ def cuda_variant(
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
         macro_texts=macro_texts,
         constants=constant_expressions,
-        given={
-            "kernel": kernel,
-            "name": name,
-            "tune": tune,
-            "where": where,
-            "sizes": sizes,
-            "grid": grid,
-            "block": block,
-            "args": args,
-            "shared_bytes": shared_bytes,
-            "macros": macros,
-            "constants": constants,
-            "workspace": workspace,
-            "then": then,
-            "default": default,
-            "options": options,
-            "include_dirs": include_dirs,
-            "idea": idea,
-        },
+        given=given
+        | {"kernel": kernel, "name": name, "macros": macros, "options": options, "include_dirs": include_dirs},
     )
 
 
@@ -218,6 +238,7 @@ class Part:
 
     @classmethod
     def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
+        """Understand a step; ``prefix`` is what messages call it by."""
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"
@@ -233,6 +254,7 @@ class Part:
 
     @property
     def names(self) -> set[str]:
+        """What its launch reads."""
         read = {name for _, expression in self.arguments for name in expression.names}
         in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
         return read | in_template | self.grid.names | self.block.names | set(self.shared_bytes.names)
@@ -291,6 +313,7 @@ class CppText:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """What it reads."""
         return () if self.expression is None else self.expression.names
 
     def is_text(self, names: Mapping[str, Any]) -> bool:
@@ -298,7 +321,9 @@ class CppText:
         return self.expression is None or not set(self.names) <= set(names)
 
     def __call__(self, names: Mapping[str, Any]) -> str | int | float:
-        return self.given.strip() if self.is_text(names) else _macro_value(self.expression(names))
+        if self.expression is None or self.is_text(names):
+            return self.given.strip()
+        return _macro_value(self.expression(names))
 
 
 def _instance(kernel: str, names: Names) -> str:

@@ -40,7 +40,7 @@ def _module(file: Path) -> ModuleType:
     """The file as the module of its own name, so that another process can import what is pickled by name."""
     known = sys.modules.get(file.stem)
     if known is not None:
-        if getattr(known, "__file__", None) and Path(known.__file__).resolve() == file:
+        if Path(getattr(known, "__file__", None) or "").resolve() == file:
             return known
         what = f"{file.name}: a module {file.stem!r} is loaded already"
         raise ArgumentError("op", what, "a file of a name of its own", "Rename it.")
@@ -57,6 +57,8 @@ def run_file(file: Path) -> ModuleType:
     if sys.path[:1] != [str(file.parent)]:
         sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None  # that of .py files
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

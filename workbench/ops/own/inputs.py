@@ -31,7 +31,7 @@ class Input:
     dtype: str
     bounds: tuple[float, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for index, size in enumerate(self.shape):
             if not isinstance(size, int | str) or isinstance(size, bool) or (isinstance(size, int) and size < 0):
                 remedy = f'wb.{self.kind}(64, "cols") has 64 rows of as many elements as the case\'s size cols.'
@@ -54,8 +54,8 @@ class Input:
             low, high = map(int, self.bounds)
             return torch.randint(low, high, shape, generator=generator).to(dtype)
         if self.kind == "rand":
-            low, high = self.bounds
-            return (torch.rand(shape, generator=generator, dtype=torch.float32) * (high - low) + low).to(dtype)
+            least, most = self.bounds
+            return (torch.rand(shape, generator=generator, dtype=torch.float32) * (most - least) + least).to(dtype)
         mean, deviation = self.bounds
         return (torch.randn(shape, generator=generator, dtype=torch.float32) * deviation + mean).to(dtype)
 

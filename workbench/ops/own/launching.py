@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +19,10 @@ from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import digest
-from workbench.ops.values import Config, Restriction
+from workbench.ops.variant import Config, Restriction, Variant
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What is declared where a mapping is left out."""
 
 _REMEMBERED = 256
 """Problems whose sizes are kept."""
@@ -43,7 +46,16 @@ class Declared:
     _found: dict[Problem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, contract, variant, tune, where, sizes, default, workspace) -> Declared:
+    def of(
+        cls,
+        contract: Contract,
+        variant: str,
+        tune: Mapping[str, Any],
+        where: Any,
+        sizes: Callable | None,
+        default: Mapping[str, Any] | None,
+        workspace: Mapping[str, Any] | None,
+    ) -> Declared:
         """Understand a declaration. Raises ArgumentError naming the argument."""
         if not isinstance(tune, Mapping):
             remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
@@ -70,7 +82,7 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
-    def __reduce__(self):  # without the problems that it has met
+    def __reduce__(self) -> tuple:  # without the problems that it has met
         fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
         return Declared, fields
 
@@ -167,7 +179,7 @@ class Declared:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnVariant:
+class OwnVariant(Variant):
     """What a variant that was declared by expressions has beside its language's own."""
 
     declared: Declared

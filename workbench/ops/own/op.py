@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ops import tuned
+from workbench.ops import tuned, values
 from workbench.ops.op import Op
 from workbench.ops.own.case import Case
 from workbench.ops.own.contract import Contract, check_reference
-from workbench.ops.own.cuda import Step, cuda_variant
+from workbench.ops.own.cuda import cuda
 from workbench.ops.own.launching import AnyDtype
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.torch_op import TorchOp
-from workbench.ops.own.triton import triton_variant
+from workbench.ops.own.triton import triton
 from workbench.ops.source_files import digest, written_in
 from workbench.ops.variant import TorchVariant, Variant
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made", bound=Variant)
+
+
+def _declares(
+    make: Callable[Concatenate[Contract, _Given], _Made],
+) -> Callable[Concatenate[OwnOp, _Given], _Made]:
+    """The method that adds to an op what ``make`` makes of a declaration, with its arguments and its docstring."""
+
+    @functools.wraps(make)
+    def declare(self: OwnOp, /, *args: _Given.args, **given: _Given.kwargs) -> _Made:
+        return self._add(make(self.contract, *args, **given))
+
+    return declare
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,6 +64,8 @@ class OwnOp(Op):
     CPU tensors in the PTX machine. ``contract`` has the reference, ``backward`` gives gradients, or is None.
     """
 
+    cases: Mapping[str, Case]
+
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract, self.backward = contract, backward
         reference = torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
@@ -61,7 +76,7 @@ class OwnOp(Op):
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
-    def case(self, name: str | Case | None, *, seed: int | None = None, **given) -> Case:
+    def case(self, name: str | values.Case | None, *, seed: int | None = None, **given: Any) -> Case:
         """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
 
         Args:
@@ -71,13 +86,14 @@ class OwnOp(Op):
                 and ``generator``, or a plain number; any other name is a size that these may name. A size of several
                 values, ``cols=(1024, 8192)``, declares a case for each, ``"wide cols=1024"``; returns the first.
         """
-        if isinstance(name, Case) or name is None or not set(self.contract.parameters) <= set(given):
+        if not isinstance(name, str) or not set(self.contract.parameters) <= set(given):
             changes = given if seed is None else given | {"seed": seed}
             if isinstance(name, str) and name not in self.cases and changes:
                 missing = ", ".join(one for one in self.contract.parameters if one not in given)
                 remedy = f"A new case has all arguments; those that are declared: {', '.join(self.cases) or 'none'}."
                 raise ArgumentError(f"case {name!r}", f"nothing for {missing}", "every argument of the op", remedy)
-            return super().case(name, **changes)
+            found: Any = super().case(name, **changes)
+            return found
         inputs = {one: given[one] for one in self.contract.parameters}
         sizes = {one: value for one, value in given.items() if one not in inputs}
         made = [
@@ -89,127 +105,15 @@ class OwnOp(Op):
         self.cases = {**self.cases, **{one.name: one for one in made}}
         return made[0]
 
-    def cuda(
-        self,
-        source: Any,
-        *,
-        grid: Any,
-        block: Any,
-        kernel: str | None = None,
-        args: Any = None,
-        tune: Mapping[str, Sequence] = _NOTHING,
-        where: Sequence = (),
-        sizes: Callable | None = None,
-        shared_bytes: Any = 0,
-        macros: Mapping[str, Any] = _NOTHING,
-        constants: Mapping[str, Any] = _NOTHING,
-        workspace: Mapping[str, Any] = _NOTHING,
-        then: Sequence[Step] = (),
-        default: Mapping[str, Any] | None = None,
-        options: Sequence[str] = (),
-        include_dirs: Sequence[str | Path] = (),
-        name: str | None = None,
-        idea: str = "",
-    ) -> Variant:
-        """Declare a variant in CUDA C++.
-
-        Numbers may be expressions, such as ``"cdiv(rows, 4)"``, or functions of names. Names are the tunables, the
-        ``sizes``, the op's arguments (``x.shape[0]``, ``x.stride(0)``) and its outputs.
-
-        Args:
-            source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell.
-            grid, block: one to three numbers.
-            kernel: its name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be left
-                out where the source has one kernel.
-            args: for each parameter of the kernel, in its order or by its name, an argument of the op, an output
-                (``"out"``), a part of the workspace, or a number; left out, each parameter stands for its own name.
-            tune: tunables with their values; each is a macro of the source.
-            where: rules that a configuration must keep.
-            sizes: a function of arguments of the op that gives named numbers.
-            shared_bytes: dynamic shared memory per block.
-            macros: further macros.
-            constants: values of ``__constant__`` and ``__device__`` variables: numbers, or arguments of the op.
-            workspace: tensors that its kernels leave something for each other in.
-            then: further kernels of the source, see `wb.step`.
-            default: the untuned configuration; else the first legal one.
-            options: of the compiler; include_dirs: folders of headers.
-            name: the variant's, by default the kernel's; idea: one line on what distinguishes it.
-
-        Returns:
-            the variant. One of the same name is replaced.
-
-        Raises:
-            ArgumentError, UnknownNameError: names the argument; nothing is declared then.
-        """
-        made = cuda_variant(
-            self.contract,
-            source,
-            kernel=kernel,
-            name=name,
-            tune=tune,
-            where=where,
-            sizes=sizes,
-            grid=grid,
-            block=block,
-            args=args,
-            shared_bytes=shared_bytes,
-            macros=macros,
-            constants=constants,
-            workspace=workspace,
-            then=then,
-            default=default,
-            options=options,
-            include_dirs=include_dirs,
-            idea=idea,
-        )
-        return self._add(made)
-
-    def triton(
-        self,
-        function: Any,
-        *,
-        grid: Any,
-        args: Any = None,
-        tune: Mapping[str, Sequence] = _NOTHING,
-        where: Sequence = (),
-        sizes: Callable | None = None,
-        constexprs: Mapping[str, Any] = _NOTHING,
-        workspace: Mapping[str, Any] = _NOTHING,
-        then: Sequence[Step] = (),
-        default: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        idea: str = "",
-    ) -> Variant:
-        """Declare a variant in Triton.
-
-        ``function`` is a ``@triton.jit`` function; one with ``@triton.autotune`` brings its configurations. ``args``
-        are those of its run-time parameters, ``constexprs`` of the others: a tunable, size or number of the
-        parameter's own name, unless something else is given here. ``tune`` may have ``num_warps`` and ``num_stages``.
-        The rest is as in `cuda`.
-        """
-        made = triton_variant(
-            self.contract,
-            function,
-            name=name,
-            tune=tune,
-            where=where,
-            sizes=sizes,
-            grid=grid,
-            args=args,
-            constexprs=constexprs,
-            workspace=workspace,
-            then=then,
-            default=default,
-            idea=idea,
-        )
-        return self._add(made)
+    cuda = _declares(cuda)
+    triton = _declares(triton)
 
     def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
         """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
-        label = name or getattr(function, "__name__", "torch_function")
+        label = str(name or getattr(function, "__name__", "torch_function"))
         return self._add(torch_variant(self.contract, function, label, idea or "plain torch"))
 
-    def _add(self, variant: Variant) -> Variant:
+    def _add(self, variant: _Made) -> _Made:
         if variant.name == "torch":
             remedy = "Name it something else: name=..."
             raise ArgumentError("name", "'torch'", "a name that the reference does not have", remedy)
@@ -230,7 +134,9 @@ class OwnOp(Op):
 
     # -- using --------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs) -> Any:
+    def __call__(
+        self, *args: Any, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
         """What the reference returns, computed by a variant.
 
         Args:
@@ -246,7 +152,7 @@ class OwnOp(Op):
             raise ArgumentError(other, f"device {devices[other]}", f"{device}, that of {name}", "Move it with .to().")
         return self._torch_op(arguments, variant, config)
 
-    def library_op(self, *args, **kwargs) -> Any:
+    def library_op(self, *args: Any, **kwargs: Any) -> Any:
         """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
         name and a configuration as JSON, or None, behind them."""
         return self._torch_op.library_op(self.contract.bound(args, kwargs))
@@ -263,11 +169,11 @@ class OwnOp(Op):
         if not self.cases:
             remedy = f'{self.name}.case("small", {self.contract.parameters[0]}=wb.randn(64, 64))'
             raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
-        return super().quick_case
+        return next(iter(self.cases.values()))
 
-    def restore_case(self, record: Mapping) -> Case:
+    def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
-        found = self.cases.get(record.get("name"))
+        found = self.cases.get(record.get("name", ""))
         if found is None or found.to_dict() != dict(record):
             listed = ", ".join(self.cases) or "none"
             remedy = "It was declared otherwise then: inputs, sizes, seed and reference must be the same."

@@ -34,7 +34,8 @@ class TensorType:
     @classmethod
     def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorType:
         """That of a new tensor."""
-        strides, step = [], 1
+        strides: list[int] = []
+        step = 1
         for size in reversed(shape):
             strides.insert(0, step)
             step *= max(size, 1)

@@ -101,6 +101,7 @@ class TorchOp:
         arguments = {
             name: ctx.others[name] if name in ctx.others else saved.pop(0) for name in self._contract.parameters
         }
+        assert self._backward is not None  # or it is not registered
         found = self._backward(*gradients, *saved, **arguments)
         several = found if isinstance(found, tuple | list) else (found,)
         wanted = [name for name in arguments if name not in ctx.others]

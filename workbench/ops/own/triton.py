@@ -14,13 +14,20 @@ from workbench.ops.expressions import Expression
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
 from workbench.ops.own.cuda import Step
-from workbench.ops.own.launching import Declared, OwnVariant, Shape, argument_value, arguments_for, check_used, listed
+from workbench.ops.own.launching import (
+    NOTHING,
+    Declared,
+    OwnVariant,
+    Shape,
+    argument_value,
+    arguments_for,
+    check_used,
+    listed,
+)
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import called_files
-from workbench.ops.steps import TRITON_OPTIONS, TritonStep
-from workbench.ops.values import Config
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import TRITON_OPTIONS, Config, TritonStep, TritonVariant
 
 _SPECIALISED = 16
 """Triton compiles for pointers and numbers that are multiples of so much."""
@@ -36,23 +43,29 @@ class OwnTriton(OwnVariant, TritonVariant):
         return tuple(sorted({path for one in self.steps for path in called_files(one.function)}))
 
 
-def triton_variant(
+def triton(
     contract: Contract,
     function: Any,
     *,
-    name: str | None,
-    tune: Mapping[str, Sequence],
-    where: Sequence,
-    sizes: Any,
     grid: Any,
-    args: Any,
-    constexprs: Mapping[str, Any],
-    workspace: Mapping[str, Any],
-    then: Sequence[Step],
-    default: Mapping[str, Any] | None,
-    idea: str,
+    args: Any = None,
+    tune: Mapping[str, Sequence] = NOTHING,
+    where: Sequence = (),
+    sizes: Callable | None = None,
+    constexprs: Mapping[str, Any] = NOTHING,
+    workspace: Mapping[str, Any] = NOTHING,
+    then: Sequence[Step] = (),
+    default: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    idea: str = "",
 ) -> OwnTriton:
-    """The variant; see `Op.triton` for what it is declared by."""
+    """Declare a variant in Triton.
+
+    ``function`` is a ``@triton.jit`` function; one with ``@triton.autotune`` brings its configurations. ``args``
+    are those of its run-time parameters, ``constexprs`` of the others: a tunable, size or number of the
+    parameter's own name, unless something else is given here. ``tune`` may have ``num_warps`` and ``num_stages``.
+    The rest is as in `cuda`.
+    """
     function, tune, default, configs = _without_autotuner(function, tune, default)
     name = name or function.__name__
     if configs:
@@ -110,6 +123,7 @@ class Part:
 
     @classmethod
     def of(cls, declared: Declared, one: Step, prefix: str) -> Part:
+        """Understand a step; ``prefix`` is what messages call it by."""
         function = one.kernel
         names = list(function.arg_names)
         constants = [parameter.name for parameter in function.params if parameter.is_constexpr]
@@ -139,6 +153,7 @@ class Part:
 
     @property
     def names(self) -> set[str]:
+        """What its launch reads."""
         expressions = [one for _, one in self.arguments] + [*self.constexprs.values(), *self.options.values()]
         return {name for one in expressions for name in one.names} | self.grid.names
 

@@ -26,18 +26,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from workbench.cache_formats.layouts import to_paged
-from workbench.cache_formats.quantization import CACHE_DTYPES
+from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.errors import ArgumentError
 from workbench.ops.cache_case import in_pages, shuffled_tables
 from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import NamedCase, by_name, check_sequences
+from workbench.ops.named_case import OfSequences, by_name, check_sequences
 from workbench.ops.paged_attention.problem import Problem, Tensors
 from workbench.ops.paged_attention.reference import attend_all
 from workbench.ops.variant import Check
@@ -48,15 +46,14 @@ _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless th
 
 
 @dataclass(frozen=True)
-class Case(NamedCase):
-    """One decode step with all its inputs. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
+class DecodeStep(OfSequences):
+    """One decode step, however its cache is stored. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
     unit vector t mod head_size, so that the output shows the weights) or "large_scores" (exp would overflow).
     ``scales`` of a quantized cache: one per "tensor", per KV "head", or per "token" and head.
     """
 
-    name: str
     num_heads: int
     num_kv_heads: int
     head_size: int
@@ -72,7 +69,7 @@ class Case(NamedCase):
     soft_cap: float | None = None
     sinks: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         if self.num_heads % self.num_kv_heads:
             raise ArgumentError(
@@ -84,11 +81,12 @@ class Case(NamedCase):
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``llama-3-8b 4x512 float16``."""
         extra = [self.kv_cache_dtype] if self.kv_cache_dtype != "auto" else []
-        extra += [feature for feature in self._features if feature not in CACHE_DTYPES]
-        return " ".join([self.name, f"{len(self.seq_lens)}x{max(self.seq_lens, default=0)}", self.dtype, *extra])
+        extra += [feature for feature in self.features if feature not in CACHE_DTYPES]
+        return " ".join([self.name, f"{self.num_seqs}x{self.max_seq_len}", self.dtype, *extra])
 
     @property
-    def _features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...]:
+        """What is asked for beyond plain attention, and how the cache is quantized."""
         return tuple(
             name
             for name, wanted in (
@@ -102,8 +100,6 @@ class Case(NamedCase):
             if wanted
         )
 
-    _lengths = "seq_lens"
-
     def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
         """Lengths between half the context and all of it, the first of them all of it."""
         generator = torch.Generator().manual_seed(seed + 2)
@@ -111,35 +107,33 @@ class Case(NamedCase):
         others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
         return (context, *others)
 
-    # -- sizes --------------------------------------------------------------------------------------------------
+    def reference(self) -> torch.Tensor:
+        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
+        return _answers(self)[0]
 
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem that a configuration is to solve: its BLOCK_SIZE becomes the page size."""
-        return Problem(
-            num_seqs=len(self.seq_lens),
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            max_seq_len=max(self.seq_lens, default=0),
-            total_tokens=sum(self.seq_lens),
-            dtype=self.dtype,
-            layout=self.layout,
-            block_size=(config or {}).get("BLOCK_SIZE"),
-            kv_cache_dtype=self.kv_cache_dtype,
-            features=self._features,
-            arch=arch,
-        )
+    def bound(self) -> torch.Tensor:
+        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
+        return _answers(self)[1]
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
+        return check_sequences(out, *_answers(self))
+
+
+@dataclass(frozen=True)
+class Case(DecodeStep):
+    """One decode step over a paged cache with all its inputs."""
+
+    _problem = Problem
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
         output, lengths and used table entries."""
-        vectors = 2 * len(self.seq_lens) * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
-        cache = 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
+        vectors = 2 * self.num_seqs * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
+        cache = 2 * self.total_tokens * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
-        scales = 8 * sum(self.seq_lens) * self.num_kv_heads if "token_scales" in problem.features else 0
-        return cache + scales + vectors + 4 * (entries + len(self.seq_lens))
-
-    # -- tensors ------------------------------------------------------------------------------------------------
+        scales = 8 * self.total_tokens * self.num_kv_heads if "token_scales" in problem.features else 0
+        return cache + scales + vectors + 4 * (entries + self.num_seqs)
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
         """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
@@ -174,27 +168,15 @@ class Case(NamedCase):
             v_scale=place(self._placed(content.v_scales, tables, problem.page, num_blocks)),
         )
 
-    def _placed(self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int):
+    def _placed(
+        self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int
+    ) -> torch.Tensor | None:
         """The scales of all sequences as the op takes them; those per token lie in pages, NaN where no token is."""
         if self.kv_cache_dtype == "auto":
             return None
         if self.scales != "token":
             return scales[0][0, : 1 if self.scales == "tensor" else None]
         return in_pages(torch.cat(scales), tables, self.seq_lens, page, num_blocks)
-
-    # -- the answer ---------------------------------------------------------------------------------------------
-
-    def reference(self) -> torch.Tensor:
-        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
-        return _answers(self)[0]
-
-    def bound(self) -> torch.Tensor:
-        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
-        return _answers(self)[1]
-
-    def check(self, out: torch.Tensor) -> Check:
-        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        return check_sequences(out, *_answers(self))
 
 
 @dataclass(frozen=True)
@@ -212,7 +194,7 @@ class _Content:
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> _Content:
+def _content(case: DecodeStep) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -251,24 +233,21 @@ def _content(case: Case) -> _Content:
     )
 
 
-def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: Case) -> torch.Tensor:
+def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: DecodeStep) -> torch.Tensor:
     """The scales of one sequence's tokens; per token what brings its largest element to the largest that is stored."""
     if case.kv_cache_dtype == "auto" or case.scales == "head":
         return of_heads[None]
     if case.scales == "tensor":
         return of_heads[None, :1].expand(1, case.num_kv_heads)
-    return tokens.abs().amax(-1) / _limit(case)
+    return tokens.abs().amax(-1) / LARGEST[case.kv_cache_dtype]
 
 
-def _limit(case: Case) -> float:
-    return 127.0 if case.kv_cache_dtype == "int8" else torch.finfo(CACHE_DTYPES[case.kv_cache_dtype]).max
-
-
-def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: Case) -> torch.Tensor:
+def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: DecodeStep) -> torch.Tensor:
     """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
-    scaled = (tokens / scales[..., None]).clamp(-_limit(case), _limit(case))
+    largest = LARGEST[case.kv_cache_dtype]
+    scaled = (tokens / scales[..., None]).clamp(-largest, largest)
     return (scaled.round() if case.kv_cache_dtype == "int8" else scaled).to(CACHE_DTYPES[case.kv_cache_dtype])
 
 
@@ -289,7 +268,7 @@ def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Gene
 
 
 @functools.lru_cache(maxsize=64)
-def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+def _answers(case: DecodeStep) -> tuple[torch.Tensor, torch.Tensor]:
     content = _content(case)
     quantized = case.kv_cache_dtype != "auto"
     keys, values = (

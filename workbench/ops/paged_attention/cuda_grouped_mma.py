@@ -16,8 +16,7 @@ and 1,056,128 (1.002); with a scale per token the least is 1,086,468, and it saw
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.cache_problem import SCALES_OR_ONE
-from workbench.ops.page_strides import head_and_token_stride
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_token_stride
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem, macros
 from workbench.ops.paged_attention.rules import (
     GRID,
@@ -30,10 +29,8 @@ from workbench.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import shared_limit, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import rules, shared_limit, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
@@ -74,19 +71,15 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return _tile_bytes(config, problem) + _static_bytes(config, problem)
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PAGE_SIZE,
     GROUP,
-    Restriction.of("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "whose sums fit in registers"),
-    Restriction.of("pages and tiles", "BLOCK_SIZE >= 8 and is_power_of_two(BLOCK_SIZE) and TILE_TOKENS in (16, 32)"),
-    Restriction.of(
-        "offsets inside a page", "BLOCK_SIZE * num_kv_heads * head_size < 2**31", "elements, as 32-bit numbers"
-    ),
+    ("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "whose sums fit in registers"),
+    ("pages and tiles", "BLOCK_SIZE >= 8 and is_power_of_two(BLOCK_SIZE) and TILE_TOKENS in (16, 32)"),
+    ("offsets inside a page", "BLOCK_SIZE * num_kv_heads * head_size < 2**31", "elements, as 32-bit numbers"),
     WHOLE_TILES,
-    Restriction.of("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
-    Restriction.of(
-        "threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"
-    ),
+    ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+    ("threads per block", "NUM_THREADS % 32 == 0 and 32 <= NUM_THREADS <= 256", "up to 255 registers each"),
     shared_memory(
         _shared_bytes,
         "max(2 * warps * NUM_STAGES * TILE_TOKENS * head_size * sizeof(cache element), 4 * warps * group * head_size)"

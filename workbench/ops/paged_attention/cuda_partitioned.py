@@ -25,10 +25,8 @@ from workbench.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import THREADS, rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
@@ -38,11 +36,11 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
     return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2)) + 32
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PAGE_SIZE,
-    Restriction.of("a page is one load of a warp", "BLOCK_SIZE in (8, 16, 32)"),
-    Restriction.of("whole pages", "PARTITION_SIZE % BLOCK_SIZE == 0"),
-    Restriction.of("whole 16-byte steps", "head_size % x == 0", "x = 16 / sizeof(cache element)"),
+    ("a page is one load of a warp", "BLOCK_SIZE in (8, 16, 32)"),
+    ("whole pages", "PARTITION_SIZE % BLOCK_SIZE == 0"),
+    ("whole 16-byte steps", "head_size % x == 0", "x = 16 / sizeof(cache element)"),
     THREADS,
     shared_memory(_shared_bytes, "4 * (head_size * (warps + 1) + warps * (BLOCK_SIZE + 2)) + 32", static=True),
     PARTITIONS,

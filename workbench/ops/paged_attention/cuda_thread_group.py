@@ -10,10 +10,8 @@ from workbench.home import cuda_sources
 from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem, macros
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
-from workbench.ops.rules import THREADS, shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import THREADS, rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _OTHER_REGISTERS = 64
 """What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
@@ -32,19 +30,15 @@ def _shared_bytes(config: Config, problem: Problem) -> tuple[int, int]:
     return 4 * (problem.head_size * (warps + 1) + 2 * warps), 4 * pages * config["BLOCK_SIZE"]
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PAGE_SIZE,
-    Restriction.of("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
-    Restriction.of("a warp stays in its page", "BLOCK_SIZE % (32 / THREAD_GROUP_SIZE) == 0"),
-    Restriction.of("whole key vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
-    Restriction.of(
-        "a vector keeps to its x group", "x % VEC_SIZE == 0 and head_size % x == 0", "x = 16 / sizeof(cache element)"
-    ),
-    Restriction.of("16-byte key loads", "VEC_SIZE * cache_itemsize <= 16"),
-    Restriction.of("16-byte value loads", "V_VEC_SIZE * cache_itemsize <= 16"),
-    Restriction.of(
-        "a warp reads whole value rows", "BLOCK_SIZE % V_VEC_SIZE == 0 and 32 % (BLOCK_SIZE // V_VEC_SIZE) == 0"
-    ),
+    ("groups divide a warp", "32 % THREAD_GROUP_SIZE == 0"),
+    ("a warp stays in its page", "BLOCK_SIZE % (32 / THREAD_GROUP_SIZE) == 0"),
+    ("whole key vectors", "head_size % (THREAD_GROUP_SIZE * VEC_SIZE) == 0"),
+    ("a vector keeps to its x group", "x % VEC_SIZE == 0 and head_size % x == 0", "x = 16 / sizeof(cache element)"),
+    ("16-byte key loads", "VEC_SIZE * cache_itemsize <= 16"),
+    ("16-byte value loads", "V_VEC_SIZE * cache_itemsize <= 16"),
+    ("a warp reads whole value rows", "BLOCK_SIZE % V_VEC_SIZE == 0 and 32 % (BLOCK_SIZE // V_VEC_SIZE) == 0"),
     THREADS,
     Restriction(
         "registers",

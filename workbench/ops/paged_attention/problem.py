@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from workbench.ops.arguments import dtype_name
-from workbench.ops.cache_problem import STRIDES, CacheProblem
+from workbench.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, scale_strides
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.scales import scale_strides
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
 
@@ -18,7 +17,7 @@ DEFAULT_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
-class Problem(CacheProblem):
+class Problem(CacheProblem, AttentionProblem):
     """The sizes of one decode step. Lengths are in tokens.
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
@@ -41,11 +40,6 @@ class Problem(CacheProblem):
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
     multiprocessors: int | None = None
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
 
     @property
     def page(self) -> int:
@@ -72,11 +66,6 @@ class Tensors:
     v_scale: torch.Tensor | None = None
     workspace: Any = None
     """What the blocks, or the kernels, of one variant leave for each other."""
-
-    @property
-    def read(self) -> tuple[torch.Tensor, ...]:
-        """What every kernel reads, in the order of the op's arguments."""
-        return self.query, self.key_cache, self.value_cache, self.block_tables, self.seq_lens
 
 
 ARGUMENTS: Arguments = STRIDES | {

@@ -16,6 +16,7 @@ NaN, and 0 * NaN would not be 0. A sequence of no tokens has output 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -78,7 +79,7 @@ def reference(
     layout: str | None = None,
     k_scale: torch.Tensor | float = 1.0,
     v_scale: torch.Tensor | float = 1.0,
-    **features,
+    **features: Any,
 ) -> torch.Tensor:
     """Paged attention in float64; arguments as in `workbench.ops.paged_attention`.
 
@@ -99,7 +100,7 @@ def reference(
 
 
 def attend_all(
-    query: torch.Tensor, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], **options
+    query: torch.Tensor, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], **options: Any
 ) -> torch.Tensor:
     """`attend` for every sequence: ``[num_seqs, num_heads, head_size]``."""
     rows = [attend(q, k, v, **options) for q, k, v in zip(query, keys, values, strict=True)]

@@ -7,6 +7,8 @@ to compare with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from workbench.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
@@ -62,7 +64,13 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     t.out.copy_((sums / total.clamp(min=torch.finfo(torch.float32).tiny)).view_as(t.out))
 
 
-def _gather(cache: torch.Tensor, tables: torch.Tensor, canonical, layout: str, scale) -> torch.Tensor:
+def _gather(
+    cache: torch.Tensor,
+    tables: torch.Tensor,
+    canonical: Callable[[torch.Tensor, str], torch.Tensor],
+    layout: str,
+    scale: torch.Tensor | None,
+) -> torch.Tensor:
     """``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` fp32, dequantized."""
     pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
     tokens = canonical(pages, layout).float()

@@ -7,22 +7,14 @@ past the end of a sequence in its last page comes along, and values are set to z
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.rules import num_partitions
-from workbench.ops.paged_attention.triton_grouped import RESTRICTIONS, paged_attention_grouped, shared_bytes
 from workbench.ops.paged_attention.triton_grouped import VARIANT as GROUPED
-from workbench.ops.paged_attention.triton_grouped import constexprs as grouped_constexprs
+from workbench.ops.paged_attention.triton_grouped import constexprs, footprint, shared_bytes
 from workbench.ops.rules import TMA, shared_limit, shared_memory
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import TritonVariant
-
-
-def _constexprs(config: Config, problem: Problem) -> dict[str, Any]:
-    return grouped_constexprs(config, problem) | {"DESCRIPTORS": True}
+from workbench.ops.variant import Config, Footprint, Restriction
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
@@ -32,7 +24,7 @@ def _shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
-    return replace(GROUPED.footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
+    return replace(footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
 
 
 def default_config(problem: Problem) -> dict:
@@ -48,20 +40,18 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
-VARIANT = TritonVariant(
-    op="paged_attention",
+VARIANT = replace(
+    GROUPED,
     name="triton_descriptors",
     idea="triton_grouped with tensor descriptors: TMA brings a page of keys or values at once",
     steps=(
-        TritonStep(
-            function=paged_attention_grouped,
+        replace(
+            GROUPED.steps[0],
             grid=lambda config, problem: (problem.num_kv_heads, problem.num_seqs, num_partitions(config, problem)),
-            types=GROUPED.steps[0].types,
-            constexprs=_constexprs,
-            arguments=GROUPED.steps[0].arguments,
+            constexprs=lambda config, problem: constexprs(config, problem) | {"DESCRIPTORS": True},
         ),
     ),
-    space=GROUPED.space | {"BLOCK_SIZE": (16, 32, 64, 128)},
+    space={**GROUPED.space, "BLOCK_SIZE": (16, 32, 64, 128)},
     restrictions=(
         TMA,
         Restriction.of("a tile is a page", "TILE_TOKENS == BLOCK_SIZE"),
@@ -69,12 +59,9 @@ VARIANT = TritonVariant(
             _shared_bytes,
             "what triton_grouped takes + TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element)",
         ),
-        *(rule for rule in RESTRICTIONS if rule.name != "shared memory"),
+        *(rule for rule in GROUPED.restrictions if rule.name != "shared memory"),
     ),
-    layouts=GROUPED.layouts,
-    dtypes=GROUPED.dtypes,
     features=("alibi", "sliding_window", "soft_cap", "sinks"),
     defaults=default_config,
     footprint=_footprint,
-    workspace=GROUPED.workspace,
 )

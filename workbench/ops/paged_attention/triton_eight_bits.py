@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """8-bit cache elements as fp16 in Triton, four at a time, on any architecture.
 
 fp16 holds every e4m3, e5m2 and int8 value exactly; the scale can wait. A tile is loaded as int16, pairs of elements
@@ -77,9 +78,9 @@ def widen(pairs, KIND: tl.constexpr, HAS_E4M3: tl.constexpr):
     if KIND == "fp8_e5m2":
         ASM: tl.constexpr = _FROM_E5M2
     elif KIND == "int8":
-        ASM: tl.constexpr = _FROM_INT8
+        ASM: tl.constexpr = _FROM_INT8  # type: ignore[no-redef]
     elif HAS_E4M3:
-        ASM: tl.constexpr = _CONVERT_E4M3
+        ASM: tl.constexpr = _CONVERT_E4M3  # type: ignore[no-redef]
     else:
-        ASM: tl.constexpr = _FROM_E4M3
+        ASM: tl.constexpr = _FROM_E4M3  # type: ignore[no-redef]
     return tl.inline_asm_elementwise(ASM, "=r,=r,r", [pairs], dtype=(tl.float16, tl.float16), is_pure=True, pack=2)

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """The query heads of a group packed into one tile, products on tensor cores: in Triton.
 
 The idea is that of ``cuda_src/paged_attention_grouped_mma.cu``: a program per KV head, sequence and partition, whose
@@ -17,9 +18,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
     GRID,
@@ -50,10 +50,8 @@ from workbench.ops.paged_attention.triton_tiles import (
 )
 from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.rules import shared_memory
-from workbench.ops.steps import Arguments, TritonStep
-from workbench.ops.values import Config, Footprint, Restriction
-from workbench.ops.variant import TritonVariant
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit
@@ -325,7 +323,7 @@ def default_config(problem: Problem) -> dict:
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def footprint(config: Config, problem: Problem) -> Footprint:
     """The tiles ahead of the one that is computed, keys and values."""
     row_bytes = problem.head_size * problem.cache_itemsize
     ahead = max((config["num_stages"] - 1) // 2, 1)
@@ -346,17 +344,17 @@ def shared_bytes(config: Config, problem: Problem) -> int:
     return buffers * tiles + 32 * size + 4096 * config["num_warps"]
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     PAGE_SIZE,
     GROUP,
     POWERS_OF_TWO,
     WHOLE_TILES,
-    Restriction.of(
+    (
         "products",
         "TILE_TOKENS >= 16 and 32 // cache_itemsize <= head_size <= 256",
         "head_size >= 16, of a quantized cache 32",
     ),
-    Restriction.of("whole 16-byte steps", "head_size % 8 == 0"),
+    ("whole 16-byte steps", "head_size % 8 == 0"),
     TILE_IN_REGISTERS,
     shared_memory(
         shared_bytes,
@@ -392,6 +390,6 @@ VARIANT = TritonVariant(
     dtypes=("float16", "bfloat16"),
     features=("alibi", "sliding_window", "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8", "token_scales"),
     defaults=default_config,
-    footprint=_footprint,
+    footprint=footprint,
     workspace=partials,
 )

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """One program per query head, a tile of tokens at a time, softmax kept up to date on the way: in Triton.
 
 The steps are those of ``cuda_src/paged_attention_thread_group.cu`` (load, score, rescale, accumulate, reduce), but
@@ -14,6 +15,7 @@ import triton.language as tl
 from workbench.ops.cache_problem import SCALES_OR_ONE
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem
 from workbench.ops.paged_attention.rules import GRID, PAGE_SIZE
+from workbench.ops.paged_attention.triton_reduction import LOG2_E
 from workbench.ops.paged_attention.triton_tiles import (
     FP8_SUPPORT,
     POWERS_OF_TWO,
@@ -24,11 +26,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     tiles_footprint,
     types,
 )
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Footprint
-from workbench.ops.variant import TritonVariant
-
-LOG2_E = tl.constexpr(1.4426950408889634)
+from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -1,8 +1,10 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """A program per query head, sequence and partition of the sequence; the last one combines the partitions: in Triton.
 
 The idea is that of ``cuda_src/paged_attention_partitioned.cu``: PARTITION_SIZE *tokens* per program, so that one long
 sequence fills the GPU; fp32 partial results with their maximum; a reduction. Inside a program the steps are those of
-``triton_online_softmax``. Bytes that must move are those of ``cuda_partitioned``.
+``triton_online_softmax``, written out once more: beside the CUDA kernel each is read from its first step to its last.
+Bytes that must move are those of ``cuda_partitioned``.
 """
 
 from __future__ import annotations
@@ -42,9 +44,7 @@ from workbench.ops.paged_attention.triton_tiles import (
     types,
 )
 from workbench.ops.paged_attention.workspace import partials
-from workbench.ops.steps import TritonStep
-from workbench.ops.values import Config, Footprint
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """Triton functions about the partitions of a sequence, and how the program that is done last combines their results."""
 
 from __future__ import annotations

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, no_scales
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.page_strides import head_and_strides
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.ops.rules import is_from, shared_memory, tile_in_registers
-from workbench.ops.scales import SCALE_TYPES, no_scales
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config, Footprint, Restriction
 

@@ -12,9 +12,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -31,7 +29,6 @@ from workbench.ops.variant import Check
 class Case(CacheCase):
     """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
 
-    name: str
     num_kv_heads: int
     head_size: int
     runs: tuple[int, ...]
@@ -43,7 +40,10 @@ class Case(CacheCase):
     kv_cache_dtype: str = "auto"
     scales: str = "head"
 
-    def __post_init__(self):
+    _lengths = "runs"
+    _problem = Problem
+
+    def __post_init__(self) -> None:
         object.__setattr__(self, "runs", tuple(self.runs))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
 
@@ -57,22 +57,11 @@ class Case(CacheCase):
         """The name with what distinguishes it, e.g. ``prefill 346 tokens float16 x/16``."""
         return f"{self.name} {self.num_tokens} tokens {self.dtype} {self.cache_label}"
 
-    _lengths = "runs"
-
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem to solve; no configuration changes it, as the page size is that of the cache."""
-        return Problem(
-            num_tokens=self.num_tokens,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            dtype=self.dtype,
-            layout=self.layout,
-            block_size=self.block_size,
-            kv_cache_dtype=self.kv_cache_dtype,
-            features=self.cache_features,
-            alignment=_row_alignment(self.head_size, DTYPES[self.dtype].itemsize),
-            arch=arch,
-        )
+    @property
+    def alignment(self) -> int:
+        """Bytes that every row of key and value starts on, at most 16."""
+        bits = 16 | self.head_size * DTYPES[self.dtype].itemsize
+        return bits & -bits
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: written tokens read and stored, K and V, their scales, and every slot."""
@@ -105,12 +94,6 @@ class Case(CacheCase):
     def check(self, out: torch.Tensor) -> Check:
         """Judge an output, by its bits; ``max_error`` is the largest difference of two elements, inf beside a NaN."""
         return check_bits(out, _answer(self), self.problem().cache_dtype)
-
-
-def _row_alignment(head_size: int, itemsize: int) -> int:
-    """Bytes that every row of contiguous ``[num_tokens, num_kv_heads, head_size]`` starts on, at most 16."""
-    bits = 16 | head_size * itemsize
-    return bits & -bits
 
 
 @dataclass(frozen=True)
@@ -176,7 +159,8 @@ def _answer(case: Case) -> torch.Tensor:
                 token = quantize(token, own, case.kv_cache_dtype)
             cache[slot] = token
         sides.append(cache.unflatten(0, (content.num_blocks, case.block_size)))
-    return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(*sides, case.layout)])
+    keys, values = sides
+    return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(keys, values, case.layout)])
 
 
 CASES = by_name(

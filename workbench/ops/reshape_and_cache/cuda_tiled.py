@@ -5,14 +5,14 @@ The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 
 from __future__ import annotations
 
+import math
+
 from workbench.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
-from workbench.ops.rules import shared_memory
-from workbench.ops.steps import CudaStep
-from workbench.ops.values import Config, Restriction
-from workbench.ops.variant import CudaVariant
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
@@ -24,9 +24,9 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
     return tokens * (16 + 2 * row) + 8 * tokens // config["V_VEC_SIZE"]
 
 
-RESTRICTIONS = (
+RESTRICTIONS = rules(
     *CUDA_RESTRICTIONS,
-    Restriction.of("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
+    ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
     shared_memory(
         _tile_bytes,
         "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots)",
@@ -38,15 +38,11 @@ RESTRICTIONS = (
 
 def default_config(problem: Problem) -> dict:
     """Accesses as wide as alignment and head allow, tiles of a page (at most 16 tokens) where the layout turns them."""
-    vec = max(problem.alignment // problem.itemsize, 1)
-    while problem.head_size % vec:
-        vec //= 2
+    vec = math.gcd(problem.head_size, max(problem.alignment // problem.itemsize, 1))
     tile, wide = 4, 1
     if problem.layout == "x":
         tile = 16 if problem.head_size * problem.cache_dtype.itemsize <= 1024 else 4
-        wide = min(problem.x, tile)
-        while problem.block_size % wide:
-            wide //= 2
+        wide = math.gcd(problem.block_size, min(problem.x, tile))
     return {"NUM_THREADS": 128, "TILE_TOKENS": tile, "VEC_SIZE": vec, "V_VEC_SIZE": wide}
 
 

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """One-byte codes and floats by their bits, in Triton: the same on every architecture, and for every input.
 
 Triton's own FP8 types will not do: before sm_89 there is no e4m3, and e5m2 is rounded twice, by way of float16.

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/reshape_and_cache_tiled.cu``.
 
 TURN_VALUES turns the tile of values before it is stored, so that the compiler lets neighbouring lanes write
@@ -17,8 +18,7 @@ from workbench.ops.expressions import cdiv
 from workbench.ops.page_tiles import TRITON_RESTRICTIONS, TRITON_SPACE, constexprs, default_triton_config, triton_types
 from workbench.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.reshape_and_cache.triton_codes import quantize
-from workbench.ops.steps import TritonStep
-from workbench.ops.variant import TritonVariant
+from workbench.ops.variant import TritonStep, TritonVariant
 
 
 @triton.jit

@@ -8,14 +8,13 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_devices
+from workbench.ops.arguments import check_apart, check_devices
 from workbench.ops.constants import under_capture
-from workbench.ops.copy_blocks.api import copy_pages
-from workbench.ops.copy_blocks.validate import check_copies
+from workbench.ops.copy_blocks.api import check_alike, check_copies, check_pairs, copy_pages
+from workbench.ops.copy_blocks.problem import Problem
 from workbench.ops.dispatch import arch_of, config_text
 from workbench.ops.library_op import custom_op
 from workbench.ops.registry import BUILT_IN
-from workbench.ops.swap_blocks.validate import problem_of
 
 
 @names_wrong_kinds
@@ -56,6 +55,40 @@ def swap_blocks(
         check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
     check_devices("pairs", pairs)
     _swap_blocks(*lists.values(), pairs, variant, config_text(config))
+
+
+def problem_of(
+    source_caches: Sequence[torch.Tensor], target_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
+) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    if len(source_caches) != len(target_caches):
+        raise ArgumentError(
+            "target_caches", f"{len(target_caches)} caches", f"{len(source_caches)}, as many as sources", "Pair them."
+        )
+    sources, targets = (
+        {f"{side}[{i}]": cache for i, cache in enumerate(caches)}
+        for side, caches in (("source_caches", source_caches), ("target_caches", target_caches))
+    )
+    source_page, target_page = check_alike(sources), check_alike(targets)
+    if source_page != target_page:
+        allowed = f"{source_page} bytes, as source_caches[0]"
+        raise ArgumentError(
+            "target_caches[0]", f"pages of {target_page} bytes", allowed, "Pages of both sides are of one size."
+        )
+    check_apart(sources | targets, targets, "Inside a cache use copy_blocks.")
+    check_pairs(pairs, "source page, target page")
+    across = source_caches[0].device != target_caches[0].device
+    return Problem(
+        num_pairs=len(pairs),
+        num_caches=len(source_caches),
+        page_bytes=source_page,
+        features=("two devices",) if across else (),
+        arch=arch,
+    )
 
 
 @custom_op("workbench::swap_blocks", mutates_args=("target_caches",))

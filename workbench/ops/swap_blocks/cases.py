@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.copy_blocks.page_case import UNWRITTEN, PageCase
+from workbench.ops.copy_blocks.cases import UNWRITTEN, PageCase
 from workbench.ops.copy_blocks.problem import Problem, Tensors, tensors_of
 from workbench.ops.named_case import by_name
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
-from workbench.ops.own.export.code import Collected
-from workbench.ops.own.export.layout import INDENT, call, laid_out, literal, quoted, unparsed
+from workbench.ops.own.export.code import Collected, is_lambda
+from workbench.ops.own.export.layout import INDENT, call, in_tuple, laid_out, literal, quoted, unparsed
 from workbench.ops.own.inputs import Input
 
 
@@ -21,7 +21,7 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     for case in cases.values():
         names = case.contract.parameters
         lines += [laid_out(_made(case, name, collected, functions), INDENT, f"{name} = ") for name in names]
-        lines.append(f"{INDENT}yield {quoted(case.name)}, ({', '.join(names)}{',' if len(names) == 1 else ''})")
+        lines.append(f"{INDENT}yield {quoted(case.name)}, ({in_tuple(names)})")
     return [*functions, "\n".join(lines)]
 
 
@@ -38,7 +38,7 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
         **{key: repr(value) for key, value in case.sizes.items()},
         "generator": f"torch.Generator().manual_seed({seed})",
     }
-    if given.__name__ != "<lambda>":
+    if not is_lambda(given):
         label = collected.helper(given)
     else:
         label = f"make_{name}_of_{re.sub(r'[^a-z0-9]+', '_', case.name.lower()).strip('_')}"

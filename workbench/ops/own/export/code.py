@@ -51,10 +51,8 @@ class Collected:
         self._value(function.__name__, function)
         return function.__name__
 
-    def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr] | None:
-        """The parameters and the value of a lambda; None for another function."""
-        if function.__name__ != "<lambda>":
-            return None
+    def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr]:
+        """The parameters and the value of a lambda."""
         node = _lambda(function, where)
         self.names_of(node, function, None)
         return tuple(inspect.signature(function).parameters), node.body
@@ -119,7 +117,7 @@ class Collected:
         plain = getattr(value, "fn", value)
         if plain.__module__.split(".")[0] == "workbench":
             raise _refused(repr(name), f"a function of {plain.__module__}", "Write it out beside the op.")
-        if plain.__name__ == "<lambda>":
+        if is_lambda(plain):
             parameters, body = self.expression(plain, name)
             self.functions.append(f"def {name}({', '.join(parameters)}):\n    return {unparsed(body)}")
             return
@@ -143,6 +141,11 @@ class Collected:
         if isinstance(inner, torch.dtype):
             self.modules["torch"] = "torch"
         self.constants.append(laid_out(written, "", f"{name} = "))
+
+
+def is_lambda(function: object) -> bool:
+    """Whether it is a function without a name."""
+    return getattr(function, "__name__", "") == "<lambda>"
 
 
 def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, no-check-untyped-defs
 """What exported files of kernels in CUDA C++ have in common, word for word; see `parts`."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.expressions import FUNCTIONS, Expression
-from workbench.ops.own.export.code import Collected
+from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, laid_out, quoted, unparsed
 from workbench.ops.own.launching import Declared, Shape
 
@@ -42,11 +42,10 @@ class Code:
             node = ast.parse(given.strip(), mode="eval").body
             node = _Functions(self).visit(node)
         else:
-            found = self.collected.expression(given, expression.where) if hasattr(given, "__name__") else None
-            if found is None:
+            if not is_lambda(given):
                 name = self._helper(given, expression.where)
                 return f"{name}({', '.join(f'{one}={one}' for one in expression.names)})"
-            node = found[1]
+            _, node = self.collected.expression(given, expression.where)
             clash = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - set(expression.names)
             self._check_clash(clash, expression.where)
         node = _Tensors({*self.parameters, *self.outputs}, expression.where).visit(node)
@@ -71,7 +70,7 @@ class Code:
         wanted = [name for name in self.sizes if name in names and name not in self.declared.space]
         if self._inline is not None:
             return lines + [f"{INDENT}{name} = {self._inline[name]}" for name in wanted]
-        if wanted:
+        if wanted and self.declared.sizes is not None:
             name = self._helper(self.declared.sizes, "sizes")
             parameters = inspect.signature(self.declared.sizes).parameters
             lines.append(f"{INDENT}named = {name}({', '.join(f'{one}={one}' for one in parameters)})")
@@ -88,19 +87,18 @@ class Code:
     def _inline_sizes(self) -> dict[str, str] | None:
         """Each size's own expression, where the function of the sizes is a lambda that lists them."""
         function = self.declared.sizes
-        found = (
-            self.collected.expression(function, "sizes") if getattr(function, "__name__", "") == "<lambda>" else None
-        )
-        if found is None:
+        if function is None or not is_lambda(function):
             return None
-        parameters, node = found
-        if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
-            pairs = [(key.value, value) for key, value in zip(node.keys, node.values, strict=True)]
-        elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args
-        ):
-            pairs = [(one.arg, one.value) for one in node.keywords]
+        parameters, node = self.collected.expression(function, "sizes")
+        found: list[tuple[ast.expr | None, ast.expr]]
+        if isinstance(node, ast.Dict):
+            found = list(zip(node.keys, node.values, strict=True))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args:
+            found = [(ast.Constant(one.arg) if one.arg else None, one.value) for one in node.keywords]
         else:
+            return None
+        pairs = [(str(key.value), value) for key, value in found if isinstance(key, ast.Constant)]
+        if len(pairs) < len(found):
             return None
         for _, value in pairs:
             clash = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - set(parameters)
@@ -114,7 +112,7 @@ class Code:
             raise ArgumentError(
                 where, type(function).__name__, "a Python function or an expression", "Write it as text."
             )
-        if function.__name__ != "<lambda>":
+        if not is_lambda(function):
             return self.collected.helper(function)
         name = where.split("[")[0]
         parameters, body = self.collected.expression(function, where)
@@ -153,33 +151,35 @@ class _Tensors(ast.NodeTransformer):
         self._tensors, self._where = tensors, where
 
     def _is_dtype(self, node: ast.AST) -> bool:
-        return self._is_of_tensor(node) and node.attr == "dtype"
+        return isinstance(node, ast.Attribute) and self._tensor(node) is not None and node.attr == "dtype"
 
-    def _is_of_tensor(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self._tensors
+    def _tensor(self, node: ast.Attribute) -> str | None:
+        """The name of the tensor whose attribute it is."""
+        return node.value.id if isinstance(node.value, ast.Name) and node.value.id in self._tensors else None
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id == "ctype" and all(map(self._is_dtype, node.args)):
             return node
         return self.generic_visit(node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         sides = [node.left, *node.comparators]
         if not any(map(self._is_dtype, sides)) or not all(self._is_dtype(one) or _is_text(one) for one in sides):
             return self.generic_visit(node)
         left, *others = [one if self._is_dtype(one) else _as_dtype(one) for one in sides]
         return ast.Compare(left, node.ops, others)
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if not self._is_of_tensor(node):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        tensor = self._tensor(node)
+        if tensor is None:
             return self.generic_visit(node)
         if node.attr == "dtype":
-            return ast.parse(f"str({node.value.id}.dtype).removeprefix('torch.')", mode="eval").body
+            return ast.parse(f"str({tensor}.dtype).removeprefix('torch.')", mode="eval").body
         if node.attr == "strides":
-            return ast.parse(f"{node.value.id}.stride()", mode="eval").body
+            return ast.parse(f"{tensor}.stride()", mode="eval").body
         if node.attr == "aligned":
             remedy = "It is known of a call alone: write the kernel for any address, or copy what is not aligned."
-            raise ArgumentError(f"export: {self._where}", f"{node.value.id}.aligned", "shapes, strides, dtypes", remedy)
+            raise ArgumentError(f"export: {self._where}", f"{tensor}.aligned", "shapes, strides, dtypes", remedy)
         return node
 
 
@@ -193,4 +193,4 @@ def _is_text(node: ast.expr) -> bool:
 def _as_dtype(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Tuple | ast.List):
         return ast.Tuple([_as_dtype(one) for one in node.elts], ast.Load())
-    return ast.Attribute(ast.Name("torch", ast.Load()), node.value, ast.Load())
+    return ast.Attribute(ast.Name("torch", ast.Load()), ast.literal_eval(node), ast.Load())

@@ -15,13 +15,11 @@ from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, par
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import Collected, imports
 from workbench.ops.own.export.expressions import PARTS, Code
-from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, laid_out, literal, quoted
+from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, in_tuple, laid_out, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
 from workbench.ops.own.problem import Problem
 
-_MODULES = {"cuda": ("contextlib", "ctypes", "functools", "importlib.util", "os", "sys", "threading", "torch")}
-_MODULES["triton"] = ("sys", "torch", "triton")
 _CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load)
 _LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
 _LOCAL |= {"case", "right", "results", "pairs", "wrong"}
@@ -220,7 +218,7 @@ class _File:
         """The functions of `parts` that the file calls."""
         names = [name for name in PARTS if name in self.code.parts]
         if self.variant.space and self.chosen:
-            names += ["described", "distance", "choose"] if winners else ["described", "first_legal"]
+            names += ["described", "distance", "first_legal", "choose"] if winners else ["described", "first_legal"]
         if any("one_device(" in text for text in op):
             names.append("one_device")
         if self.variant.language == "triton" and launch_triton.builds_descriptors(self.variant):
@@ -256,7 +254,7 @@ class _File:
             "def self_test():",
             '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
             "    right = True",
-            f"    for case, ({', '.join(self.contract.parameters)}{_comma(self.contract.parameters)}) in cases():",
+            f"    for case, ({in_tuple(self.contract.parameters)}) in cases():",
             *self._results(),
             "        wrong = {key: what for key, pair in results.items() if (what := difference(*pair))}",
             '        print(f"{case}:", " ".join(f"{key} is WRONG: {what}" for key, what in wrong.items()) or "right")',
@@ -315,10 +313,6 @@ class _File:
         if self.op.name in TAKEN or not self.op.name.isidentifier():
             what = "a name that the exported file has itself"
             raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
-
-
-def _comma(names: tuple) -> str:
-    return "," if len(names) == 1 else ""
 
 
 def _listed(line: str) -> str:

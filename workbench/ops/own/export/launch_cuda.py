@@ -13,11 +13,11 @@ from workbench.kernels.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cuda import CppText, OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
-from workbench.ops.own.export.layout import INDENT, Bracketed, call, laid_out, literal, quoted, raw_block
+from workbench.ops.own.export.layout import INDENT, Bracketed, call, in_tuple, laid_out, literal, quoted, raw_block
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
-from workbench.toolchain.c_types import c_type, declared_variables
+from workbench.toolchain.c_types import CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.source import split_at_commas
 
@@ -57,11 +57,8 @@ def launch_of(
 ) -> tuple[str, list[str]]:
     """The function ``launch`` and what it takes; ``values`` has a value for every name."""
     names = {name for part in variant.parts for name in part.names}
-    for expression in (*variant.macro_texts.values(), *variant.constants.values()):
-        names |= set(expression.names)
-    workspace = code.declared.workspace
-    for one in workspace.values():
-        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
+    names |= {name for one in variant.macro_texts.values() for name in one.names}
+    names |= {name for one in variant.constants.values() for name in one.names}
     for part in variant.parts:
         names |= {
             name
@@ -69,18 +66,26 @@ def launch_of(
             if isinstance(one, Expression)
             for name in one.names
         }
-    first = first_tensor(problem)
-    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
-    plural = "s" * (len(variant.parts) > 1)
-    lines = [
-        f"def launch({', '.join(['config', *taken])}):",
-        f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""',
-    ]
+    lines, taken, first = head_of(variant, code, problem, names)
     lines += checks(variant, code, config, problem)
     lines += code.locals(names)
     lines += workspace_lines(code, first)
     lines += _launches(variant, code, config, problem, values, first)
     return "\n".join(lines), taken
+
+
+def head_of(variant: Any, code: Code, problem: Problem, names: set[str]) -> tuple[list[str], list[str], str]:
+    """The first lines of ``launch``, what it takes, and the tensor that tells the device.
+
+    ``names`` is what the launch reads; those of the workspace's sizes are added.
+    """
+    for one in code.declared.workspace.values():
+        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
+    first = first_tensor(problem)
+    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
+    plural = "s" * (len(variant.parts) > 1)
+    doc = f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""'
+    return [f"def launch({', '.join(['config', *taken])}):", doc], taken, first
 
 
 def workspace_lines(code: Code, first: str) -> list[str]:
@@ -96,13 +101,14 @@ def workspace_lines(code: Code, first: str) -> list[str]:
     return lines
 
 
-def _launches(variant, code, config, problem, values, first) -> list[str]:
-    kernel_names = ", ".join(_kernel_name(part.kernel, code, values) for part in variant.parts)
-    comma = "," if len(variant.parts) == 1 else ""
-    extra = [
-        f"{quoted(name)}: {quoted(one(values)) if one.is_text(values) else code.of(one.expression)}"
-        for name, one in variant.macro_texts.items()
-    ]
+def _launches(
+    variant: OwnCuda, code: Code, config: Mapping[str, Any], problem: Problem, values: Mapping[str, Any], first: str
+) -> list[str]:
+    kernel_names = in_tuple(_kernel_name(part.kernel, code, values) for part in variant.parts)
+    extra = []
+    for name, one in variant.macro_texts.items():
+        text = quoted(str(one(values))) if one.expression is None or one.is_text(values) else code.of(one.expression)
+        extra.append(f"{quoted(name)}: {text}")
     macros = "tuple(config.items())"
     lines = []
     if extra and code.declared.space:
@@ -118,9 +124,7 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
     found = f"{module}, (kernel,)" if single else f"{module}, kernels"
     lines.append(f"{INDENT}with torch_stream({first}.device.index) as stream:")
     inner = INDENT * 2
-    lines.append(
-        laid_out(call("load", [f"{first}.device.index", f"({kernel_names}{comma})", macros]), inner, f"{found} = ")
-    )
+    lines.append(laid_out(call("load", [f"{first}.device.index", f"({kernel_names})", macros]), inner, f"{found} = "))
     lines += _constant_lines(variant, code, config, problem, inner, first)
     for index, part in enumerate(variant.parts):
         kernel = "kernel" if single else f"kernels[{index}]"
@@ -140,7 +144,9 @@ def _launches(variant, code, config, problem, values, first) -> list[str]:
     return lines
 
 
-def _constant_lines(variant, code, config, problem, inner: str, first: str) -> list[str]:
+def _constant_lines(
+    variant: OwnCuda, code: Code, config: Mapping[str, Any], problem: Problem, inner: str, first: str
+) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
     from workbench.demangle import demangle
 
@@ -155,7 +161,7 @@ def _constant_lines(variant, code, config, problem, inner: str, first: str) -> l
     lines = []
     for name, expression in variant.constants.items():
         known = declared.get(name.split("::")[-1])
-        if name not in symbols or known is None or None in (known.type, known.shape):
+        if name not in symbols or known is None or known.type is None or known.shape is None:
             what = (
                 "a variable whose type or size is no plain one" if name in symbols else "a variable that no kernel uses"
             )
@@ -196,11 +202,11 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     found: list[Expression | str] = []
     for text in split_at_commas(kernel.partition("<")[2].rpartition(">")[0]):
         one = CppText.of("kernel", text)
-        found.append(text.strip() if one.is_text(values) else one.expression)
+        found.append(text.strip() if one.expression is None or one.is_text(values) else one.expression)
     return found
 
 
-def _declared_type(variant: OwnCuda, part: Part, index: int, config: Mapping, problem: Problem):
+def _declared_type(variant: OwnCuda, part: Part, index: int, config: Mapping, problem: Problem) -> CType | None:
     types = part.declaration.types
     return c_type(types[index], variant.macros(config, problem)) if types else None
 
@@ -264,6 +270,7 @@ def checks(variant: OwnCuda, code: Code, config: Mapping, problem: Problem) -> l
 
 
 def first_tensor(problem: Problem) -> str:
+    """The name of the argument that tells the device."""
     return next(name for name, value in problem.arguments if isinstance(value, TensorType))
 
 

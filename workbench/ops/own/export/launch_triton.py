@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.ops.expressions import Expression
 from workbench.ops.own.export.expressions import Code
-from workbench.ops.own.export.launch_cuda import first_tensor, workspace_lines
+from workbench.ops.own.export.launch_cuda import head_of, workspace_lines
 from workbench.ops.own.export.layout import INDENT, call, laid_out
 from workbench.ops.own.problem import Problem
 from workbench.ops.own.triton import OwnTriton, Part
@@ -18,14 +17,9 @@ def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping)
     """The function ``launch`` and what it takes; ``values`` has a value for every name."""
     names = {name for part in variant.parts for name in part.names}
     names |= {name for name in TRITON_OPTIONS if name in code.declared.space}
-    for one in code.declared.workspace.values():
-        names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
-    first = first_tensor(problem)
-    taken = [name for name in (*code.parameters, *code.outputs) if name in code.needs(names) | {first}]
-    plural = "s" * (len(variant.parts) > 1)
+    head, taken, first = head_of(variant, code, problem, names)
     lines = [
-        f"def launch({', '.join(['config', *taken])}):",
-        f'{INDENT}"""Run the kernel{plural} in the order of torch\'s current stream."""',
+        *head,
         *code.locals(names),
         *workspace_lines(code, first),
         f"{INDENT}with torch.cuda.device({first}.device):",
@@ -34,8 +28,8 @@ def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping)
         lines.append(f"{INDENT * 2}triton.set_allocator(allocate)")
     for index, part in enumerate(variant.parts):
         grid = code.shape(part.grid, part.grid(values))
-        head = f"{part.function.fn.__name__}[{grid}]"
-        lines.append(laid_out(call(head, _arguments(part, code, main=index == 0)), INDENT * 2))
+        launched = f"{part.function.fn.__name__}[{grid}]"
+        lines.append(laid_out(call(launched, _arguments(part, code, main=index == 0)), INDENT * 2))
     return "\n".join(lines), taken
 
 

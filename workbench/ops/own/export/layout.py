@@ -82,6 +82,12 @@ def _pair(key: Any, value: Any) -> Any:
     return f"{literal(key)}: {written}"
 
 
+def in_tuple(names: Iterable[str]) -> str:
+    """``a, b`` or ``a,``: what stands between the brackets of a tuple."""
+    names = list(names)
+    return ", ".join(names) + "," * (len(names) == 1)
+
+
 def quoted(text: str) -> str:
     """A string in double quotes, where it has none itself."""
     written = repr(text)
@@ -132,13 +138,3 @@ def raw_block(head: str, text: str) -> str:
     if quotes in text:
         return f"{head}{quoted(text)}  # noqa: E501"
     return f"{head}r{quotes}\n{text}{quotes}{wide}"
-
-
-def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
-    """Prose, broken at spaces."""
-    import textwrap
-
-    lines = textwrap.wrap(
-        text, width, initial_indent="", subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(lines)

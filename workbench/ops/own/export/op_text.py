@@ -6,7 +6,8 @@ import inspect
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.export.layout import INDENT, call, laid_out, literal, quoted, unparsed
+from workbench.ops.own.export.code import is_lambda
+from workbench.ops.own.export.layout import INDENT, call, in_tuple, laid_out, literal, quoted, unparsed
 
 if TYPE_CHECKING:
     from workbench.ops.own.export.file import _File
@@ -93,8 +94,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
     found = ["device", f"described({parameters})", *reals]
     lines = [f"{INDENT}signature = {', '.join(found)}", f"{INDENT}if signature not in chosen:"]
     if file.winners:
-        comma = "," if len(file.contract.parameters) == 1 else ""
-        made = call("choose", ["device", f"({parameters}{comma})", f"lambda config: {legal}"])
+        made = call("choose", ["device", f"({in_tuple(file.contract.parameters)})", f"lambda config: {legal}"])
     else:
         made = call("first_legal", [f"lambda config: {legal}"])
     return [*lines, laid_out(made, INDENT * 2, "chosen[signature] = ")]
@@ -108,7 +108,7 @@ def _autograd(file: _File) -> list[str]:
     if signature.optional:
         what = f"{', '.join(sorted(signature.optional))}, which may be None"
         raise ArgumentError("export: backward", what, "tensors that are always there", "Make two ops of it.")
-    if getattr(backward, "__name__", "") == "<lambda>":
+    if is_lambda(backward):
         parameters, body = file.collected.expression(backward, "backward")
         text = f"def backward({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
     elif inspect.isfunction(backward):
@@ -117,9 +117,8 @@ def _autograd(file: _File) -> list[str]:
         what = type(backward).__name__
         raise ArgumentError("export: backward", what, "a Python function", "Write one with def.")
     others = [one for one in file.contract.parameters if one not in signature.tensors]
-    kept = ", ".join([*signature.tensors, *outputs])
     keep = ["def keep(ctx, inputs, output):", f'{INDENT}"""Save what the gradients are computed from."""']
-    keep.append(f"{INDENT}{', '.join(file.contract.parameters)}{_comma(file.contract.parameters)} = inputs")
+    keep.append(f"{INDENT}{in_tuple(file.contract.parameters)} = inputs")
     saved = [*signature.tensors, "output" if len(outputs) == 1 else "*output"] if outputs else [*signature.tensors]
     keep.append(laid_out(call("ctx.save_for_backward", saved), INDENT))
     keep += [f"{INDENT}ctx.{one} = {one}" for one in others]
@@ -127,7 +126,7 @@ def _autograd(file: _File) -> list[str]:
     gradients = [
         f"def gradients(ctx, {', '.join(incoming)}):",
         f'{INDENT}"""Those of the arguments, None for what is no tensor."""',
-        f"{INDENT}{kept}{_comma([*signature.tensors, *outputs])} = ctx.saved_tensors",
+        f"{INDENT}{in_tuple([*signature.tensors, *outputs])} = ctx.saved_tensors",
     ]
     named = [f"{one}={one if one in signature.tensors else f'ctx.{one}'}" for one in file.contract.parameters]
     gradients.append(laid_out(call("backward", [*incoming, *outputs, *named]), INDENT, "found = "))
@@ -140,10 +139,6 @@ def _autograd(file: _File) -> list[str]:
     gradients.append(f"{INDENT}return {', '.join(answer)}")
     registered = f"{name}.register_autograd(gradients, setup_context=keep)"
     return [text, "\n".join(keep), "\n".join(gradients), registered]
-
-
-def _comma(names: object) -> str:
-    return "," if len(list(names)) == 1 else ""
 
 
 def _first(file: _File) -> str:

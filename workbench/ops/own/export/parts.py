@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, no-check-untyped-defs
 """What exported files have in common, word for word: `inspect.getsource` copies these functions into them.
 
 Nothing of the workbench is there in an exported file: what a function here names must be among what the file imports
@@ -11,24 +12,13 @@ from typing import NamedTuple
 
 import torch
 
+from workbench.ops.expressions import cdiv, is_power_of_two, next_power_of_2
+
+__all__ = ["cdiv", "is_power_of_two", "next_power_of_2"]
+
 CONFIGURATIONS: list = []
 UNTUNED: list = []
 TOLERANCE: dict = {}
-
-
-def cdiv(number, divisor):
-    """The quotient, rounded up."""
-    return -(-number // divisor)
-
-
-def next_power_of_2(number):
-    """The smallest power of two that is not below a number."""
-    return 1 << max(int(number) - 1, 0).bit_length()
-
-
-def is_power_of_two(number):
-    """Whether a number is 1, 2, 4, ..."""
-    return number > 0 and number & (number - 1) == 0
 
 
 def ctype(tensor):
@@ -87,10 +77,7 @@ def choose(device, arguments, legal):
     found = [one for one in found if one.gpu == torch.cuda.get_device_name(device)] or found
     if found:
         return min(found, key=lambda one: distance(one.sizes, sizes)).config
-    for config in UNTUNED:
-        if legal(config):
-            return config
-    raise ValueError("no configuration is legal for these arguments")
+    return first_legal(legal)
 
 
 def first_legal(legal):
