@@ -22,6 +22,7 @@ from workbench.frames import data_frame
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
+from workbench.ptx.sample import Sampled
 from workbench.terminal import plain
 from workbench.trials.trial import Trial
 from workbench.tuning.arguments import variants_of
@@ -94,6 +95,7 @@ class Comparison:
                     "shared_conflicts": trial.counts.get("shared_conflicts"),
                     "unique_bytes": _unique_bytes(trial),
                     "minimum_bytes": least,
+                    "sample": trial.counts.get("sample"),
                     "seconds": trial.seconds,
                     "time_is": trial.basis or None,
                 }
@@ -272,8 +274,7 @@ def _other_arch(trial: Trial, least: int) -> str:
 
 
 def _sample(trial: Trial, least: int) -> str:
-    found = trial.counts.get("sample")
-    return f"{found['blocks']:,} of {found['of']:,}, ± {found['error']:.1%}" if found else _NONE
+    return Sampled(**trial.counts["sample"]).brief if "sample" in trial.counts else _NONE
 
 
 def _sectors(trial: Trial, least: int) -> str:

@@ -37,8 +37,9 @@ def trace(
             first of sm_80, sm_89 and sm_90 that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
-        sample: run about so many blocks of a case that is too large to run in full: counts are theirs, the predicted
-            time is that of all. Kernels whose blocks can depend on each other, and several in a row, run in full.
+        sample: run about so many blocks of a case that is too large to run in full: counts are theirs, unscaled (so
+            that blocks which would share what they read may be missing), the predicted time is that of all. Kernels
+            whose blocks can depend on each other, and several in a row, run in full.
 
     Raises:
         UnknownNameError: no such op, variant or case.
@@ -56,9 +57,10 @@ def trace(
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
-    if sample is not None and (sample < 1 or record_block is not None):
-        allowed = "a number of blocks, 1 or more, without record_block"
-        raise ArgumentError("sample", sample, allowed, "Leave it out to run all of them.")
+    if sample is not None and sample < 1:
+        raise ArgumentError("sample", sample, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+    if sample is not None and record_block is not None:
+        raise ArgumentError("sample", sample, "None with record_block", "Record a block of a launch of all.")
     inputs = case.inputs(problem)
     device = Simulator(arch=arch, sample=sample if sample and len(chosen.steps) == 1 else 0)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
@@ -66,5 +68,5 @@ def trace(
     report = chosen.run(config, problem, inputs, device, **options)
     report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
-    part = f", {report.sampled}" if report.sampled else ""
+    part = f", {report.sampled.brief} blocks" if report.sampled else ""
     return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)

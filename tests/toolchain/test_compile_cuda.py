@@ -227,6 +227,11 @@ def test_host_code_gets_advice(monkeypatch: pytest.MonkeyPatch):
         compile_cuda("#include <cub/cub.cuh>\n__global__ void k() {}", "k")
 
 
+def test_a_macro_that_stands_in_the_way_of_a_header_is_named_as_the_cause():
+    with pytest.raises(CompileError, match="Give it another"):
+        compile_cuda('extern "C" __global__ void k(int *x) { *x = T; }', "k", macros={"T": 4})
+
+
 @pytest.mark.parametrize("header", ["cublas_v2.h", "curand_kernel.h", "cufft.h"])
 def test_headers_of_libraries_get_advice(monkeypatch: pytest.MonkeyPatch, header: str):
     monkeypatch.setattr(tools, "pip_folders", list)

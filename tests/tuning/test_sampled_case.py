@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.tuned import read_table
 from workbench.ptx.sample import Sampled, dependence, squares_of, standard_error
 
 BLUR = r"""
@@ -33,18 +34,18 @@ def sizes(image):
     return {"height": image.shape[0] - 2, "width": image.shape[1] - 2}
 
 
-def blurred(shift: int = 0):
+def blurred(shift: int = 0, rows: str = "height", where=()):
     @wb.op
     def blur(image):
         return 9 * torch.nn.functional.avg_pool2d(image[None], 3, 1)[0]
 
-    blur.case("small", image=wb.randn(34, 50, dtype="float32"))
+    blur.case("small", image=wb.randn(34, 82, dtype="float32"))
     blur.case("large", image=wb.randn(514, 770, dtype="float32"))
     grid = ("cdiv(width, BX)", "cdiv(height, BY)")
     args = ("out", "image", "height", "width")
     tune = {"BX": (16, 32), "BY": (2, 4)}
     options = {"sizes": sizes, "grid": grid, "block": ("BX", "BY"), "args": args, "macros": {"SHIFT": shift}}
-    blur.cuda(BLUR, kernel="blur", tune=tune, **options)
+    blur.cuda(BLUR.replace("y >= height", f"y >= {rows}"), kernel="blur", tune=tune, where=where, **options)
     return blur
 
 
@@ -62,7 +63,34 @@ def test_counts_of_a_sample_stand_for_all_blocks_and_values_for_the_small_case(t
         assert other.max_error < one.max_error * 2
         sample = other.counts["sample"]
         assert sample["blocks"] == 16 < sample["of"] == one.counts["grid_blocks"]
-    assert any("4 configurations a sample of blocks" in note and "judged on small" in note for note in part.notes)
+    (note,) = part.notes
+    assert "judged on small" in note
+    assert "4 configurations (at worst 16 of " in note
+
+
+def test_a_winner_of_a_sample_is_known_as_one_and_gives_way_to_all_blocks(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    blur = blurred()
+    entries = []
+    for sample in (16, None, 16):
+        run = wb.tune(blur, "large", sample=sample)
+        entries += [entry.sample for entry in read_table(run.table_path).entries if entry.op == "blur"]
+    assert entries == ["about 16 blocks; values judged on small", "", ""]
+
+
+def test_what_only_the_small_case_shows_is_told(tmp_path):
+    """Right for up to 64 rows: a large case is not computed in whole, which no value of the small one can tell."""
+    short = blurred(rows="min(height, 64)")
+    run = wb.tune(short, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
+    assert {trial.outcome for trial in run.trials} == {"ok"}
+    assert any("times the least" in note for note in run.notes), run.notes
+
+
+def test_configurations_that_the_small_case_takes_away_are_told(tmp_path):
+    blur = blurred(where=["width % BX == 0"])
+    run = wb.tune(blur, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
+    assert len(run.trials) == 2
+    assert run.notes[0] == "blur: 2 more legal configurations are not on small, which judges values."
 
 
 def test_a_wrong_kernel_is_found_on_the_small_case(tmp_path):
@@ -83,7 +111,7 @@ def test_what_depends_on_other_blocks_runs_in_full_and_says_so(tmp_path):
     doubled.cuda(EXCHANGED, kernel="exchanged", tune={"BX": (64,)}, **options)
     run = wb.tune(doubled, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
     assert [trial.counts["sample"]["blocks"] for trial in run.trials] == [64]
-    assert any("all blocks ran: they can depend on each other" in note for note in run.notes), run.notes
+    assert any("All blocks ran of 1: they can depend on each other" in note for note in run.notes), run.notes
 
 
 def test_comparisons_and_traces_say_which_blocks_they_are_of():
@@ -101,7 +129,7 @@ def test_comparisons_and_traces_say_which_blocks_they_are_of():
 @pytest.mark.parametrize(
     ("case", "options", "named"),
     [
-        ("small", {"sample": 16}, "judged_on"),
+        ("small", {"sample": 16}, "case"),
         ("large", {"sample": 16, "judged_on": "large"}, "judged_on"),
         ("large", {"judged_on": "small"}, "judged_on"),
         ("large", {"sample": 0}, "sample"),
@@ -114,6 +142,11 @@ def test_what_cannot_be_sampled_is_refused(case, options, named):
         wb.compare(blurred(), case, **options)
 
 
+def test_a_judge_that_there_is_not_is_named():
+    with pytest.raises(UnknownNameError, match="judged_on"):
+        wb.tune(blurred(), "large", sample=16, judged_on="tiny")
+
+
 def test_a_trace_is_sampled_or_recorded():
     with pytest.raises(ArgumentError, match="sample"):
         wb.trace(blurred(), "large", variant="blur", sample=16, record_block=(0, 0, 0))
@@ -123,9 +156,11 @@ def test_the_error_is_that_of_uneven_places():
     squares = squares_of((64, 64), 16)
     even = {block: 100 for square in squares for block in square}
     assert standard_error(squares, even, 64 * 64) == 0
+    assert standard_error(squares[:1], even, 64 * 64) is None, "one place tells none"
+    assert "no error" in str(Sampled(4, 4096, None))
     uneven = {block: 100 + 10 * at for at, square in enumerate(squares) for block in square}
-    assert standard_error(squares, uneven, 64 * 64) == pytest.approx(12.9 / 115 / 2, rel=0.01)
-    assert "5.6%" in str(Sampled(16, 4096, standard_error(squares, uneven, 4096)))
+    assert standard_error(squares, uneven, 64 * 64) == pytest.approx(1.2 * 12.9 / 115 / 2, rel=0.01)
+    assert "6.7%" in str(Sampled(16, 4096, standard_error(squares, uneven, 4096)))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+import tokenize
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any
@@ -29,7 +30,7 @@ def stated(value: Any) -> str:
     ]
     try:
         text = textwrap.dedent(inspect.getsource(function)).strip()
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # no file, or a line that is not all of it
         text = _code(function.__code__)
     return " ".join([text, *captured])
 

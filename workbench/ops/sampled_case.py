@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench import devices
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ptx.sample import Sampled
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.ops.op import Op
     from workbench.ops.values import Case, Check, Config
     from workbench.ops.variant import Variant
+    from workbench.trials.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,21 @@ class SampledCase:
     def of(cls, op: Op, whole: Case, blocks: int, judged_on: str | Case | None = None) -> Self:
         """The sampled case of an op; ``judged_on`` is by default the op's quick case.
 
-        Raises ArgumentError for fewer than one block, and where the case would judge itself.
+        Raises ArgumentError for fewer than one block, and where the case would judge itself, UnknownNameError for a
+        ``judged_on`` that there is not.
         """
         if blocks < 1:
             raise ArgumentError("sample", blocks, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+        if isinstance(judged_on, str) and judged_on not in op.cases:
+            raise UnknownNameError("judged_on", repr(judged_on), ", ".join(op.cases), "Name a small case.")
         small = op.case(judged_on)
         if small.to_dict() == whole.to_dict():
             others = ", ".join(name for name, case in op.cases.items() if case.to_dict() != whole.to_dict())
-            remedy = "A sample of blocks leaves outputs unfinished, so values are judged on a small case in full."
-            raise ArgumentError("judged_on", small.name, others or "another case; give the op a small one", remedy)
+            remedy = "Values are judged on a small case in full, and a sample of blocks of a larger one is counted."
+            if judged_on is None:
+                what = f"{whole.name!r}, which values would be judged on"
+                raise ArgumentError("case", what, others or "a larger case; declare one", remedy)
+            raise ArgumentError("judged_on", repr(small.name), "another case than the sampled one", remedy)
         return cls(whole, small, blocks)
 
     def device(self, variant: Variant, arch: str) -> Device:
@@ -55,6 +62,11 @@ class SampledCase:
             return Sampled(blocks, blocks, because="one of several kernels reads what another wrote")
         return Sampled(**counts["sample"])
 
+    def touched(self, trial: Trial) -> float:
+        """The distinct bytes that a counted trial reads and writes, as a multiple of the least that the case has."""
+        least = self.minimum_bytes(self.problem(trial.config, arch=trial.arch))
+        return (trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"]) / least
+
     @property
     def name(self) -> str:
         """That of the whole case."""
@@ -63,7 +75,12 @@ class SampledCase:
     @property
     def label(self) -> str:
         """That of the whole case, and how it is run."""
-        return f"{self.whole.label} (by a sample of blocks; values on {self.judged_on.name})"
+        return f"{self.whole.label} ({self.how})"
+
+    @property
+    def how(self) -> str:
+        """How it is run, in a few words."""
+        return f"about {self.blocks} blocks; values judged on {self.judged_on.name}"
 
     def override(self, **changes: Any) -> Self:
         """With fields of the whole case changed."""

@@ -67,6 +67,8 @@ class Entry:
     default_seconds: float | None = None
     recorded: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    sample: str = ""
+    """Of a case of which a sample of blocks was counted, how many, and what its values were judged on."""
 
     @property
     def key(self) -> str:
@@ -208,7 +210,11 @@ def read_table(path: Path) -> Table:
 
 def table_record(table: Table) -> dict:
     """What :func:`read_table` reads, ready for JSON."""
-    return {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
+    record = {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
+    for entry in record["entries"]:
+        if not entry["sample"]:
+            del entry["sample"]
+    return record
 
 
 def problem_record(problem: Any) -> dict:

@@ -29,12 +29,12 @@ class Sampled:
     """That about so many blocks were asked for: ``blocks`` of ``of`` ran.
 
     What is scaled from them to all has a relative standard error of ``error``, as far as the warp instructions of the
-    places tell; ``because`` says why all ran, if they did.
+    places tell; None where there is one place, which tells none. ``because`` says why all ran, if they did.
     """
 
     blocks: int
     of: int
-    error: float = 0.0
+    error: float | None = 0.0
     because: str = ""
 
     def to_dict(self) -> SampleRecord:
@@ -44,7 +44,15 @@ class Sampled:
     def __str__(self) -> str:
         if self.blocks == self.of:
             return f"all {self.of:,} blocks ran" + (f": {self.because}" if self.because else "")
-        return f"{self.blocks:,} of {self.of:,} blocks ran, scaled with a standard error of {self.error:.1%}"
+        error = "from one place, which tells no error" if self.error is None else f"standard error {self.error:.1%}"
+        return f"{self.blocks:,} of {self.of:,} blocks ran, {error}"
+
+    @property
+    def brief(self) -> str:
+        """The same in a few words."""
+        if self.blocks == self.of:
+            return f"all {self.of:,}" + (f": {self.because}" if self.because else "")
+        return f"{self.blocks:,} of {self.of:,}" + ("" if self.error is None else f", ± {self.error:.1%}")
 
 
 def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[Block]]:
@@ -75,14 +83,19 @@ def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] 
     return sorted({block for square in squares_of(grid, count, seed=seed) for block in square}) or None
 
 
-def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, float], blocks: int) -> float:
-    """The relative standard error of the mean over ``blocks`` blocks that the squares' own means tell: 0 for a single
-    square, which tells none."""
+_FEW = {2: 1.84, 3: 1.32, 4: 1.20, 5: 1.14, 6: 1.11}
+"""What a standard error from so few places is multiplied by, so that the mean of all lies within it as often as from
+many (Student's t, 68 %)."""
+
+
+def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, float], blocks: int) -> float | None:
+    """The relative standard error of the mean over ``blocks`` blocks that the squares' own means tell; None for a
+    single square, which tells none."""
     means = [statistics.fmean(counted[block] for block in square) for square in squares]
-    if len(means) < 2 or not any(means):
-        return 0.0
-    unseen = 1 - len(counted) / blocks
-    return statistics.stdev(means) / statistics.fmean(means) * math.sqrt(unseen / len(means))
+    if len(means) < 2:
+        return None
+    unseen = _FEW.get(len(means), 1.0) * math.sqrt((1 - len(counted) / blocks) / len(means))
+    return statistics.stdev(means) / (statistics.fmean(means) or 1.0) * unseen
 
 
 def dependence(instructions: Sequence[str]) -> str:

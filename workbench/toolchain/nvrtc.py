@@ -166,6 +166,8 @@ _ADVICE = {
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
+    r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in a header of CUDA's "
+    "own: does a macro, or a tunable, have a name that the header uses (T, N, ...)? Give it another.",
     "<<<|a host function call|cudaMalloc|cudaMemcpy": _DEVICE_ONLY,
 }
 

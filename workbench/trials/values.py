@@ -37,7 +37,7 @@ class SampleRecord(TypedDict):
 
     blocks: int
     of: int
-    error: float
+    error: float | None
     because: str
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
@@ -109,6 +109,18 @@ def spaces_of(
         what = "; ".join(notes) or f"{op.name} has {', '.join(variant.name for variant in op.variants)}"
         raise ArgumentError("variants", "none left", "variants with something to tune and a legal configuration", what)
     return spaces, notes
+
+
+def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: Sequence[Case], arch: str) -> list[str]:
+    """A note for each variant of which configurations are legal on the cases, but not on the small one that values are
+    judged on."""
+    notes = []
+    for variant, space in spaces.items() if small else ():
+        more = len(Space.of(variant, *cases, arch=arch)) - len(space)
+        if more:
+            names = ", ".join(case.name for case in small)
+            notes.append(f"{variant.name}: {more} more legal configurations are not on {names}, which judges values.")
+    return notes
 
 
 def _variant_of(op: Op, variant: object) -> Variant:

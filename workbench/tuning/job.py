@@ -192,23 +192,32 @@ def _remeasure(attempts: Attempts, spaces: Mapping[Variant, Space], cases: Seque
 
 
 def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
-    """Of each case that was sampled how well, and what its values were judged on."""
+    """Of each case that was sampled how well, what its values were judged on, and what speaks against them."""
     notes = []
     for case in cases:
         if not isinstance(case, SampledCase):
             continue
-        found = [case.sampled(trial.counts) for trial in trials if trial.case == case.name and trial.counts]
+        tried = [trial for trial in trials if trial.case == case.name]
+        found = [case.sampled(trial.counts) for trial in tried if trial.counts]
+        notes.append(f"{case.name}: values were judged on {case.judged_on.name}, not at this size.")
         part = [one for one in found if one.blocks < one.of]
         if part:
-            worst = max(part, key=lambda one: one.error)
-            notes.append(
-                f"{case.name}: of {len(part)} configurations a sample of blocks was counted (at worst {worst}); values "
-                f"were judged on {case.judged_on.name}."
-            )
+            worst = max(part, key=lambda one: math.inf if one.error is None else one.error)
+            notes[-1] += f" Counted by a sample of blocks: {len(part)} configurations (at worst {worst})."
         for because in sorted({one.because for one in found if one.because}):
             count = sum(one.because == because for one in found)
-            notes.append(f"{case.name}: of {count} configurations all blocks ran: {because}.")
+            notes[-1] += f" All blocks ran of {count}: {because}."
+        few = min((case.touched(trial) for trial in tried if trial.counts), default=1.0)
+        if few < _TOO_FEW:
+            notes.append(
+                f"{case.name}: a configuration reads and writes {few:.2f} times the least that there is to read and "
+                "write. Does it compute all of this case? Values were judged on another."
+            )
     return notes
+
+
+_TOO_FEW = 0.9
+"""Of the bytes that a case has at least; what touches fewer may not do all of it."""
 
 
 def _ordered(trials: Iterable[Trial], spaces: Mapping[Variant, Space], cases: Sequence[Case]) -> tuple[Trial, ...]:

@@ -168,7 +168,7 @@ def open_replay(device: str, op: Any, cases: Any, variants: Any, **how: Any) -> 
     for what, given in how.items():
         allowed, why = MEANINGLESS[what]
         if given not in allowed:
-            shown = given if isinstance(given, str | bool | Path) else type(given).__name__
+            shown = given if isinstance(given, str | bool | int | Path) else type(given).__name__
             raise ArgumentError(what, shown, f"{' or '.join(map(str, allowed))} in a replay", why)
     return replayed
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, placed
 from workbench.documents import document
+from workbench.ops.sampled_case import SampledCase
 from workbench.ops.tuned import Entry, problem_record
 from workbench.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.gpu_timing import median_error
@@ -280,6 +281,7 @@ def table_entries(run: TuningRun) -> list[Entry]:
                 default_seconds=times.get((trial.variant, trial.case, canonical(default))),
                 recorded=time.strftime("%Y-%m-%d", time.gmtime(trial.finished)),
                 versions=dict(versions()),
+                sample=case.how if isinstance(case := cases[trial.case], SampledCase) else "",
             )
         )
     return entries

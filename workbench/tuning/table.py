@@ -66,9 +66,9 @@ def record(
     """Merge entries into a device's table and return its file and the entries that changed it.
 
     An entry replaces the one for the same op, variant and problem, unless that one is faster, of the same basis and
-    from the same source: a short search does not undo a longer one. Safe between processes; the file is replaced
-    whole, so that a reader sees the old one or the new one. Raises StoreError if the present file is damaged (it is
-    left as it is) or cannot be written.
+    from the same source: a short search does not undo a longer one, nor a sample of blocks what all of them told. Safe
+    between processes; the file is replaced whole, so that a reader sees the old one or the new one. Raises StoreError
+    if the present file is damaged (it is left as it is) or cannot be written.
     """
     folder = folder or user_folder()
     path = folder / f"{name}.json"
@@ -90,10 +90,12 @@ def record(
 
 
 def _keeps(old: Entry, new: Entry) -> bool:
-    """Whether the present entry stays: it says the same, or its time is comparable and better."""
-    if old.config == new.config:
-        return (old.seconds, old.source_hash, old.versions) == (new.seconds, new.source_hash, new.versions)
+    """Whether the present entry stays: it says the same, or its time is comparable and better, or of all blocks."""
     comparable = (old.basis, old.source_hash, old.versions) == (new.basis, new.source_hash, new.versions)
+    if comparable and bool(old.sample) != bool(new.sample):
+        return not old.sample
+    if old.config == new.config:
+        return comparable and (old.seconds, old.sample) == (new.seconds, new.sample)
     return comparable and old.seconds <= new.seconds
 
 

@@ -155,6 +155,7 @@ def tune(
         where, predicting = arguments.device_of(device, model, arguments.model_for(chosen, judged))
         judged, small = sampled(searched, judged, where, sample, judged_on)
         spaces, notes = arguments.spaces_of(searched, chosen, (*judged, *small), where.arch)
+        notes += arguments.left_out_of(spaces, judged, small, where.arch)
         if record:
             table.check_usable(table.name_for(where, predicting))
         if background and isinstance(store, Store):

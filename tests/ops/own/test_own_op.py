@@ -17,6 +17,7 @@ from softmax_ops import row_softmax
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.own.files import load_op
 from workbench.ops.tuned import lookup
 
 FILE = Path(softmax_ops.__file__)
@@ -427,3 +428,15 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
 def test_the_repr_is_a_line():
     text = repr(row_softmax)
     assert text == "<op row_softmax(x): torch, row_softmax, row_softmax_kernel; cases small, wide>"
+
+
+def test_a_lambda_may_stand_where_a_text_of_several_lines_ends(tmp_path):
+    file = tmp_path / "own_twice.py"
+    file.write_text(
+        "import workbench as wb\n\n@wb.op\ndef own_twice(x):\n    return 2 * x\n\n"
+        "own_twice.case('small', x=wb.randn(64))\n"
+        "own_twice.cuda(r'''\nextern \"C\" __global__ void f(float *out, const float *x) {\n"
+        "    out[blockIdx.x * 32 + threadIdx.x] = 2 * x[blockIdx.x * 32 + threadIdx.x];\n}\n"
+        "''', sizes=lambda x: {'n': x.shape[0]}, grid='n // 32', block=32)\n"
+    )
+    assert wb.compare(load_op(f"{file}:own_twice")).all_correct

@@ -9,6 +9,7 @@ import inspect
 import linecache
 import sys
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
@@ -155,7 +156,7 @@ def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
     try:
         text = textwrap.dedent(inspect.getsource(function))
         node = ast.parse(text).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError) as error:
+    except (OSError, TypeError, SyntaxError, IndexError, tokenize.TokenError) as error:
         name = getattr(function, "__name__", type(function).__name__)
         raise _refused(name, "a function without source", "Define it in a file or a cell.") from error
     if not isinstance(node, ast.FunctionDef):

@@ -30,6 +30,8 @@ class Winner:
         text = f"Case {entry.case}: {entry.basis} {entry.seconds * 1e6:.2f} µs"
         if entry.default_seconds is not None:
             text += f", untuned {entry.default_seconds * 1e6:.2f} µs"
+        if entry.sample:
+            text += f" ({entry.sample})"
         return text + (", of an older source of the kernel" if self.stale else "")
 
 
