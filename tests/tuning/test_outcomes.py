@@ -161,7 +161,7 @@ def test_a_constant_is_copied_on_the_device_in_a_graph_too():
 
 def test_inputs_of_the_latest_problems_are_kept():
     small = ops.get("paged_attention").case("small", num_seqs=1, context=20)
-    inputs = Inputs(small, "sim", keep=2)
+    inputs = Inputs(small, "sim", keep=2, room=0)
     problems = [small.problem({"BLOCK_SIZE": size}) for size in (8, 16, 32)]
     first = [inputs.of(problem).out for problem in problems]
     assert inputs.of(problems[2]).out is first[2]

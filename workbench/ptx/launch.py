@@ -377,13 +377,17 @@ class Kernel:
     def _lines(self, raw: bytes) -> list[LineFacts]:
         counts = np.frombuffer(raw, np.uint64).reshape(-1, len(_COUNTS))
         ran = np.flatnonzero(counts[:, 0])
-        lines = []
+        lines: list[LineFacts] = []
+        places: dict[int, tuple[str, int, str, int]] = {}  # by location; statements in a row share theirs
         for pc, numbers in zip(ran.tolist(), counts[ran].tolist(), strict=True):
             instruction = self.decoded.code[pc]
             statement = instruction.statement
             if statement is None:
                 continue
             location, opcode = statement.location, instruction.opcode
+            place = places.get(id(location))
+            if place is None:
+                place = places[id(location)] = *self._place(location), *self._place(location, in_kernel_file=True)
             space = opcode.group if opcode.group in _SPACES else ""
             if space == "global" and not numbers[_SECTORS] and numbers[_WAVEFRONTS]:
                 space = "shared"  # a generic address that always pointed there
@@ -392,8 +396,7 @@ class Kernel:
                     pc,
                     statement.line,
                     statement.text,
-                    *self._place(location),
-                    *self._place(location, in_kernel_file=True),
+                    *place,
                     opcode.group,
                     space,
                     opcode.name.startswith(("ld", "cp.async")) and not opcode.name.endswith(_BULK_STORE),

@@ -77,12 +77,13 @@ class DeviceLostError(WorkbenchError):
 
 
 class Inputs:
-    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size)."""
+    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size):
+    for ``keep``, and for more of them as long as all take no more than ``room`` bytes."""
 
-    def __init__(self, case: Case, device_name: str, keep: int = 2):
+    def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
         self._case = case
         self._where = "cuda" if device_name == "cuda" else "cpu"
-        self._keep = keep
+        self._keep, self._room = keep, room
         self._made: OrderedDict[Any, Any] = OrderedDict()
         self._judging: Inputs | None = None
 
@@ -91,7 +92,7 @@ class Inputs:
         if problem not in self._made:
             with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
                 self._made[problem] = self._case.inputs(problem, self._where)
-            while len(self._made) > self._keep:
+            while len(self._made) > self._keep and sum(map(self._case.minimum_bytes, self._made)) > self._room:
                 self._made.popitem(last=False)
         self._made.move_to_end(problem)
         tensors = self._made[problem]
@@ -101,7 +102,7 @@ class Inputs:
     def judging(self, small: Case) -> Inputs:
         """Those of the small case that a sampled one is judged on."""
         if self._judging is None:
-            self._judging = Inputs(small, self._where, self._keep)
+            self._judging = Inputs(small, self._where, self._keep, self._room)
         return self._judging
 
     def forget(self) -> None:
