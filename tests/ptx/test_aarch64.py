@@ -22,7 +22,6 @@ set(CMAKE_CXX_FLAGS_INIT "-idirafter {root}/usr/include")
 set(Python_EXECUTABLE "{python}")
 set(Python_INCLUDE_DIR "{root}/usr/include/python3.11")
 set(Python_LIBRARY "{root}/usr/lib/aarch64-linux-gnu/libpython3.11.so.1.0")
-set(NB_SUFFIX .cpython-311-aarch64-linux-gnu.so)
 set(SKBUILD_DATA_DIR data)
 """
 # qemu-user says which program it stands for, so that a process starts others of the same kind.
@@ -53,8 +52,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
             aarch64.CHECKOUT / part, made / part, ignore=shutil.ignore_patterns("*.so", "*.so.1", "__pycache__")
         )
     shutil.copy(aarch64.CHECKOUT / "pyproject.toml", made)
-    for core in (folder / "build" / "core").glob("_core.*.so"):
-        shutil.copy(core, made / "workbench" / "ptx")
+    (core,) = (folder / "build" / "core").glob("_core.*.so")  # nanobind names it for the Python that configured it
+    shutil.copy(core, made / "workbench" / "ptx" / "_core.cpython-311-aarch64-linux-gnu.so")
     (made / "python").write_text(PYTHON.format(root=root))
     (made / "python").chmod(0o755)
     return made / "python"
