@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from workbench import ops
 from workbench.argument_kinds import checked_kinds
-from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
+from workbench.ops.sampled_case import check_blocks, simulator_of
 from workbench.ops.variant import Case, Config, Variant
 from workbench.reports.lines import lines_of
 from workbench.reports.trace import Trace
@@ -57,12 +57,12 @@ def trace(
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
-    if sample is not None and sample < 1:
-        raise ArgumentError("sample", sample, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+    if sample is not None:
+        check_blocks(sample)
     if sample is not None and record_block is not None:
         raise ArgumentError("sample", sample, "None with record_block", "Record a block of a launch of all.")
     inputs = case.inputs(problem)
-    device = Simulator(arch=arch, sample=sample if sample and len(chosen.steps) == 1 else 0)
+    device = simulator_of(chosen, arch, sample or 0)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
     report = chosen.run(config, problem, inputs, device, **options)

@@ -37,8 +37,7 @@ class SampledCase:
         Raises ArgumentError for fewer than one block, and where the case would judge itself, UnknownNameError for a
         ``judged_on`` that there is not.
         """
-        if blocks < 1:
-            raise ArgumentError("sample", blocks, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+        check_blocks(blocks)
         if isinstance(judged_on, str) and judged_on not in op.cases:
             raise UnknownNameError("judged_on", repr(judged_on), ", ".join(op.cases), "Name a small case.")
         small = op.case(judged_on)
@@ -52,8 +51,8 @@ class SampledCase:
         return cls(whole, small, blocks)
 
     def device(self, variant: Variant, arch: str) -> Device:
-        """The simulator on which the whole case runs: of all blocks, where one kernel reads what another wrote."""
-        return devices.simulator(arch, self.blocks if len(variant.steps) == 1 else 0)
+        """The simulator on which the whole case runs."""
+        return simulator_of(variant, arch, self.blocks)
 
     def sampled(self, counts: Mapping[str, Any]) -> Sampled:
         """What a run's counts say of the sample that they are of."""
@@ -109,6 +108,17 @@ class SampledCase:
     def to_dict(self) -> dict:
         """Plain values."""
         return {"whole": self.whole.to_dict(), "judged_on": self.judged_on.to_dict(), "sample": self.blocks}
+
+
+def check_blocks(blocks: int) -> None:
+    """Raise ArgumentError for a ``sample`` of fewer than one block."""
+    if blocks < 1:
+        raise ArgumentError("sample", blocks, "a number of blocks, 1 or more", "Leave it out to run all of them.")
+
+
+def simulator_of(variant: Variant, arch: str, blocks: int) -> Device:
+    """The simulator that runs about so many blocks of a variant: all, where one kernel reads what another wrote."""
+    return devices.simulator(arch, blocks if len(variant.steps) == 1 else 0)
 
 
 def sampled(

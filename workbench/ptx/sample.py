@@ -60,7 +60,7 @@ def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[B
 
     The grid is cut into equal parts in the order of its blocks, and a square is drawn from each: neighbours show what
     blocks share, the places how uneven blocks are. Every block is as likely as another, up to half a square at the
-    edges. None where the grid has no more blocks than that, and all should run.
+    edges. Empty where the grid has no more blocks than that, and all should run.
     """
     full = tuple(grid) + (1,) * (3 - len(grid))
     blocks = math.prod(full)

@@ -55,8 +55,8 @@ class _Known:
     def learn(self, found: dict[int, Kind | None]) -> None:
         """Keep what was found; a kind that is known as another one is read no more."""
         with self._lock:
-            known = self._stored() | self.kinds
-            for bits, kind in found.items():
+            known = self._stored()
+            for bits, kind in (*self.kinds.items(), *found.items()):
                 known[bits] = kind if known.get(bits, kind) == kind else None
             if known != self.kinds:
                 self.kinds = known
