@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from workbench.kvcache import samples
+from workbench.cache_studies import samples
 from workbench.ui import quantization_plots
 
 

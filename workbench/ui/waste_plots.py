@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.kvcache.sharing import PublishedSharing, SharingResult
-from workbench.kvcache.waste import Published, WasteResult
+from workbench.cache_studies.sharing import PublishedSharing, SharingResult
+from workbench.cache_studies.waste import Published, WasteResult
 from workbench.ui.plots import OKABE_ITO
 
 if TYPE_CHECKING:
