@@ -95,7 +95,7 @@ def key_page_map(
         title=f"THREAD_GROUP_SIZE = {thread_group_size}, VEC_SIZE = {vec_size}",
     )
     request = (thread_group_size * vec_size, min(groups, block_size))
-    frame = {"edgecolor": "#D55E00", "linewidth": 3, "linestyle": "--", "clip_on": False}
+    frame: dict[str, Any] = {"edgecolor": "#D55E00", "linewidth": 3, "linestyle": "--", "clip_on": False}
     box(ax, 0, 0, *request, fill=False, **frame)
     return ax
 
