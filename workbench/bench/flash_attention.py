@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from workbench import devices
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import Tensors
@@ -75,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class FlashAttentionBenchmark(Result):
+class FlashAttentionBenchmark(Benchmark):
     """Predictions for ``model`` beside what a file has as measured elsewhere."""
 
     source: str

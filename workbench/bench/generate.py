@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.bench.serving import Serving, agreement, serve
 from workbench.errors import UnknownNameError, WrongResultError
 from workbench.kvcache import MemoryUse
@@ -52,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class GenerationBenchmark(Result):
+class GenerationBenchmark(Benchmark):
     """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
 
     prompt_tokens: tuple[int, ...]

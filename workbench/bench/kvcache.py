@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.errors import ArgumentError
 from workbench.kvcache import BlockManager
 
@@ -55,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class KVCacheBenchmark(Result):
+class KVCacheBenchmark(Benchmark):
     """What `run` measured, with ``filled`` of the blocks in use at every size."""
 
     block_size: int

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKeyError
@@ -104,7 +104,7 @@ def _spread(ratio: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Judgement(Result):
+class Judgement(Benchmark):
     """All spaces that could be judged, and notes on the others."""
 
     spaces: tuple[Judged, ...]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.kvcache.errors import check_count
 from workbench.models import NoCache, held_out_documents, load_gpt, make_cache
@@ -18,7 +18,7 @@ UNCALIBRATED = {"k_scale": 1.0, "v_scale": 1.0}
 
 
 @dataclass(frozen=True)
-class PerplexityBenchmark(Result):
+class PerplexityBenchmark(Benchmark):
     """What `run` measured.
 
     Attributes:

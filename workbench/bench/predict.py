@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.device_models import device_model, model_of_gpu
 from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
 from workbench.tuning.ranking import agreement
@@ -44,7 +44,7 @@ class Stability:
 
 
 @dataclass(frozen=True)
-class PredictionBenchmark(Result):
+class PredictionBenchmark(Benchmark):
     """Calibrations of measured sweeps, and the stability of predicted ones."""
 
     calibrations: tuple[Calibration, ...]

@@ -27,7 +27,7 @@ def in_turn(
     return dict(zip(runs, zip(*taken, strict=True), strict=True))
 
 
-class Result:
+class Benchmark:
     """What a benchmark found, a dataclass: ``str()`` is its table."""
 
     def record(self) -> dict[str, Any]:

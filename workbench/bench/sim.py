@@ -21,7 +21,7 @@ from typing import Any
 
 from workbench import ops, ptx
 from workbench.bench import long_kernel, tensor_products
-from workbench.bench.results import Result, timed
+from workbench.bench.results import Benchmark, timed
 from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
@@ -61,7 +61,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class SimBenchmark(Result):
+class SimBenchmark(Benchmark):
     """What `run` measured, on ``problem``; every row's output passed its error bound."""
 
     problem: str

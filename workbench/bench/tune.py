@@ -22,7 +22,7 @@ from typing import Any
 
 from workbench.bench import tuner_speed
 from workbench.bench.measured import sweeps_in
-from workbench.bench.results import Result
+from workbench.bench.results import Benchmark
 from workbench.tuning import kernel_tuner_strategies, search
 from workbench.tuning.ranking import rank_sum
 from workbench.tuning.replay import space_of
@@ -89,7 +89,7 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class TunerBenchmark(Result):
+class TunerBenchmark(Benchmark):
     """What `run` found: ``searches`` for each sweep and strategy, ``labels`` of the sweeps, ``speed`` of the tuner."""
 
     labels: Mapping[str, str]
