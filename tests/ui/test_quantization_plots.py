@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from workbench.cache_studies import samples
-from workbench.ui import quantization_plots
+from workbench.ui.figures import quantization_plots
 
 
 @pytest.fixture(autouse=True)

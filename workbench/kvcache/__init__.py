@@ -5,7 +5,6 @@ The names below are loaded when first used: importing `BlockManager` imports no 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from workbench.lazy import lazily
@@ -34,10 +33,5 @@ if TYPE_CHECKING:
     from workbench.kvcache.paged import PagedKVCache as PagedKVCache
 
 _STUDIES = ("buddy", "replay", "samples", "sharing", "traces", "waste")
-"""Modules of `workbench.cache_studies` that were of this room."""
 
-_offered, __dir__ = lazily(__name__, _LAZY)
-
-
-def __getattr__(name: str) -> object:
-    return import_module(f"workbench.cache_studies.{name}") if name in _STUDIES else _offered(name)
+__getattr__, __dir__ = lazily(__name__, _LAZY, {name: f"workbench.cache_studies.{name}" for name in _STUDIES})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.kvcache.block_manager import BlockManager
-from workbench.ui.block_state import count_of, snapshot
+from workbench.ui.cache.block_state import count_of, snapshot
 from workbench.ui.plots import OKABE_ITO, box, new_axes
 
 if TYPE_CHECKING:

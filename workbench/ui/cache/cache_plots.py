@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.ui.attention_plots import draw_cells
+from workbench.ui.figures.attention_plots import draw_cells
 from workbench.ui.plots import OKABE_ITO, ON_HATCH, legend_of, new_axes
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from workbench.ui.kernel.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
 from workbench.ui.picture import Picture, key, place, plural, sheet, title
 from workbench.ui.request_stepper import recording_of
-from workbench.ui.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.pipeline import COPY_CYCLES
+from workbench.ui.kernel.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
 from workbench.ui.picture import SHARED_BY_LANES, USED, Picture, key, plural, sheet, title
 from workbench.ui.request_stepper import recording_of
-from workbench.ui.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,11 +17,11 @@ import traitlets
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.kvcache.block_manager import BlockManager
 from workbench.kvcache.sequence import Tokens
-from workbench.ui.block_picture import draw_blocks
-from workbench.ui.block_state import count_of, describe, snapshot
+from workbench.ui.cache.block_picture import draw_blocks
+from workbench.ui.cache.block_state import count_of, describe, snapshot
 from workbench.ui.picture import png_of
 
-_STATIC = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parents[1] / "static"
 _ACTIONS = ("allocate", "append", "fork", "free", "swap_out", "swap_in")
 
 
