@@ -91,7 +91,7 @@ class Comparison:
                     "error_bound": trial.error_bound,
                     **{name: trial.resources.get(name) for name in keep},
                     "warp_instructions": trial.counts.get("warp_instructions"),
-                    "sectors_per_request": _sectors_per_request(trial),
+                    "sectors_per_request": trial.memory.sectors_per_request,
                     "shared_conflicts": trial.counts.get("shared_conflicts"),
                     "unique_bytes": _unique_bytes(trial),
                     "minimum_bytes": least,
@@ -236,14 +236,6 @@ def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel
 # -- the facts, in the order of the table -----------------------------------------------------------------------------
 
 
-def _sectors_per_request(trial: Trial) -> float | None:
-    counts = trial.counts
-    requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
-    if not requests:
-        return None
-    return (counts["global_load_sectors"] + counts["global_store_sectors"]) / requests
-
-
 def _unique_bytes(trial: Trial) -> int | None:
     return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
 
@@ -278,27 +270,28 @@ def _sample(trial: Trial, least: int) -> str:
 
 
 def _sectors(trial: Trial, least: int) -> str:
-    value = _sectors_per_request(trial)
+    value = trial.memory.sectors_per_request
     return _NONE if value is None else f"{value:.2f}"
 
 
 def _wavefronts(trial: Trial, least: int) -> str:
-    counts = trial.counts
-    if not counts.get("shared_requests"):
+    memory = trial.memory
+    if not memory.shared_requests:
         return _NONE
-    return f"{counts['shared_wavefronts']:,}, ideal {counts['shared_ideal_wavefronts']:,}"
+    return f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"
+
+
+def _bytes(count: int, least: int) -> str:
+    return f"{count:,} ({count / least:.2f}x the minimum)"
 
 
 def _moved(trial: Trial, least: int) -> str:
-    if not trial.counts:
-        return _NONE
-    moved = 32 * (trial.counts["global_load_sectors"] + trial.counts["global_store_sectors"])
-    return f"{moved:,} ({moved / least:.2f}x the minimum)"
+    return _bytes(trial.memory.bytes_moved, least) if trial.counts else _NONE
 
 
 def _touched(trial: Trial, least: int) -> str:
     unique = _unique_bytes(trial)
-    return _NONE if unique is None else f"{unique:,} ({unique / least:.2f}x the minimum)"
+    return _NONE if unique is None else _bytes(unique, least)
 
 
 def _time(trial: Trial, least: int) -> str:

@@ -42,8 +42,6 @@ def row_of(trial: Trial) -> dict:
     (:mod:`workbench.prediction.confidence`).
     """
     counts, resources = trial.counts, trial.resources
-    requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
-    sectors = counts.get("global_load_sectors", 0) + counts.get("global_store_sectors", 0)
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None
     if predicted is not None and bound_by is not None and (spread := spread_of(bound_by)):
@@ -67,7 +65,7 @@ def row_of(trial: Trial) -> dict:
         "shared_bytes": resources.get("shared_bytes"),
         "occupancy": resources.get("occupancy"),
         "instructions": counts.get("warp_instructions"),
-        "sectors_per_request": sectors / requests if requests else None,
+        "sectors_per_request": trial.memory.sectors_per_request,
         "shared_conflicts": counts.get("shared_conflicts"),
         "max_error": trial.max_error,
         "error_bound": trial.error_bound,
