@@ -6,7 +6,6 @@ torch is checked only: there is no kernel of ours to count.
 
 from __future__ import annotations
 
-import html
 import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -153,15 +152,9 @@ class Comparison:
         return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
 
     def _repr_html_(self) -> str:
-        cell = '<td style="text-align:left">{}</td>'.format
-        head = "".join(f'<th style="text-align:left">{html.escape(trial.variant)}</th>' for trial in self.trials)
-        body = "".join(
-            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f"{''.join(cell(tables.whole(text)) for text in texts)}</tr>"
-            for name, texts in self.facts().items()
-        )
-        title = f"<caption>{html.escape(self.title)}</caption>"
-        return f"<table>{title}<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        heads = ("", *(trial.variant for trial in self.trials))
+        rows = [(name, *texts) for name, texts in self.facts().items()]
+        return tables.html(self.title, heads, rows, "h" + "l" * len(self.trials))
 
 
 @checked_kinds

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import tables
 from workbench.terminal import say
 
 if TYPE_CHECKING:
@@ -64,15 +65,8 @@ class CheckReport:
         if self.ok:
             return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
         heads = ("kind", "line", "other side", "block, thread", "where", "count")
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in heads)
-        rows = "".join(
-            "<tr>"
-            + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in _cells(finding))
-            + "</tr>"
-            for finding in self.findings
-        )
-        title = escape(str(self).splitlines()[0])
-        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        cells = [_cells(finding) for finding in self.findings]
+        return tables.html(str(self).splitlines()[0], heads, cells, "m" * len(heads)) + notes
 
 
 def notes_on(compiled: CompiledKernel, args: Sequence[Any]) -> tuple[str, ...]:

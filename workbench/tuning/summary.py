@@ -89,13 +89,14 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
 """What says nothing if all trials have it."""
+_OUTCOME_WIDTH = 32
 _LEFT = ("case", "outcome", "bound by")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
     """Column -> text, those that matter most first."""
     row = row_of(trial)
-    why = _first_line(trial.message)
+    why = tables.cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
     return {
         f"{time} µs": _format(_micro(trial.seconds), ".2f"),
         "outcome": trial.outcome if trial.ok or not why else f"{trial.outcome}: {why}",
@@ -302,8 +303,3 @@ def _micro(seconds: float | None) -> float | None:
 
 def _format(value: float | None, spec: str) -> str:
     return "" if value is None else format(value, spec)
-
-
-def _first_line(text: str, width: int = 32) -> str:
-    line = text.splitlines()[0] if text else ""
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import traitlets
 
+from workbench import tables
 from workbench.errors import ArgumentError
 from workbench.ptx.recording import Recording, WarpRequest
 from workbench.ui.bank_picture import BankMap
@@ -124,8 +125,7 @@ class RequestStepper(ipywidgets.VBox):
         for line, requests in sorted(self._lines.items()):
             if line:
                 text = linecache.getline(requests[0].kernel_source, line).strip()
-                text = text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
-                options.append((f"{line}: {text} ({plural(len(requests), 'request')})", line))
+                options.append((f"{line}: {tables.cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
         return options
 
     @traitlets.validate("line")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from workbench import tables
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.reports.stages import NAMES as NAMES_OF_STAGES
 from workbench.ui.picture import folded
@@ -26,7 +27,6 @@ _LONGEST_GAP = 12  # lines without instructions that the browser still shows
 _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
 _BAR = 8
-_WIDTH = 80  # columns of the text form
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
 _KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the other side of it")}
 
@@ -99,10 +99,11 @@ class SourceView(anywidget.AnyWidget):
 
     def __str__(self) -> str:
         """The lines with a part in the chosen fact, their values and bars, and the details of the selected one."""
-        out = textwrap.wrap(self.trace.title, _WIDTH) + textwrap.wrap(f"{self._label()}: {self._meaning()}", _WIDTH)
+        heads = (self.trace.title, f"{self._label()}: {self._meaning()}")
+        out = [piece for head in heads for piece in textwrap.wrap(head, tables.WIDTH)]
         width = self._value_width
-        out += [_cut(f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}") for number, value, bar, text in self._strip()]
-        return "\n".join([*out, *self._detail_lines()])
+        out += [f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}" for number, value, bar, text in self._strip()]
+        return "\n".join(tables.cut(line.rstrip(), tables.WIDTH) for line in [*out, *self._detail_lines()])
 
     def to_html(self) -> str:
         """The same as HTML that reads well where a page strips its styles: the bars are characters too."""
@@ -180,7 +181,7 @@ class SourceView(anywidget.AnyWidget):
             row = detail["ptx"][at]
             cost = f"  // {row['cost']}" if row["cost"] else ""
             out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
-        return [_cut(line) for line in out]
+        return [tables.cut(line.rstrip(), tables.WIDTH) for line in out]
 
     def _path(self, file: str) -> str:
         if not file:
@@ -289,8 +290,3 @@ def _text(place: Place) -> str:
         return "(instructions that the compiler attributes to no line)"
     linecache.checkcache(place[0])  # a source is edited and traced again in the same process
     return linecache.getline(*place).rstrip("\n").expandtabs(4)
-
-
-def _cut(text: str) -> str:
-    text = text.rstrip()
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
