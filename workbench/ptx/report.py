@@ -59,6 +59,10 @@ class LineFacts:
     landed_bytes: int
     filled_bytes: int
 
+    def place(self, *, inlined: bool) -> tuple[str, int]:
+        """The file and the line where the code stands, or without ``inlined`` those of the kernel's own file."""
+        return (self.source, self.source_line) if inlined else (self.kernel_source, self.kernel_line)
+
     @property
     def counts(self) -> MemoryCounts:
         """The same as counts that add up to those of a source line and of the launch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import tables
+from workbench.reports.places import source_text
 from workbench.terminal import say
 
 if TYPE_CHECKING:
@@ -94,14 +94,6 @@ def _short(finding: Finding) -> str:
     return message
 
 
-def _text(source: str, line: int | None) -> str:
-    """The source line itself, of a cell of a notebook too; nothing where it cannot be read any more."""
-    if not line:
-        return ""
-    linecache.checkcache(source)
-    return linecache.getline(source, line).strip()
-
-
 def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, int | None], int | None]]:
     """Of each side: where the kernel's own file uses the code, where the code stands, and its PTX line."""
     return [
@@ -116,7 +108,7 @@ def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, in
 
 def _lines(finding: Finding) -> list[str]:
     places = dict.fromkeys(place for used, stands, _ in _sides(finding) for place in (stands, used) if place[1])
-    shown = [(_place(*place, None), _text(*place)) for place in places]
+    shown = [(_place(*place, None), source_text(*place, nowhere="").strip()) for place in places]
     return [f"{place}  {text}" for place, text in shown if text]
 
 
@@ -124,7 +116,7 @@ def _cells(finding: Finding) -> list[str]:
     def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None, near: bool) -> str:
         if not used[1] and not ptx_line:
             return ""
-        text = _text(*used)
+        text = source_text(*used, nowhere="").strip()
         header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
         code = f"<br><code style='white-space:pre-wrap;overflow-wrap:anywhere'>{escape(text)}</code>" if text else ""
         return "near " * near + escape(_place(*used, ptx_line)) + header + code

@@ -6,12 +6,12 @@ Everything here is PTX-level. ptxas makes machine code of the PTX and may merge,
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.memory_counts import MemoryCounts, total
 from workbench.ptx.report import LaunchReport, LineFacts, mix_of
+from workbench.reports.places import source_text
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ def lines_of(report: LaunchReport, *, inlined: bool = False) -> tuple[TracedLine
     """
     grouped: dict[tuple[str, int], list[LineFacts]] = {}
     for fact in report.lines:
-        place = (fact.source, fact.source_line) if inlined else (fact.kernel_source, fact.kernel_line)
-        grouped.setdefault(place, []).append(fact)
+        grouped.setdefault(fact.place(inlined=inlined), []).append(fact)
     return tuple(_line(source, number, facts, report) for (source, number), facts in sorted(grouped.items()))
 
 
@@ -49,11 +48,3 @@ def _line(source: str, number: int, facts: list[LineFacts], report: LaunchReport
     counts = total(fact.counts for fact in facts)
     share = counts.instructions / report.instructions if report.instructions else 0.0
     return TracedLine(source, number, source_text(source, number), share, mix_of(facts), **vars(counts))
-
-
-def source_text(source: str, number: int) -> str:
-    """One line of a source, of a cell of a notebook too; empty where it cannot be read."""
-    if number == 0:
-        return "(the compiler names no line)"
-    linecache.checkcache(source)  # a .cu file is edited and traced again in the same process
-    return linecache.getline(source, number).rstrip("\n")

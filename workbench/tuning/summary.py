@@ -41,16 +41,12 @@ def row_of(trial: Trial) -> dict:
     ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
     (:mod:`workbench.prediction.confidence`).
     """
-    counts, resources = trial.counts, trial.resources
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None
     if predicted is not None and bound_by is not None and (spread := spread_of(bound_by)):
         low, high = predicted * spread.low, predicted * spread.high
     return {
-        "op": trial.op,
-        "variant": trial.variant,
-        "language": trial.language,
-        "case": trial.case,
+        **{name: getattr(trial, name) for name in ("op", "variant", "language", "case")},
         "config": dict(trial.config),
         "outcome": trial.outcome,
         "predicted_us": _micro(predicted),
@@ -60,18 +56,11 @@ def row_of(trial: Trial) -> dict:
         "spread_us": _micro(trial.spread_seconds),
         "predicted_for": trial.predicted_for,
         "bound_by": bound_by,
-        "registers": resources.get("registers"),
-        "spill_bytes": resources.get("spill_bytes"),
-        "shared_bytes": resources.get("shared_bytes"),
-        "occupancy": resources.get("occupancy"),
-        "instructions": counts.get("warp_instructions"),
+        **{name: trial.resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "occupancy")},
+        "instructions": trial.counts.get("warp_instructions"),
         "sectors_per_request": trial.memory.sectors_per_request,
-        "shared_conflicts": counts.get("shared_conflicts"),
-        "max_error": trial.max_error,
-        "error_bound": trial.error_bound,
-        "compile_seconds": trial.compile_seconds,
-        "reused": trial.reused,
-        "message": trial.message,
+        "shared_conflicts": trial.counts.get("shared_conflicts"),
+        **{name: getattr(trial, name) for name in ("max_error", "error_bound", "compile_seconds", "reused", "message")},
     }
 
 
