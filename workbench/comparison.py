@@ -6,11 +6,10 @@ torch is checked only: there is no kernel of ours to count.
 
 from __future__ import annotations
 
-import html
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from workbench import devices, ops, tables
 from workbench.argument_kinds import checked_kinds
@@ -26,12 +25,17 @@ from workbench.terminal import drawn, plain
 from workbench.trials.trial import Trial
 from workbench.tuning.arguments import variants_of
 from workbench.tuning.measure import evaluate
+from workbench.tuning.summary import row_of
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
 _NONE = "–"
+_OF_TRIAL = (
+    "variant", "language", "outcome", "config", "max_error", "error_bound",
+    "registers", "spill_bytes", "shared_bytes", "occupancy",
+)  # fmt: skip
 _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
 """Columns of a terminal for the names of the facts, and for each variant."""
 
@@ -66,32 +70,22 @@ class Comparison:
 
     def facts(self) -> dict[str, tuple[str, ...]]:
         """What the table shows: fact -> one text per variant, in the order of ``trials``."""
-        columns = list(zip(self.trials, self.minimum_bytes, strict=True))
-        table = {}
-        for name, read in _FACTS:
-            texts = tuple(read(trial, least) for trial, least in columns)
-            if any(text != _NONE for text in texts):
-                table[name] = texts
-        return table
+        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, strict=True)]
+        rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
+        return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
-            keep = ("registers", "spill_bytes", "shared_bytes", "occupancy")
+            known = row_of(trial)
             rows.append(
-                {
-                    "variant": trial.variant,
-                    "language": trial.language,
-                    "outcome": trial.outcome,
-                    "config": dict(trial.config),
-                    "max_error": trial.max_error,
-                    "error_bound": trial.error_bound,
-                    **{name: trial.resources.get(name) for name in keep},
-                    "warp_instructions": trial.counts.get("warp_instructions"),
-                    "sectors_per_request": _sectors_per_request(trial),
-                    "shared_conflicts": trial.counts.get("shared_conflicts"),
+                {name: known[name] for name in _OF_TRIAL}
+                | {
+                    "warp_instructions": known["instructions"],
+                    "sectors_per_request": known["sectors_per_request"],
+                    "shared_conflicts": known["shared_conflicts"],
                     "unique_bytes": _unique_bytes(trial),
                     "minimum_bytes": least,
                     "sample": trial.counts.get("sample"),
@@ -148,15 +142,9 @@ class Comparison:
         return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
 
     def _repr_html_(self) -> str:
-        cell = '<td style="text-align:left">{}</td>'.format
-        head = "".join(f'<th style="text-align:left">{html.escape(trial.variant)}</th>' for trial in self.trials)
-        body = "".join(
-            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f"{''.join(cell(tables.whole(text)) for text in texts)}</tr>"
-            for name, texts in self.facts().items()
-        )
-        title = f"<caption>{html.escape(self.title)}</caption>"
-        return f"<table>{title}<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        heads = ("", *(trial.variant for trial in self.trials))
+        rows = [(name, *texts) for name, texts in self.facts().items()]
+        return tables.html(self.title, heads, rows, "h" + "l" * len(self.trials))
 
 
 @checked_kinds
@@ -228,97 +216,56 @@ def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel
     return model if runs else model_of_arch(problem.arch) or model
 
 
-# -- the facts, in the order of the table -----------------------------------------------------------------------------
-
-
-def _sectors_per_request(trial: Trial) -> float | None:
-    counts = trial.counts
-    requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
-    if not requests:
-        return None
-    return (counts["global_load_sectors"] + counts["global_store_sectors"]) / requests
+# -- the facts ------------------------------------------------------------------------------------------------------
 
 
 def _unique_bytes(trial: Trial) -> int | None:
     return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
 
 
-def _verdict(trial: Trial, least: int) -> str:
+def _texts(trial: Trial, least: int) -> dict[str, str | None]:
+    """Fact -> text, in the order of the table; None for what is not known of the trial."""
+    counts, resources, memory = trial.counts, trial.resources, trial.memory
+    held = resources.get("occupancy")
+    wavefronts = f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"
+    return {
+        "language": trial.language,
+        "configuration": trial.config_text if trial.config else None,
+        "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
+        "correct": _verdict(trial),
+        "registers per thread": _text(resources.get("registers"), "{:,}"),
+        "spilled": _text(resources.get("spill_bytes"), "{:,} bytes"),
+        "shared memory per block": _text(resources.get("shared_bytes"), "{:,} bytes"),
+        "occupancy": None if held is None else f"{held:.0%}, limited by {resources['limited_by']}",
+        "blocks that ran": Sampled(**counts["sample"]).brief if "sample" in counts else None,
+        "warp instructions": _text(counts.get("warp_instructions"), "{:,}"),
+        "global sectors per request": _text(memory.sectors_per_request, "{:.2f}"),
+        "bytes moved": _beside(memory.bytes_moved, least) if counts else None,
+        "distinct bytes touched": _beside(_unique_bytes(trial), least),
+        "shared-memory wavefronts": wavefronts if memory.shared_requests else None,
+        "time": _time(trial),
+    }
+
+
+def _text(value: float | None, form: str) -> str | None:
+    return None if value is None else form.format(value)
+
+
+def _beside(count: int | None, least: int) -> str | None:
+    return None if count is None else f"{count:,} ({count / least:.2f}x the minimum)"
+
+
+def _verdict(trial: Trial) -> str:
     if trial.max_error is None:
         return f"{trial.outcome}: {trial.message}"
     sign = "yes" if trial.ok else f"NO ({trial.outcome})"
     return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
 
 
-def _resource(name: Literal["registers", "spill_bytes", "shared_bytes"], unit: str = "") -> Callable[[Trial, int], str]:
-    return lambda trial, least: f"{trial.resources[name]:,}{unit}" if name in trial.resources else _NONE
-
-
-def _occupancy(trial: Trial, least: int) -> str:
-    if "occupancy" not in trial.resources:
-        return _NONE
-    return f"{trial.resources['occupancy']:.0%}, limited by {trial.resources['limited_by']}"
-
-
-def _instructions(trial: Trial, least: int) -> str:
-    return f"{trial.counts['warp_instructions']:,}" if "warp_instructions" in trial.counts else _NONE
-
-
-def _other_arch(trial: Trial, least: int) -> str:
-    return trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else _NONE
-
-
-def _sample(trial: Trial, least: int) -> str:
-    return Sampled(**trial.counts["sample"]).brief if "sample" in trial.counts else _NONE
-
-
-def _sectors(trial: Trial, least: int) -> str:
-    value = _sectors_per_request(trial)
-    return _NONE if value is None else f"{value:.2f}"
-
-
-def _wavefronts(trial: Trial, least: int) -> str:
-    counts = trial.counts
-    if not counts.get("shared_requests"):
-        return _NONE
-    return f"{counts['shared_wavefronts']:,}, ideal {counts['shared_ideal_wavefronts']:,}"
-
-
-def _moved(trial: Trial, least: int) -> str:
-    if not trial.counts:
-        return _NONE
-    moved = 32 * (trial.counts["global_load_sectors"] + trial.counts["global_store_sectors"])
-    return f"{moved:,} ({moved / least:.2f}x the minimum)"
-
-
-def _touched(trial: Trial, least: int) -> str:
-    unique = _unique_bytes(trial)
-    return _NONE if unique is None else f"{unique:,} ({unique / least:.2f}x the minimum)"
-
-
-def _time(trial: Trial, least: int) -> str:
+def _time(trial: Trial) -> str | None:
     if trial.seconds is None:
-        return _NONE
+        return None
     text = f"{trial.basis} {trial.seconds * 1e6:.2f} µs"
     if trial.basis == "predicted":
         text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
     return text
-
-
-_FACTS: tuple[tuple[str, Callable[[Trial, int], Any]], ...] = (
-    ("language", lambda trial, least: trial.language),
-    ("configuration", lambda trial, least: trial.config_text if trial.config else _NONE),
-    ("compiled for", _other_arch),
-    ("correct", _verdict),
-    ("registers per thread", _resource("registers")),
-    ("spilled", _resource("spill_bytes", " bytes")),
-    ("shared memory per block", _resource("shared_bytes", " bytes")),
-    ("occupancy", _occupancy),
-    ("blocks that ran", _sample),
-    ("warp instructions", _instructions),
-    ("global sectors per request", _sectors),
-    ("bytes moved", _moved),
-    ("distinct bytes touched", _touched),
-    ("shared-memory wavefronts", _wavefronts),
-    ("time", _time),
-)

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench import tables
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.home import home
 from workbench.worker import Worker
@@ -65,13 +66,12 @@ class DoctorReport:
         return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
 
     def __str__(self) -> str:
-        width = max(len(check.name) for check in self.checks)
-        lines = []
+        rows = []
         for check in self.checks:
-            lines.append(f"{_mark(check):7}  {check.name:{width}}  {check.detail}")
+            rows.append((f"{_mark(check):7}", check.name, check.detail))
             if not check.ok:
-                lines.append(f"{'':7}  {'':{width}}  -> {check.remedy}")
-        return "\n".join([*lines, "", self.summary])
+                rows.append(("", "", f"-> {check.remedy}"))
+        return tables.text((), (), rows, "lll") + f"\n\n{self.summary}"
 
     __repr__ = __str__
 
@@ -91,12 +91,11 @@ class DoctorReport:
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{_mark(check)}</td><td>{html.escape(check.name)}</td><td style='text-align:left'>"
-            f"{html.escape(check.detail)}{'' if check.ok else '<br>→ ' + html.escape(check.remedy)}</td></tr>"
-            for check in self.checks
-        )
-        return f"<table><tbody>{rows}</tbody></table><p>{html.escape(self.summary)}</p>"
+        rows = []
+        for check in self.checks:
+            remedy = "" if check.ok else f"<br>→ {html.escape(check.remedy)}"
+            rows.append((_mark(check), check.name, html.escape(check.detail) + remedy))
+        return tables.html("", (), rows, "llm", note=self.summary)
 
 
 def _mark(check: Check) -> str:

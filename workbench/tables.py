@@ -28,8 +28,8 @@ def wrap(text: str) -> list[str]:
 
 
 def text(heads: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """Lines of head, then a table. ``align`` has one letter per column: l or r."""
-    table = [tuple(columns), *map(tuple, rows)]
+    """Lines of head, then a table, its ``columns`` named where they have names. ``align``: a letter of each, l, r."""
+    table = [*filter(None, [columns]), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     out = list(heads)
     for row in table:
@@ -41,6 +41,15 @@ def text(heads: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[s
     return "\n".join(out)
 
 
+_SIDES = {
+    "l": "text-align:left",
+    "r": "text-align:right;white-space:nowrap;padding:0.4em 0.3em",
+    "c": "text-align:left;font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;min-width:15em",
+    "h": "text-align:left;font-weight:bold",
+    "m": "text-align:left;vertical-align:top",
+}
+
+
 def html(
     caption: str,
     columns: Sequence[str],
@@ -49,40 +58,41 @@ def html(
     styles: Sequence[Sequence[str]] = (),
     note: str = "",
 ) -> str:
-    """The same as HTML. ``align``: l, r (never wrapped) or c (code, wrapped as the page needs it).
+    """The same as HTML. ``align``: l, r (never wrapped), c (code, wrapped as the page needs it), h (the row's heading),
+    or m, whose cells are HTML already; the others are escaped here.
 
-    ``styles`` holds more CSS for cells, row by row. Cells are escaped here.
+    ``styles`` holds more CSS for cells, row by row.
     """
-    sides = {
-        "l": "text-align:left",
-        "r": "text-align:right;white-space:nowrap;padding:0.4em 0.3em",
-        "c": "text-align:left;font:12px/1.35 monospace;white-space:pre-wrap;overflow-wrap:anywhere;min-width:15em",
-    }
     head = "".join(
-        f'<th style="text-align:{"right" if side == "r" else "left"}">{_breakable(name)}</th>'
-        for name, side in zip(columns, align, strict=True)
+        f'<th style="text-align:{"right" if side == "r" else "left"}">{_heading(name, side)}</th>'
+        for name, side in zip(columns, align, strict=bool(columns))
     )
     body = []
     for at, row in enumerate(rows):
         extra = styles[at] if styles else [""] * len(row)
         cells = "".join(
-            f'<td style="{sides[side]};{more}">{markup.escape(cell)}</td>'
+            f'<td style="{_SIDES[side]};{more}">{_shown(cell, side)}</td>'
             for cell, side, more in zip(row, align, extra, strict=True)
         )
         body.append(f"<tr>{cells}</tr>")
     foot = f"<p>{markup.escape(note)}</p>" if note else ""
     above = f'<caption style="text-align:left">{markup.escape(caption)}</caption>' if caption else ""
-    return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{foot}"
+    over = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<table>{above}{over}<tbody>{''.join(body)}</tbody></table>{foot}"
 
 
-def whole(text: str) -> str:
-    """``text`` as HTML whose numbers with an exponent are not broken at its sign."""
-    return re.sub(r"[\d.]+e-\d+", r'<span style="white-space:nowrap">\g<0></span>', markup.escape(text))
+def _heading(name: str, side: str) -> str:
+    """That of numbers may be broken in its middle, so that narrow ones do not stand in a wide column."""
+    escaped = markup.escape(name)
+    return escaped.replace("_", "_<wbr>").replace("/", "/<wbr>") if side == "r" else escaped
 
 
-def _breakable(name: str) -> str:
-    """A heading that may be broken in its middle, so that narrow numbers do not stand in a wide column."""
-    return markup.escape(name).replace("_", "_<wbr>").replace("/", "/<wbr>")
+def _shown(cell: str, side: str) -> str:
+    """A cell as HTML. In text, numbers with an exponent are not broken at its sign."""
+    if side == "m":
+        return cell
+    escaped = markup.escape(cell)
+    return re.sub(r"[\d.]+e-\d+", r'<span style="white-space:nowrap">\g<0></span>', escaped) if side == "l" else escaped
 
 
 def details(summary: str, columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:

@@ -160,4 +160,4 @@ def test_names_are_those_of_the_source_and_not_mangled():
     assert "shift<3>::tile" in str(report)
     for text in (str(report), report._repr_html_(), str(report.launch), repr(report.launch), repr(report.findings)):
         assert "_Z" not in text
-    assert "<th style='text-align:left'>kind</th>" in report._repr_html_(), "heads stand over their columns"
+    assert '<th style="text-align:left">kind</th>' in report._repr_html_(), "heads stand over their columns"

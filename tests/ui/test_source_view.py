@@ -16,7 +16,7 @@ from view_kernels import TRANSPOSES, attention, line_of, transpose
 import workbench as wb
 from workbench import ui
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ui.source_facts import NAMES
+from workbench.ui.source_facts import LABELS
 from workbench.ui.source_widget import SourceView
 
 VARIANTS = ["cuda_thread_group", "triton_online_softmax"]
@@ -89,7 +89,7 @@ def test_transposes_differ_where_they_should(fact, kernel, text, value):
 def test_heat_is_relative_to_the_hottest_line_and_zero_at_the_ideal():
     tiled, padded = (ui.source_view(transpose(name)) for name in ("tiled", "padded"))
     heats = {
-        fact: [row["values"][fact][1] for row in rows_of(tiled).values() if fact in row["values"]] for fact in NAMES
+        fact: [row["values"][fact][1] for row in rows_of(tiled).values() if fact in row["values"]] for fact in LABELS
     }
     assert max(heats["instructions"]) == max(heats["wavefronts"]) == max(heats["bytes"]) == 1
     assert all(0 <= heat <= 1 for values in heats.values() for heat in values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench import tables
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"
@@ -146,13 +146,8 @@ class Judgement:
 
     def _repr_html_(self) -> str:
         names = ("variant", "case", "outcome", "what", "where", "error")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(text)}</td>" for text in _cells(one)) + "</tr>"
-            for one in self.verdicts
-        )
-        title = html.escape(str(self).splitlines()[0])
-        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        cells = [_cells(verdict) for verdict in self.verdicts]
+        return tables.html(str(self).splitlines()[0], names, cells, "l" * len(names))
 
 
 def _cells(verdict: Verdict) -> tuple[str, ...]:

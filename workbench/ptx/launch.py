@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
+from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import recording
 from workbench.ptx.arguments import Buffer, pack
 from workbench.ptx.findings import KINDS, called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.parse import Entry, Location, Parameter
-from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
+from workbench.ptx.report import BufferFacts, LaunchReport, LineFacts
 from workbench.ptx.sample import dependence
 from workbench.ptx.unused import unused_loads
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from workbench.memory_counts import MemoryCounts, total
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import RecordedParts, Recording
     from workbench.ptx.sample import Sampled
-
-SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,63 @@ class LineFacts:
     landed_bytes: int
     filled_bytes: int
 
+    def place(self, *, inlined: bool) -> tuple[str, int]:
+        """The file and the line where the code stands, or without ``inlined`` those of the kernel's own file."""
+        return (self.source, self.source_line) if inlined else (self.kernel_source, self.kernel_line)
+
+    @property
+    def counts(self) -> MemoryCounts:
+        """The same as counts that add up to those of a source line and of the launch."""
+        in_global = self.space == "global"
+        in_shared = self.wavefronts > 0 and self.space != "constant"
+        return MemoryCounts(
+            instructions=self.executions,
+            lanes=self.active_lanes,
+            global_load_requests=self.requests * (in_global and self.is_load),
+            global_load_sectors=self.sectors * self.is_load,
+            global_store_requests=self.requests * (in_global and self.is_store),
+            global_store_sectors=self.sectors * self.is_store,
+            global_requests=self.requests * in_global,
+            global_sectors=self.sectors,
+            global_ideal_sectors=self.ideal_sectors,
+            bytes_requested=self.bytes * in_global,
+            bytes_used=self.distinct_bytes,
+            shared_requests=self.requests * in_shared,
+            shared_wavefronts=self.wavefronts * in_shared,
+            shared_ideal_wavefronts=self.ideal_wavefronts * in_shared,
+            landed_bytes=self.landed_bytes,
+            filled_bytes=self.filled_bytes,
+            copied_bytes=self.bytes * (self.landed_bytes > 0),
+            barrier_waits=self.barrier_waits,
+        )
+
     @property
     def bytes_moved(self) -> int:
         """Bytes of the sectors of global memory that the requests touch."""
-        return SECTOR_BYTES * self.sectors
+        return self.counts.bytes_moved
 
     @property
     def used_fraction(self) -> float:
         """Distinct bytes that lanes use, of the bytes moved; 0 without global traffic."""
-        return self.distinct_bytes / self.bytes_moved if self.sectors else 0.0
+        return self.counts.used_fraction or 0.0
 
     @property
     def sectors_per_request(self) -> float:
         """0 without requests."""
-        return self.sectors / self.requests if self.requests else 0.0
+        return self.counts.sectors_per_request or 0.0
 
     @property
     def ideal_sectors_per_request(self) -> float:
         """0 without requests."""
-        return self.ideal_sectors / self.requests if self.requests else 0.0
+        return self.counts.ideal_sectors_per_request or 0.0
+
+
+def mix_of(facts: Iterable[LineFacts]) -> dict[str, int]:
+    """Warp instructions by class, the largest first."""
+    totals: dict[str, int] = {}
+    for one in facts:
+        totals[one.group] = totals.get(one.group, 0) + one.executions
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +205,6 @@ class Finding:
         return self.message
 
 
-def _sum(lines: Iterable[LineFacts], field_name: str) -> int:
-    return sum(getattr(line, field_name) for line in lines)
-
-
 @dataclass(repr=False)
 class LaunchReport:
     """The outcome of one launch. Counts are exact and do not depend on how many threads ran it.
@@ -214,60 +248,57 @@ class LaunchReport:
         """The report of each launch, where this one is of several; else itself."""
         return (self,)
 
-    def _global(self, load: bool | None = None) -> list[LineFacts]:
-        rows = [line for line in self.lines if line.space == "global" and line.requests]
-        if load is None:
-            return rows
-        return [line for line in rows if (line.is_load if load else line.is_store)]
+    @cached_property
+    def counts(self) -> MemoryCounts:
+        """All instructions together, those too that have no line."""
+        return replace(
+            total(line.counts for line in self.lines), instructions=self.instructions, lanes=self.thread_instructions
+        )
 
     @property
     def global_load_requests(self) -> int:
         """Warp requests that load from global memory; atomics are neither loads nor stores."""
-        return _sum(self._global(True), "requests")
+        return self.counts.global_load_requests
 
     @property
     def global_load_sectors(self) -> int:
         """The sectors that they touch, each request's counted."""
-        return _sum(self._global(True), "sectors")
+        return self.counts.global_load_sectors
 
     @property
     def global_store_requests(self) -> int:
         """Warp requests that store to global memory."""
-        return _sum(self._global(False), "requests")
+        return self.counts.global_store_requests
 
     @property
     def global_store_sectors(self) -> int:
         """The sectors that they touch, each request's counted."""
-        return _sum(self._global(False), "sectors")
+        return self.counts.global_store_sectors
 
     @property
     def sectors_per_request(self) -> float:
         """32-byte sectors per global request, loads and stores together; 0 if there was none."""
-        rows = self._global()
-        requests = _sum(rows, "requests")
-        return _sum(rows, "sectors") / requests if requests else 0.0
+        return self.counts.sectors_per_request or 0.0
 
     @property
     def ideal_sectors_per_request(self) -> float:
         """What it would be if the bytes of each request lay together; 0 if there was none."""
-        rows = self._global()
-        requests = _sum(rows, "requests")
-        return _sum(rows, "ideal_sectors") / requests if requests else 0.0
+        return self.counts.ideal_sectors_per_request or 0.0
 
     @property
     def global_bytes_requested(self) -> int:
         """Bytes that lanes asked for, each lane's counted."""
-        return _sum(self._global(), "bytes")
+        return self.counts.bytes_requested
 
     @property
     def global_bytes_distinct(self) -> int:
         """Bytes that lanes asked for, counted once per request."""
-        return _sum(self._global(), "distinct_bytes")
+        return self.counts.bytes_used
 
     @property
     def global_bytes_moved(self) -> int:
         """Bytes of the sectors of all requests, loads and stores."""
-        return SECTOR_BYTES * _sum(self._global(), "sectors")
+        return self.counts.bytes_moved
 
     @property
     def unique_bytes_read(self) -> int:
@@ -287,38 +318,32 @@ class LaunchReport:
     @property
     def barrier_waits(self) -> int:
         """Waiting at barriers, in warp instructions by the logical clock of WarpSpan."""
-        return _sum(self.lines, "barrier_waits")
-
-    def _shared(self) -> list[LineFacts]:
-        return [line for line in self.lines if line.wavefronts and line.space != "constant"]
+        return self.counts.barrier_waits
 
     @property
     def shared_requests(self) -> int:
         """Warp requests to shared memory."""
-        return _sum(self._shared(), "requests")
+        return self.counts.shared_requests
 
     @property
     def shared_wavefronts(self) -> int:
         """Passes through the 32 banks that they take."""
-        return _sum(self._shared(), "wavefronts")
+        return self.counts.shared_wavefronts
 
     @property
     def shared_ideal_wavefronts(self) -> int:
         """Passes without bank conflicts."""
-        return _sum(self._shared(), "ideal_wavefronts")
+        return self.counts.shared_ideal_wavefronts
 
     @property
     def shared_conflicts(self) -> int:
         """Wavefronts beyond the ideal."""
-        return self.shared_wavefronts - self.shared_ideal_wavefronts
+        return self.counts.shared_conflicts
 
     @property
     def mix(self) -> dict[str, int]:
         """Warp instructions by class, the largest first."""
-        totals: dict[str, int] = {}
-        for line in self.lines:
-            totals[line.group] = totals.get(line.group, 0) + line.executions
-        return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+        return mix_of(self.lines)
 
     def __repr__(self) -> str:
         """Without the time, so that a notebook's output is the same again."""

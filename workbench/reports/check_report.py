@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import tables
+from workbench.reports.places import source_text
 from workbench.terminal import say
 
 if TYPE_CHECKING:
@@ -64,15 +65,8 @@ class CheckReport:
         if self.ok:
             return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
         heads = ("kind", "line", "other side", "block, thread", "where", "count")
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in heads)
-        rows = "".join(
-            "<tr>"
-            + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in _cells(finding))
-            + "</tr>"
-            for finding in self.findings
-        )
-        title = escape(str(self).splitlines()[0])
-        return f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        cells = [_cells(finding) for finding in self.findings]
+        return tables.html(str(self).splitlines()[0], heads, cells, "m" * len(heads)) + notes
 
 
 def notes_on(compiled: CompiledKernel, args: Sequence[Any]) -> tuple[str, ...]:
@@ -100,14 +94,6 @@ def _short(finding: Finding) -> str:
     return message
 
 
-def _text(source: str, line: int | None) -> str:
-    """The source line itself, of a cell of a notebook too; nothing where it cannot be read any more."""
-    if not line:
-        return ""
-    linecache.checkcache(source)
-    return linecache.getline(source, line).strip()
-
-
 def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, int | None], int | None]]:
     """Of each side: where the kernel's own file uses the code, where the code stands, and its PTX line."""
     return [
@@ -122,7 +108,7 @@ def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, in
 
 def _lines(finding: Finding) -> list[str]:
     places = dict.fromkeys(place for used, stands, _ in _sides(finding) for place in (stands, used) if place[1])
-    shown = [(_place(*place, None), _text(*place)) for place in places]
+    shown = [(_place(*place, None), source_text(*place, nowhere="").strip()) for place in places]
     return [f"{place}  {text}" for place, text in shown if text]
 
 
@@ -130,7 +116,7 @@ def _cells(finding: Finding) -> list[str]:
     def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None, near: bool) -> str:
         if not used[1] and not ptx_line:
             return ""
-        text = _text(*used)
+        text = source_text(*used, nowhere="").strip()
         header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
         code = f"<br><code style='white-space:pre-wrap;overflow-wrap:anywhere'>{escape(text)}</code>" if text else ""
         return "near " * near + escape(_place(*used, ptx_line)) + header + code

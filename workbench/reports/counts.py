@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +10,13 @@ from typing import TYPE_CHECKING
 
 from workbench import tables
 from workbench.frames import data_frame
-from workbench.ptx import Program
-from workbench.reports.lines import source_text
+from workbench.reports.places import Place, PtxPlaces, source_text
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 if TYPE_CHECKING:
     import pandas
 
     from workbench.toolchain import CompiledKernel
-
-Place = tuple[str, int]
-"""A source file's path and a line of it; ("", 0) where the compiler names none."""
 
 _MEMORY = ("LDG", "LDS", "LDL", "LD.", "STG", "STS", "STL", "ST.", "ATOM", "RED")
 TELLING = (*_MEMORY, "HMMA", "IMMA", "DMMA", "QMMA", "BAR", "SHFL", "MUFU")
@@ -154,28 +149,12 @@ def machine_code(kernels: Sequence[CompiledKernel], *, inlined: bool = False) ->
     """
     by_line: dict[Place, Counter[str]] = {}
     for kernel in kernels:
-        for place, counts in _by_place(kernel, inlined).items():
-            by_line.setdefault(place, Counter()).update(counts)
+        places = PtxPlaces(kernel, inlined=inlined)
+        for ptx_line, counts in counts_by_ptx_line(kernel).items():
+            by_line.setdefault(places.of_machine_code(ptx_line), Counter()).update(counts)
     everything = sum(by_line.values(), Counter())
     return MachineCode(
         InstructionCounts(_TITLE, everything),
         {place: InstructionCounts(_TITLE, counts) for place, counts in sorted(by_line.items())},
         tuple(kernels),
     )
-
-
-def _by_place(kernel: CompiledKernel, inlined: bool) -> dict[Place, Counter[str]]:
-    """ptxas names the PTX line of each instruction, and the PTX the source's."""
-    decoded = Program.from_text(kernel.ptx).kernels[kernel.name]
-    places: dict[int, Place] = {}
-    for pc, instruction in enumerate(decoded.decoded.code):
-        if instruction.statement is not None:
-            places.setdefault(instruction.statement.line, decoded.source_of(pc, in_kernel_file=not inlined))
-    lines = sorted(places)
-    found: dict[Place, Counter[str]] = {}
-    for line, counts in counts_by_ptx_line(kernel).items():
-        # ptxas puts a kernel's prologue on its opening bracket, which is no instruction: it goes with the next one.
-        at = bisect_left(lines, line)
-        place = places[lines[at]] if line and at < len(lines) else ("", 0)
-        found.setdefault(place, Counter()).update(counts)
-    return found

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
-from workbench.ptx import Program
+from workbench.reports.places import NOWHERE, Place, PtxPlaces
 from workbench.toolchain import sass
 from workbench.toolchain.sass_counts import INSTRUCTION, PTX_LINE
 
@@ -18,12 +17,8 @@ if TYPE_CHECKING:
     from workbench.ptx.report import LaunchReport
     from workbench.toolchain import CompiledKernel
 
-Place = tuple[str, int]
-"""A source file's path and a line of it; ("", 0) where the compiler names none."""
-
 NAMES = {"ttir": "TTIR", "ttgir": "TTGIR", "llir": "LLVM IR", "ptx": "PTX", "sass": "SASS"}
 """The stages in their order, and what they are called."""
-_NOWHERE: Place = ("", 0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def stages_of(kernel: CompiledKernel, report: LaunchReport, *, inlined: bool = F
     for name, text in kernel.stages.items():
         read = _llvm if name == "llir" else _mlir
         found.append(Stage(name, tuple(read(text, "" if inlined else own))))
-    places = _ptx_places(kernel, inlined)
+    places = PtxPlaces(kernel, inlined=inlined)
     found.append(Stage("ptx", tuple(_ptx(kernel, report, places))))
     with contextlib.suppress(MissingToolError):
         found.append(Stage("sass", tuple(_sass(kernel, places))))
@@ -72,16 +67,7 @@ def stages_of(kernel: CompiledKernel, report: LaunchReport, *, inlined: bool = F
 # -- PTX and SASS --------------------------------------------------------------------------------------------------
 
 
-def _ptx_places(kernel: CompiledKernel, inlined: bool) -> dict[int, Place]:
-    decoded = Program.from_text(kernel.ptx).kernels[kernel.name]
-    places: dict[int, Place] = {}
-    for pc, instruction in enumerate(decoded.decoded.code):
-        if instruction.statement is not None:
-            places.setdefault(instruction.statement.line, decoded.source_of(pc, in_kernel_file=not inlined))
-    return places
-
-
-def _ptx(kernel: CompiledKernel, report: LaunchReport, places: dict[int, Place]) -> Iterator[StageLine]:
+def _ptx(kernel: CompiledKernel, report: LaunchReport, places: PtxPlaces) -> Iterator[StageLine]:
     """The text from the kernel's head to its last instruction, without what is written for debuggers."""
     ran = {fact.ptx_line: fact.executions for fact in report.lines}
     head = re.compile(rf"\.entry\s+{re.escape(kernel.name)}\b")
@@ -90,20 +76,19 @@ def _ptx(kernel: CompiledKernel, report: LaunchReport, places: dict[int, Place])
     for number in range(first, max(places, default=0) + 1):
         text = texts[number - 1].expandtabs(4).rstrip()
         if text.strip() and not text.lstrip().startswith((".loc", ".file", "//", "$L__tmp", ".pragma")):
-            yield StageLine(text, places.get(number, _NOWHERE), ran.get(number, 0) if number in places else None)
+            yield StageLine(text, places.get(number, NOWHERE), ran.get(number, 0) if number in places else None)
 
 
-def _sass(kernel: CompiledKernel, places: dict[int, Place]) -> Iterator[StageLine]:
+def _sass(kernel: CompiledKernel, places: PtxPlaces) -> Iterator[StageLine]:
     """ptxas names the PTX line of each instruction, and the PTX the source's."""
-    lines, number = sorted(places), 0
+    number = 0
     for text in sass.disassemble_by_ptx_line(kernel).splitlines():
         if match := PTX_LINE.match(text):
             number = int(match[1])
         elif INSTRUCTION.match(text):
-            at = bisect_left(lines, number)
-            yield StageLine(text.strip(), places[lines[at]] if number and at < len(lines) else _NOWHERE)
+            yield StageLine(text.strip(), places.of_machine_code(number))
         elif re.match(r"^\.L\w+:", text):
-            yield StageLine(text, _NOWHERE)
+            yield StageLine(text, NOWHERE)
 
 
 # -- Triton's own stages -------------------------------------------------------------------------------------------
@@ -160,4 +145,4 @@ def _llvm(text: str, own: str) -> Iterator[StageLine]:
 
 def _chosen(chain: list[Place], own: str) -> Place:
     """Of the places from the innermost call outwards the first in the kernel's own file, else the innermost."""
-    return next((place for place in chain if place[0] == own), chain[0] if chain else _NOWHERE)
+    return next((place for place in chain if place[0] == own), chain[0] if chain else NOWHERE)

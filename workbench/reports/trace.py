@@ -13,10 +13,11 @@ from workbench.device_models import DeviceModel, device_model, model_of_arch
 from workbench.documents import document
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.frames import data_frame
+from workbench.memory_counts import MemoryCounts
 from workbench.ptx.report import LaunchReport
 from workbench.reports.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.reports.hints import Hint, hints_of
-from workbench.reports.lines import Ratios, TracedLine, lines_of, total
+from workbench.reports.lines import TracedLine, lines_of
 from workbench.reports.stages import Stage, stages_of
 from workbench.reports.summary import Summary, summarise
 from workbench.reports.traffic import Traffic, traffic
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from workbench.ptx.recording import Recording
     from workbench.toolchain import CompiledKernel, Occupancy
 
+_OF_LINE = (
+    "line", "text", "instructions", "share", "active_lanes", "global_requests", "global_sectors",
+    "global_ideal_sectors", "bytes_used", "shared_requests", "shared_wavefronts", "shared_ideal_wavefronts",
+    "landed_bytes", "filled_bytes", "copied_bytes", "barrier_waits",
+)  # fmt: skip
+_DERIVED = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction", "shared_conflicts")
 _SHOWN_SHARE = 0.01
 _HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
 _PLAIN = {"lanes": "32", "used": "100%"}
@@ -38,13 +45,13 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Trace(Ratios):
+class Trace(MemoryCounts):
     """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
 
-    ``report`` has the facts per PTX instruction. ``kernels`` are those that ran, the one with the main work first.
-    ``lines`` is complete; what is printed leaves out lines without memory traffic or barriers that have less than 1 %
-    of the instructions. Code of other files counts at the kernel's line that uses it; ``unfolded()`` shows it where it
-    stands.
+    ``report`` has the facts per PTX instruction; its counts are the trace's own. ``kernels`` are those that ran, the
+    one with the main work first. ``lines`` is complete; what is printed leaves out lines without memory traffic or
+    barriers that have less than 1 % of the instructions. Code of other files counts at the kernel's line that uses it;
+    ``unfolded()`` shows it where it stands.
     """
 
     title: str
@@ -52,37 +59,10 @@ class Trace(Ratios):
     report: LaunchReport
     kernels: tuple[CompiledKernel, ...] = ()
 
+    def __post_init__(self) -> None:
+        vars(self).update(vars(self.report.counts))
+
     # -- totals -------------------------------------------------------------------------------------------------
-
-    @property
-    def instructions(self) -> int:
-        """Warp instructions."""
-        return self.report.instructions
-
-    @property
-    def active_lanes(self) -> float:
-        """Lanes at work per warp instruction, at most 32."""
-        return self.report.thread_instructions / self.instructions if self.instructions else 0.0
-
-    @property
-    def global_requests(self) -> int:
-        """Warp requests to global memory."""
-        return total(self.lines, "global_requests")
-
-    @property
-    def global_sectors(self) -> int:
-        """The 32-byte sectors that they touch, each request's counted."""
-        return total(self.lines, "global_sectors")
-
-    @property
-    def global_ideal_sectors(self) -> int:
-        """How many would do if the bytes of each request lay together."""
-        return total(self.lines, "global_ideal_sectors")
-
-    @property
-    def bytes_used(self) -> int:
-        """Of the bytes moved those that lanes asked for, each counted once per request."""
-        return total(self.lines, "bytes_used")
 
     @property
     def unique_bytes(self) -> int:
@@ -104,41 +84,6 @@ class Trace(Ratios):
     def reuse_between_blocks(self) -> float | None:
         """By how many blocks, on average, a byte is read: what L2 can answer."""
         return self.report.read_reuse_between_blocks or None
-
-    @property
-    def landed_bytes(self) -> int:
-        """What bulk copies (TMA) bring to shared memory, in all blocks."""
-        return total(self.lines, "landed_bytes")
-
-    @property
-    def filled_bytes(self) -> int:
-        """Of these what lies outside the tensor and is filled in."""
-        return total(self.lines, "filled_bytes")
-
-    @property
-    def copied_bytes(self) -> int:
-        """What the copies read for it in global memory."""
-        return total(self.lines, "copied_bytes")
-
-    @property
-    def shared_requests(self) -> int:
-        """Warp requests to shared memory."""
-        return total(self.lines, "shared_requests")
-
-    @property
-    def shared_wavefronts(self) -> int:
-        """Passes through the 32 banks that they take."""
-        return total(self.lines, "shared_wavefronts")
-
-    @property
-    def shared_ideal_wavefronts(self) -> int:
-        """Passes without bank conflicts."""
-        return total(self.lines, "shared_ideal_wavefronts")
-
-    @property
-    def barrier_waits(self) -> int:
-        """Warp instructions for which warps waited at barriers."""
-        return total(self.lines, "barrier_waits")
 
     # -- what follows -------------------------------------------------------------------------------------------
 
@@ -237,13 +182,13 @@ class Trace(Ratios):
             {"what": h.name, "line": h.line and h.line.line, "evidence": h.evidence, "to_try": h.remedy}
             for h in self.hints()
         ]
-        return document("trace", title=self.title, facts=facts, lines=self.lines, hints=hints)
+        lines = [{name: getattr(line, name) for name in ("path", *_OF_LINE, "mix")} for line in self.lines]
+        return document("trace", title=self.title, facts=facts, lines=lines, hints=hints)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per source line, as a pandas DataFrame."""
-        names = ("file", *(name for name in TracedLine.__annotations__ if name not in ("path", "mix")))
-        derived = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction")
-        rows = [{name: getattr(line, name) for name in (*names, *derived, "shared_conflicts")} for line in self.lines]
+        names = ("file", *_OF_LINE, *_DERIVED)
+        rows = [{name: getattr(line, name) for name in names} for line in self.lines]
         made = self._machine_code()
         for row, line in zip(rows, self.lines, strict=True):
             row["sass"] = made.at(line.path, line.line).brief if made else None

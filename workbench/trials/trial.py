@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.memory_counts import MemoryCounts
 from workbench.trials.values import Counts, PredictionRecord, Resources, Timing
 
 OUTCOMES = ("ok", "restricted", "compile_error", "launch_error", "wrong_result", "timeout", "crash")
@@ -98,6 +99,18 @@ class Trial:
             return None
         middle = statistics.median(samples)
         return statistics.median(abs(sample - middle) for sample in samples)
+
+    @property
+    def memory(self) -> MemoryCounts:
+        """What the ``counts`` say of memory; requests to global memory are loads and stores, as no atomics are kept."""
+        counts = self.counts
+        return MemoryCounts(
+            global_requests=counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0),
+            global_sectors=counts.get("global_load_sectors", 0) + counts.get("global_store_sectors", 0),
+            shared_requests=counts.get("shared_requests", 0),
+            shared_wavefronts=counts.get("shared_wavefronts", 0),
+            shared_ideal_wavefronts=counts.get("shared_ideal_wavefronts", 0),
+        )
 
     @property
     def config_text(self) -> str:

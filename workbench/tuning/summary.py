@@ -41,18 +41,12 @@ def row_of(trial: Trial) -> dict:
     ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
     (:mod:`workbench.prediction.confidence`).
     """
-    counts, resources = trial.counts, trial.resources
-    requests = counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0)
-    sectors = counts.get("global_load_sectors", 0) + counts.get("global_store_sectors", 0)
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None
     if predicted is not None and bound_by is not None and (spread := spread_of(bound_by)):
         low, high = predicted * spread.low, predicted * spread.high
     return {
-        "op": trial.op,
-        "variant": trial.variant,
-        "language": trial.language,
-        "case": trial.case,
+        **{name: getattr(trial, name) for name in ("op", "variant", "language", "case")},
         "config": dict(trial.config),
         "outcome": trial.outcome,
         "predicted_us": _micro(predicted),
@@ -62,18 +56,11 @@ def row_of(trial: Trial) -> dict:
         "spread_us": _micro(trial.spread_seconds),
         "predicted_for": trial.predicted_for,
         "bound_by": bound_by,
-        "registers": resources.get("registers"),
-        "spill_bytes": resources.get("spill_bytes"),
-        "shared_bytes": resources.get("shared_bytes"),
-        "occupancy": resources.get("occupancy"),
-        "instructions": counts.get("warp_instructions"),
-        "sectors_per_request": sectors / requests if requests else None,
-        "shared_conflicts": counts.get("shared_conflicts"),
-        "max_error": trial.max_error,
-        "error_bound": trial.error_bound,
-        "compile_seconds": trial.compile_seconds,
-        "reused": trial.reused,
-        "message": trial.message,
+        **{name: trial.resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "occupancy")},
+        "instructions": trial.counts.get("warp_instructions"),
+        "sectors_per_request": trial.memory.sectors_per_request,
+        "shared_conflicts": trial.counts.get("shared_conflicts"),
+        **{name: getattr(trial, name) for name in ("max_error", "error_bound", "compile_seconds", "reused", "message")},
     }
 
 
@@ -91,13 +78,14 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
 """What says nothing if all trials have it."""
+_OUTCOME_WIDTH = 32
 _LEFT = ("case", "outcome", "bound by")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
     """Column -> text, those that matter most first."""
     row = row_of(trial)
-    why = _first_line(trial.message)
+    why = tables.cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
     return {
         f"{time} µs": _format(_micro(trial.seconds), ".2f"),
         "outcome": trial.outcome if trial.ok or not why else f"{trial.outcome}: {why}",
@@ -304,8 +292,3 @@ def _micro(seconds: float | None) -> float | None:
 
 def _format(value: float | None, spec: str) -> str:
     return "" if value is None else format(value, spec)
-
-
-def _first_line(text: str, width: int = 32) -> str:
-    line = text.splitlines()[0] if text else ""
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -9,14 +9,13 @@ from workbench.ui.picture import (
     USED,
     WASTED,
     Picture,
+    asking,
     folded,
     key,
     lane_range,
-    place,
     plural,
     sheet,
     title,
-    verb,
 )
 from workbench.ui.request_state import BANKS, Wavefront, wavefronts_of, words_of
 
@@ -41,22 +40,15 @@ class BankMap(Picture):
         wavefronts: the passes through the banks, in order.
         words: distinct 4-byte words that the lanes touch.
         conflicts: the wavefronts that are there because a bank holds several of the words, and could serve but one.
+        phases: parts of the warp that go one after the other whatever the banks are.
     """
 
     def __init__(self, request: WarpRequest):
         self.request = request
         self.wavefronts: tuple[Wavefront, ...] = wavefronts_of(request)
         self.words = words_of(request)
-
-    @property
-    def conflicts(self) -> int:
-        """Wavefronts in which a bank is asked again for another word."""
-        return sum(front.again > 0 for front in self.wavefronts)
-
-    @property
-    def phases(self) -> int:
-        """Parts of the warp that go one after the other whatever the banks are."""
-        return len({front.phase for front in self.wavefronts})
+        self.conflicts = sum(front.again > 0 for front in self.wavefronts)
+        self.phases = len({front.phase for front in self.wavefronts})
 
     @property
     def headline(self) -> str:
@@ -72,11 +64,7 @@ class BankMap(Picture):
     @property
     def caption(self) -> str:
         """Who asks for what, where."""
-        request = self.request
-        active = [lane for lane, offset in enumerate(request.addresses) if offset is not None]
-        lanes = "" if len(active) == 32 else f"lane{'s' * (len(active) > 1)} {lane_range(active)} only; "
-        size = plural(request.bytes_per_lane, "byte")
-        return f"{place(request)}, warp {request.warp}: {lanes}each lane {verb(request)} {size}, shared memory"
+        return f"{asking(self.request)}, shared memory"
 
     # -- text ---------------------------------------------------------------------------------------------------
 

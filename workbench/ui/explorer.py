@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
 import traitlets
 
-from workbench import ops
+from workbench import ops, tables
 from workbench.errors import ArgumentError
 from workbench.kernels import Trace
 from workbench.ops.variant import Case, Variant
@@ -75,14 +76,10 @@ class KernelExplorer(ipywidgets.VBox):
     # -- how it looks without a browser -------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        rows = [(name, now, self._start[name]) for name, now in _facts(self.trace).items()]
-        rows.insert(0, self._columns)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.variant} on {self.case.label}, {_settings(self.config)}"]
         lines += [f"breaks {rule}" for rule in self.broken]
-        for name, now, start in rows:
-            lines.append(f"  {name:{widths[0]}}  {now:>{widths[1]}}  {start:>{widths[2]}}")
-        return "\n".join(lines)
+        table = tables.text((), self._columns, self._rows, "lrr")
+        return "\n".join([*lines, textwrap.indent(table, "  ")])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -97,6 +94,10 @@ class KernelExplorer(ipywidgets.VBox):
     @property
     def _columns(self) -> tuple[str, str, str]:
         return "", "before" if self.busy or self.broken else "now", _START
+
+    @property
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [(name, now, self._start[name]) for name, now in _facts(self.trace).items()]
 
     def _names(self, tunables: Sequence[str] | None) -> tuple[str, ...]:
         names = tuple(self.variant.space if tunables is None else tunables)
@@ -149,20 +150,14 @@ class KernelExplorer(ipywidgets.VBox):
         self._table.value = self._table_html()
 
     def _table_html(self) -> str:
-        cell = '<td style="text-align:{};padding:0 1em 0 0;{}">{}</td>'.format
-        rows = []
-        for name, now in _facts(self.trace).items():
-            start = self._start[name]
-            weight = "font-weight:bold" if now != start else ""
-            texts = (cell("left", "", name), cell("right", weight, now), cell("right", "opacity:0.7", start))
-            rows.append(f"<tr>{''.join(texts)}</tr>")
-        head = "".join(f'<th style="text-align:right;padding-right:1em">{name}</th>' for name in self._columns)
+        rows = self._rows
+        styles = [("", "font-weight:bold" if now != start else "", "opacity:0.7") for _, now, start in rows]
+        table = tables.html("", self._columns, rows, "lrr", styles)
         settings = html.escape(_settings(self.config))
         rules = "".join(f"<li>{html.escape(rule)}</li>" for rule in self.broken)
         said = f"<b>{settings} is illegal:</b><ul>{rules}</ul>" if rules else ""
         said = f"<b>compiling and running {settings} …</b>" if self.busy else said
-        fade = "opacity:0.45" if said else ""
-        return f'{said}<table style="{fade}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        return f'{said}<div style="opacity:0.45">{table}</div>' if said else table
 
 
 def _settings(config: dict) -> str:

@@ -134,6 +134,14 @@ def verb(request: WarpRequest) -> str:
     return "loads" if request.is_load else "stores"
 
 
+def asking(request: WarpRequest) -> str:
+    """Which lanes ask for how much, where: ``line 113, warp 0: lanes 0–7 only; each lane loads 4 bytes``."""
+    active = [lane for lane, address in enumerate(request.addresses) if address is not None]
+    lanes = "" if len(active) == 32 else f"lane{'s' * (len(active) > 1)} {lane_range(active)} only; "
+    size = plural(request.bytes_per_lane, "byte")
+    return f"{place(request)}, warp {request.warp}: {lanes}each lane {verb(request)} {size}"
+
+
 def place(request: WarpRequest | WarpSpan) -> str:
     """Where a request or a barrier stands in the kernel's own file: ``line 113``, else its PTX line."""
     if request.kernel_line:

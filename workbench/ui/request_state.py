@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.ptx.report import SECTOR_BYTES
+from workbench.memory_counts import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import WarpRequest

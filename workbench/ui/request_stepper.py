@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import traitlets
 
+from workbench import tables
 from workbench.errors import ArgumentError
 from workbench.ptx.recording import Recording, WarpRequest
+from workbench.reports.places import source_text
 from workbench.ui.bank_picture import BankMap
 from workbench.ui.picture import Picture, plural
 from workbench.ui.sector_picture import WarpMap
@@ -123,9 +124,8 @@ class RequestStepper(ipywidgets.VBox):
         options = [(f"all lines ({plural(len(self._requests), 'request')})", ALL_LINES)]
         for line, requests in sorted(self._lines.items()):
             if line:
-                text = linecache.getline(requests[0].kernel_source, line).strip()
-                text = text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
-                options.append((f"{line}: {text} ({plural(len(requests), 'request')})", line))
+                text = source_text(requests[0].kernel_source, line).strip()
+                options.append((f"{line}: {tables.cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
         return options
 
     @traitlets.validate("line")

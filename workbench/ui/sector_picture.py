@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.ptx.report import SECTOR_BYTES
-from workbench.ui.picture import USED, WASTED, Picture, folded, key, lane_range, place, plural, sheet, title, verb
+from workbench.memory_counts import SECTOR_BYTES
+from workbench.ui.picture import USED, WASTED, Picture, asking, folded, key, lane_range, plural, sheet, title
 from workbench.ui.request_state import LINE_BYTES, Run, Sector, cache_lines, sectors_of
 
 if TYPE_CHECKING:
@@ -33,21 +33,9 @@ class WarpMap(Picture):
     def __init__(self, request: WarpRequest):
         self.request = request
         self.sectors: tuple[Sector, ...] = sectors_of(request)
-
-    @property
-    def bytes_used(self) -> int:
-        """Distinct bytes that lanes asked for."""
-        return sum(sector.used for sector in self.sectors)
-
-    @property
-    def bytes_moved(self) -> int:
-        """32 for each sector."""
-        return SECTOR_BYTES * len(self.sectors)
-
-    @property
-    def ideal_sectors(self) -> int:
-        """The fewest sectors that could hold the bytes used."""
-        return -(-self.bytes_used // SECTOR_BYTES)
+        self.bytes_used = sum(sector.used for sector in self.sectors)
+        self.bytes_moved = SECTOR_BYTES * len(self.sectors)
+        self.ideal_sectors = -(-self.bytes_used // SECTOR_BYTES)
 
     @property
     def headline(self) -> str:
@@ -61,13 +49,7 @@ class WarpMap(Picture):
     @property
     def caption(self) -> str:
         """Who asks for what, where."""
-        request = self.request
-        active = [lane for lane, address in enumerate(request.addresses) if address is not None]
-        lanes = "" if len(active) == 32 else f"lane{'s' * (len(active) > 1)} {lane_range(active)} only; "
-        return (
-            f"{place(request)}, warp {request.warp}: {lanes}each lane {verb(request)} "
-            f"{plural(request.bytes_per_lane, 'byte')}, {request.buffer or 'memory of the program itself'}"
-        )
+        return f"{asking(self.request)}, {self.request.buffer or 'memory of the program itself'}"
 
     # -- text ---------------------------------------------------------------------------------------------------
 

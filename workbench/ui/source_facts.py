@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.kernels import Trace, TracedLine
     from workbench.ptx import Finding
-
-Place = tuple[str, int]
-"""A file's path and a line of it."""
+    from workbench.reports.places import Place
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,10 @@ FACTS: tuple[SourceFact, ...] = (
 FINDINGS = "findings"
 """The name of the fact that is no count: what the checks found."""
 
-NAMES = (*(fact.name for fact in FACTS), FINDINGS)
+LABELS = {fact.name: (fact.label, fact.meaning) for fact in FACTS} | {
+    FINDINGS: ("findings", "what the checks found on this line, or the other side of it")
+}
+"""What each fact is called, and what it means."""
 
 
 def values_of(trace: Trace, findings: Iterable[Finding]) -> dict[str, dict[Place, tuple[str, float]]]:
@@ -138,7 +139,7 @@ def detail_of(trace: Trace, place: Place, findings: Iterable[Finding], *, inline
     ptx = [
         {"line": fact.ptx_line, "text": fact.text, "executions": fact.executions, "cost": _cost(fact)}
         for fact in trace.report.lines
-        if ((fact.source, fact.source_line) if inlined else (fact.kernel_source, fact.kernel_line)) == place
+        if fact.place(inlined=inlined) == place
     ]
     ptx.sort(key=lambda row: not row["cost"])  # what moves or waits comes first, each part in the order of the PTX
     found = [text for at, _, text in sides_of(findings) if at == place]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import linecache
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from workbench import tables
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.reports.stages import NAMES as NAMES_OF_STAGES
+from workbench.reports.places import Place, source_text
+from workbench.reports.stages import NAMES
 from workbench.ui.picture import folded
-from workbench.ui.source_facts import FACTS, FINDINGS, NAMES, Place, detail_of, sides_of, values_of
+from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
 
 if TYPE_CHECKING:
     from workbench.kernels import Trace
@@ -26,9 +27,7 @@ _LONGEST_GAP = 12  # lines without instructions that the browser still shows
 _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
 _BAR = 8
-_WIDTH = 80  # columns of the text form
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
-_KINDS = {FINDINGS: ("findings", "what the checks found on this line, or the other side of it")}
 
 
 class SourceView(anywidget.AnyWidget):
@@ -39,14 +38,14 @@ class SourceView(anywidget.AnyWidget):
     runs, the lines that have a part in the chosen fact stand there instead, with their bars as text.
 
     Raises:
-        UnknownNameError: when ``fact`` or ``stage`` is set to a name that is not one of ``NAMES`` or of ``stages``.
+        UnknownNameError: when ``fact`` or ``stage`` is set to a name that is not one of ``LABELS`` or of ``stages``.
         ArgumentError: when ``selected_line`` is set to a line that is not shown.
     """
 
     _esm = (STATIC / "source_view.js").read_text(encoding="utf-8")
     _css = (STATIC / "source_view.css").read_text(encoding="utf-8")
 
-    fact = traitlets.Unicode("instructions", help="What the gutter shows, one of `NAMES`.").tag(sync=True)
+    fact = traitlets.Unicode("instructions", help="What the gutter shows, one of `LABELS`.").tag(sync=True)
     selected_line = traitlets.Int(0, help="Line of `selected_file` whose details are shown; 0 for none.").tag(sync=True)
     selected_file = traitlets.Unicode("", help="Its path; the main file if not set.").tag(sync=True)
     state = traitlets.Dict(help="The lines and the values of every fact.").tag(sync=True)
@@ -69,7 +68,7 @@ class SourceView(anywidget.AnyWidget):
         super().__init__()
         self.state = self._snapshot()
         names = ([*trace.kernel.stages, "ptx", "sass"] if trace.kernel.assembly else ["ptx"]) if trace.kernels else []
-        self.stages = [[name, NAMES_OF_STAGES[name]] for name in names]
+        self.stages = [[name, NAMES[name]] for name in names]
         self.fact = fact
         self.select(line, file)
         self.observe(self._on_selection, ["selected_line", "selected_file"])
@@ -99,10 +98,11 @@ class SourceView(anywidget.AnyWidget):
 
     def __str__(self) -> str:
         """The lines with a part in the chosen fact, their values and bars, and the details of the selected one."""
-        out = textwrap.wrap(self.trace.title, _WIDTH) + textwrap.wrap(f"{self._label()}: {self._meaning()}", _WIDTH)
+        heads = (self.trace.title, ": ".join(self._heading))
+        out = [piece for head in heads for piece in textwrap.wrap(head, tables.WIDTH)]
         width = self._value_width
-        out += [_cut(f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}") for number, value, bar, text in self._strip()]
-        return "\n".join([*out, *self._detail_lines()])
+        out += [f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}" for number, value, bar, text in self._strip()]
+        return "\n".join(tables.cut(line.rstrip(), tables.WIDTH) for line in [*out, *self._detail_lines()])
 
     def to_html(self) -> str:
         """The same as HTML that reads well where a page strips its styles: the bars are characters too."""
@@ -111,10 +111,10 @@ class SourceView(anywidget.AnyWidget):
             heat = _HEAT.format(0.7 * len(bar.strip()) / _BAR)
             gutter = html.escape(f"{number:>5} {value:>{self._value_width}} {bar:{_BAR}}")
             rows.append(f'<span style="background:{heat}">{gutter}</span> {html.escape(text)}')
-        head = f"<b>{html.escape(self._label())}</b>: {html.escape(self._meaning())}"
+        label, meaning = map(html.escape, self._heading)
         body = "\n".join([*rows, *map(html.escape, self._detail_lines())])
         return (
-            f"<p>{html.escape(self.trace.title)}<br>{head}</p>"
+            f"<p>{html.escape(self.trace.title)}<br><b>{label}</b>: {meaning}</p>"
             '<pre style="font:12px/1.35 monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere">'
             f"{body}</pre>"
         )
@@ -128,8 +128,8 @@ class SourceView(anywidget.AnyWidget):
 
     @traitlets.validate("fact")
     def _check_fact(self, proposal: traitlets.Bunch) -> str:
-        if proposal.value not in NAMES:
-            raise UnknownNameError("fact", repr(proposal.value), ", ".join(NAMES), "Name one of these.")
+        if proposal.value not in LABELS:
+            raise UnknownNameError("fact", repr(proposal.value), ", ".join(LABELS), "Name one of these.")
         return proposal.value
 
     @traitlets.validate("stage")
@@ -180,7 +180,7 @@ class SourceView(anywidget.AnyWidget):
             row = detail["ptx"][at]
             cost = f"  // {row['cost']}" if row["cost"] else ""
             out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
-        return [_cut(line) for line in out]
+        return [tables.cut(line.rstrip(), tables.WIDTH) for line in out]
 
     def _path(self, file: str) -> str:
         if not file:
@@ -195,13 +195,11 @@ class SourceView(anywidget.AnyWidget):
     def _value_width(self) -> int:
         return max((len(text) for text, _ in self._values[self.fact].values()), default=0)
 
-    def _label(self) -> str:
-        return next((fact.label for fact in FACTS if fact.name == self.fact), None) or _KINDS[self.fact][0]
-
-    def _meaning(self) -> str:
-        if self.fact == FINDINGS and not self._values[FINDINGS]:
-            return "none"
-        return next((fact.meaning for fact in FACTS if fact.name == self.fact), None) or _KINDS[self.fact][1]
+    @property
+    def _heading(self) -> tuple[str, str]:
+        """The label of the chosen fact, and what it means."""
+        label, meaning = LABELS[self.fact]
+        return label, "none" if self.fact == FINDINGS and not self._values[FINDINGS] else meaning
 
     def _strip(self) -> Iterable[tuple[str, str, str, str]]:
         """(number, value, bar, text) of the lines that matter for the fact, by file."""
@@ -220,8 +218,7 @@ class SourceView(anywidget.AnyWidget):
             yield str(row["line"] or "–"), text, "█" * full or ("▏" if heat else ""), row["text"]
 
     def _snapshot(self) -> dict[str, Any]:
-        labels = [{"name": f.name, "label": f.label, "meaning": f.meaning} for f in FACTS]
-        labels.append({"name": FINDINGS, "label": _KINDS[FINDINGS][0], "meaning": _KINDS[FINDINGS][1]})
+        labels = [{"name": name, "label": label, "meaning": meaning} for name, (label, meaning) in LABELS.items()]
         rows: list[dict[str, Any]] = []
         for path in self._files:
             if len(self._files) > 1:
@@ -285,12 +282,4 @@ def _main_first(trace: Trace, findings: Iterable[Finding]) -> list[str]:
 
 
 def _text(place: Place) -> str:
-    if not place[1]:
-        return "(instructions that the compiler attributes to no line)"
-    linecache.checkcache(place[0])  # a source is edited and traced again in the same process
-    return linecache.getline(*place).rstrip("\n").expandtabs(4)
-
-
-def _cut(text: str) -> str:
-    text = text.rstrip()
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return source_text(*place, "(instructions that the compiler attributes to no line)").expandtabs(4)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_models
 from workbench.errors import ArgumentError
-from workbench.ptx.report import SECTOR_BYTES
+from workbench.memory_counts import SECTOR_BYTES
 from workbench.ui.plots import figure, marked, new_axes
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ def intensities(trial: Trial) -> tuple[float, float]:
     which L2 has to answer."""
     counts = trial.counts
     distinct = (counts["unique_bytes_read"] + counts["unique_bytes_written"]) / SECTOR_BYTES
-    requested = counts["global_load_sectors"] + counts["global_store_sectors"]
-    return counts["warp_instructions"] / distinct, counts["warp_instructions"] / requested
+    return counts["warp_instructions"] / distinct, counts["warp_instructions"] / trial.memory.global_sectors
 
 
 def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
