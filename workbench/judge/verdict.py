@@ -75,11 +75,17 @@ class Verdict:
                 record[name] = None
         return record
 
-    def __str__(self) -> str:
+    def _who(self) -> str:
         config = ", ".join(f"{name}={value}" for name, value in self.config.items())
-        head = f"{self.op}/{self.variant}" + (f" ({config})" if config else "") + f" on {self.case}: {self.outcome}"
+        return f"{self.variant} ({config})" if config else self.variant
+
+    def _error(self) -> str:
+        return "" if self.max_error is None else f"{self.max_error:.2e} of {self.bound:.2e}"
+
+    def __str__(self) -> str:
+        head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
         if self.ok:
-            return head + ("" if self.max_error is None else f", error {self.max_error:.2e} of {self.bound:.2e}")
+            return f"{head}, error {error}" if error else head
         return f"{head}: {self.message}"
 
 
@@ -146,13 +152,8 @@ class Judgement:
 
     def _repr_html_(self) -> str:
         names = ("variant", "case", "outcome", "what", "where", "error")
-        cells = [_cells(verdict) for verdict in self.verdicts]
+        cells = [
+            (one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}", one.message, one.line, one._error())
+            for one in self.verdicts
+        ]
         return tables.html(str(self).splitlines()[0], names, cells, "l" * len(names))
-
-
-def _cells(verdict: Verdict) -> tuple[str, ...]:
-    config = ", ".join(f"{name}={value}" for name, value in verdict.config.items())
-    error = "" if verdict.max_error is None else f"{verdict.max_error:.2e} of {verdict.bound:.2e}"
-    mark = "✓ " if verdict.ok else "✗ "
-    variant = f"{verdict.variant} ({config})" if config else verdict.variant
-    return variant, verdict.case, mark + verdict.outcome, verdict.message, verdict.line, error
