@@ -10,7 +10,7 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.ops.expressions import FUNCTIONS, Expression
 from workbench.ops.own.export.code import Collected, is_lambda
-from workbench.ops.own.export.layout import INDENT, laid_out, quoted, unparsed
+from workbench.ops.own.export.layout import INDENT, quoted, unparsed
 from workbench.ops.own.launching import Declared, Shape
 
 _OF_MATH = ("ceil", "log2", "prod", "sqrt")
@@ -28,7 +28,6 @@ class Code:
         self.parameters, self.outputs = declared.contract.parameters, tuple(outputs)
         self.sizes = tuple(sizes)
         self.parts: set[str] = set()
-        self.optional: set[str] = set()
         self.helpers: list[str] = []
         self._named: dict[str, str] = {}
         self._inline = self._inline_sizes()
@@ -115,8 +114,7 @@ class Code:
         if not is_lambda(function):
             return self.collected.helper(function)
         name = where.split("[")[0]
-        parameters, body = self.collected.expression(function, where)
-        text = f"def {name}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
+        text = self.collected.written_out(function, where, name)
         if self._named.setdefault(name, text) != text:
             raise ArgumentError(where, f"another function called {name}", "names of their own", "Rename one of them.")
         if text not in self.helpers:

@@ -15,7 +15,7 @@ from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, par
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import Collected, imports
 from workbench.ops.own.export.expressions import PARTS, Code
-from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, in_tuple, laid_out, literal, quoted
+from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, in_tuple, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
 from workbench.ops.own.problem import Problem
@@ -72,7 +72,6 @@ class _File:
         self.collected = Collected(op, TAKEN | local, libraries)
         self.code = Code(self.declared, self.collected, outputs, sizes)
         self.signature = Signature(op, outputs)
-        self.code.optional = self.signature.optional
 
     def text(self) -> str:
         """The sections, two lines apart."""
@@ -159,16 +158,14 @@ class _File:
     def _kernel(self) -> tuple[list[str], str]:
         """The kernel's source, and the launch."""
         if self.variant.language == "cuda":
-            blocks = launch_cuda.constants_of(self.variant, self.config, self.problem)
-            launch, self.launch_takes = launch_cuda.launch_of(
-                self.variant, self.code, self.config, self.problem, self.values
-            )
+            blocks = launch_cuda.constants_of(self)
+            launch, self.launch_takes = launch_cuda.launch_of(self)
             return blocks, launch
         kernels = []
         for part in self.variant.parts:
             text = self.collected.function(part.function)
             kernels += [text] if text not in kernels else []
-        launch, self.launch_takes = launch_triton.launch_of(self.variant, self.code, self.problem, self.values)
+        launch, self.launch_takes = launch_triton.launch_of(self)
         return [one for one in kernels if one not in self.collected.functions], launch
 
     def _legal(self) -> list[str]:
@@ -186,14 +183,14 @@ class _File:
             line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
         head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
         doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
-        return ["\n".join([head, doc, *self.code.locals(names), line])]
+        return [fitted("\n".join([head, doc, *self.code.locals(names), line]))]
 
     def _configurations(self, winners: list) -> list[str]:
         """The table, and the untuned configurations."""
         if not self.variant.space:
             return []
         if not self.chosen:
-            return [laid_out(literal(self.config), "", "CONFIGURATION = ")]
+            return [fitted(f"CONFIGURATION = {literal(self.config)}")]
         blocks = (
             [inspect.getsource(parts.Tuned).rstrip(), tables.table_text(winners, self.contract.parameters)]
             if winners
@@ -206,13 +203,12 @@ class _File:
         if whole:
             kept = [one for one in self.variant.all_configurations() if all(rule({"config": one}) for rule in whole)]
             listed = [*([first] if first else []), *(one for one in kept if one != first)]
-            untuned = laid_out(literal(listed), "", "UNTUNED = ")
+            untuned = f"UNTUNED = {literal(listed)}"
         else:
             each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
-            items = Bracketed("[", (each,) if first is None else (literal(first), f"*({each})"), "]")
-            untuned = laid_out(literal(dict(self.variant.space)), "", "TUNABLES = ")
-            untuned += "\n" + laid_out(items, "", "UNTUNED = ")
-        return [*blocks, "# Where nothing is tuned, the first of these that is legal.\n" + untuned]
+            items = each if first is None else f"{literal(first)}, *({each})"
+            untuned = f"TUNABLES = {literal(dict(self.variant.space))}\nUNTUNED = [{items}]"
+        return [*blocks, fitted(f"# Where nothing is tuned, the first of these that is legal.\n{untuned}")]
 
     def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:
         """The functions of `parts` that the file calls."""
@@ -245,11 +241,8 @@ class _File:
             problem = case.problem()
             kinds = [*problem.outputs, *((name, dict(problem.arguments)[name]) for name in self.contract.in_place)]
             for _, kind in kinds:
-                dtypes[getattr(torch, kind.dtype)] = self.contract.tolerance_of(kind.dtype)
-        pairs = tuple(f"{literal(dtype)}: {literal(float(value))}" for dtype, value in dtypes.items())
-        tolerance = "# Relative errors that count as rounding.\n" + laid_out(
-            Bracketed("{", pairs, "}"), "", "TOLERANCE = "
-        )
+                dtypes[getattr(torch, kind.dtype)] = float(self.contract.tolerance_of(kind.dtype))
+        tolerance = fitted(f"# Relative errors that count as rounding.\nTOLERANCE = {literal(dtypes)}")
         lines = [
             "def self_test():",
             '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
@@ -267,14 +260,15 @@ class _File:
             '        sys.exit("The self-test needs a GPU.")',
             "    sys.exit(0 if self_test() else 1)",
         ]
-        return [*cases, tolerance, inspect.getsource(parts.difference).rstrip(), "\n".join(lines), "\n".join(main)]
+        test = fitted("\n".join(lines))
+        return [*cases, tolerance, inspect.getsource(parts.difference).rstrip(), test, "\n".join(main)]
 
     def _results(self) -> list[str]:
         """Lines of the self-test that run kernel and reference on a case."""
         name, outputs, written = self.op.name, self.code.outputs, self.contract.in_place
         lines, given, exact = [], [], []
         for one in self.contract.parameters:
-            there = f"None if {one} is None else " if one in self.signature.optional else ""
+            there = self.signature.unless_none(one)
             if one not in self.signature.tensors:
                 gpu = cpu = one
             else:
@@ -289,16 +283,15 @@ class _File:
                 gpu, cpu = f"found_{one}", f"exact_{one}"
             given.append(gpu)
             exact.append(cpu)
-        found, expected = call(name, given), call("reference", exact)
-        inner = " " * 8
+        found, expected = f"{name}({', '.join(given)})", f"reference({', '.join(exact)})"
+        inner = INDENT * 2
         if len(outputs) == 1:
             lines.append(f"{inner}results = {{{quoted(outputs[0])}: ({found}, {expected})}}")
         elif outputs:
-            lines.append(laid_out(call("zip", [str(found), str(expected), "strict=True"]), inner, "pairs = "))
-            named = str(literal(tuple(outputs)))
-            lines.append(laid_out(call("dict", [f"zip({named}, pairs, strict=True)"]), inner, "results = "))
+            lines.append(f"{inner}pairs = zip({found}, {expected}, strict=True)")
+            lines.append(f"{inner}results = dict(zip({literal(tuple(outputs))}, pairs, strict=True))")
         else:
-            lines += [laid_out(found, inner), laid_out(expected, inner), f"{inner}results = {{}}"]
+            lines += [f"{inner}{found}", f"{inner}{expected}", f"{inner}results = {{}}"]
         return lines + [f"{inner}results[{quoted(one)}] = found_{one}, exact_{one}" for one in written]
 
     def _check_names(self, names: list[str]) -> None:
