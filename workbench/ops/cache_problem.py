@@ -116,20 +116,13 @@ def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:
     return cache.view(torch.uint8) if problem.quantized else cache
 
 
-SCALE_TYPES = {
-    "k_scale": "*fp32:1",
-    "v_scale": "*fp32:1",
-    "k_slot_stride": "i32",
-    "k_head_stride": "i32",
-    "v_slot_stride": "i32",
-    "v_head_stride": "i32",
-}
-"""Triton's types of what kernels take of the scales of a quantized cache."""
+SCALES = ("k_scale", "v_scale", "k_slot_stride", "k_head_stride", "v_slot_stride", "v_head_stride")
+"""What kernels take of the scales of a quantized cache."""
 
 
 def no_scales(problem: Any) -> Mapping[str, None]:
-    """The constexprs that stand for `SCALE_TYPES` where there are no scales: of them nothing is compiled."""
-    return {} if problem.quantized else dict.fromkeys(SCALE_TYPES)
+    """The constexprs that stand for `SCALES` where there are none: of them nothing is compiled."""
+    return {} if problem.quantized else dict.fromkeys(SCALES)
 
 
 def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from workbench.ops.causal_attention.problem import Problem
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
+from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Restriction
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -53,12 +54,9 @@ def types(problem: Problem) -> Mapping[str, str]:
     scalar, stride = f"*{TRITON_NAMES[problem.dtype]}", f"i64:{16 // problem.itemsize}"
     strides = [f"{name}_{what}_stride" for name in ("query", "key", "value") for what in ("seq", "head", "token")]
     return {
+        **TYPES,
         **dict.fromkeys(("output", "query", "key", "value"), scalar),
         **dict.fromkeys(strides, stride),
-        **dict.fromkeys(("query_lens", "seq_lens"), "*i32:1"),
-        **dict.fromkeys(("num_queries", "num_tokens", "group", "wants_lse"), "i32"),
-        "lse": "*fp32:1",
-        "scale": "fp32",
     }
 
 

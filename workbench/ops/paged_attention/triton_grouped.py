@@ -271,8 +271,7 @@ _REGISTERS = 168  # of a thread with the tiles of the defaults
 
 
 def _types(problem: Problem) -> dict[str, str]:
-    found = types(problem) | {"k_scale_page": "i64", "v_scale_page": "i64", "num_pages": "i32"}
-    found |= dict.fromkeys(("k_scale_token", "k_scale_head", "v_scale_token", "v_scale_head"), "i32")
+    found = types(problem)
     if problem.quantized:
         found |= dict.fromkeys(("key_cache", "value_cache"), "*i16")
         found |= dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:8")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, no_scales
+from workbench.ops.cache_problem import head_and_strides, no_scales
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.ops.rules import is_from, shared_memory, tile_in_registers
 from workbench.ops.steps import Arguments
+from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Footprint, Restriction
 
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
@@ -21,27 +22,8 @@ def types(problem: Problem) -> dict[str, str]:
     """Triton's types of what the functions take."""
     scalar = TRITON_NAMES[problem.dtype]
     cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
-    return {
-        "out": f"*{scalar}",
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "counters": "*i32",
-        "query": f"*{scalar}:1",
-        "key_cache": cache,
-        "value_cache": cache,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "alibi_slopes": "*fp32:1",
-        "sinks": "*fp32:1",
-        "scale": "fp32",
-        "soft_cap": "fp32",
-        "sliding_window": "i32",
-        "table_stride": "i64",
-        "query_stride": "i64",
-        "key_page_stride": "i64:16",
-        "value_page_stride": "i64:16",
-        **SCALE_TYPES,
-    }
+    pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": "i64:16", "value_page_stride": "i64:16"}
+    return TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"} | pages
 
 
 def constexprs(config: Config, problem: Problem) -> dict[str, Any]:

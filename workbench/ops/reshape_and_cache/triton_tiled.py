@@ -94,7 +94,6 @@ def _types(problem: Problem) -> Mapping[str, str]:
     return triton_types(problem) | {
         "key": token,
         "value": token,
-        "slot_mapping": "*i64:8",
         "key_stride": stride,
         "value_stride": stride,
     }
