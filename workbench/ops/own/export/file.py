@@ -40,7 +40,7 @@ def file_text(op: Any, variant: str | None) -> str:
 
 
 def _variant(op: Any, name: str | None) -> Any:
-    kernels = [one for one in op.variants if one.language != "torch"]
+    kernels = [one for one in op.variants if one.compiles]
     listed = ", ".join(one.name for one in kernels) or "none"
     if name is None:
         name = tables.fastest(op) or (kernels[-1].name if kernels else None)
@@ -48,7 +48,7 @@ def _variant(op: Any, name: str | None) -> Any:
         remedy = f"Declare one with {op.name}.cuda(...) or {op.name}.triton(...)."
         raise ArgumentError("export: variant", "an op without a kernel", "an op with a kernel", remedy)
     found = op.variant(name)
-    if found.language == "torch":
+    if not found.compiles:
         remedy = "Plain torch needs no export."
         raise ArgumentError("export: variant", repr(name), listed, remedy)
     return found

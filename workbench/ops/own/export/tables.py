@@ -48,7 +48,7 @@ def winners(op: Any, variant: Any) -> list[Winner]:
 def fastest(op: Any) -> str | None:
     """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
     best: dict[tuple, Entry] = {}
-    names = {one.name for one in op.variants if one.language != "torch"}
+    names = {one.name for one in op.variants if one.compiles}
     for table, entry in tuned.entries_of(op.name):
         if entry.variant in names:
             key = (entry.basis == "measured", table.device, str(sorted(entry.problem.items(), key=str)))
