@@ -3,7 +3,7 @@ elements lie in a page of each layout (`workbench.cache_formats.layouts`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.ops.element_types import DTYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
+from workbench.ops.values import Config
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,28 @@ CODES_AS_BYTES: Arguments = {
     "value_cache": lambda config, problem, tensors: _bytes(tensors.value_cache, problem),
 }
 """The caches of Triton kernels that decode by themselves: quantized ones as bytes."""
+
+
+def attributes(*names: str) -> Arguments:
+    """Arguments that are fields of the tensors."""
+
+    def of(name: str) -> Callable[[Config, Any, Any], Any]:
+        return lambda config, problem, tensors: getattr(tensors, name)
+
+    return {name: of(name) for name in names}
+
+
+def never_none(arguments: Arguments) -> Arguments:
+    """The arguments, with any address, the query's, for those that are None: what is not asked for is not followed."""
+
+    def some(value: Callable[[Config, Any, Any], Any]) -> Callable[[Config, Any, Any], Any]:
+        def passed(config: Config, problem: Any, tensors: Any) -> Any:
+            found = value(config, problem, tensors)
+            return tensors.query if found is None else found
+
+        return passed
+
+    return {name: some(value) for name, value in arguments.items()}
 
 
 def _or_one(scale: torch.Tensor | None, tensors: Any, problem: CacheProblem) -> torch.Tensor | None:

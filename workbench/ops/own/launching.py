@@ -14,7 +14,7 @@ import torch
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.identity import stated
-from workbench.ops.own.contract import Contract
+from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -29,7 +29,7 @@ _REMEMBERED = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class Declared(Remade):
     """Tunables, rules and sizes of one variant.
 
     ``space`` has the values of each tunable; ``sizes`` is a function of some of the op's arguments that gives named
@@ -81,10 +81,6 @@ class Declared:
                 remedy = 'workspace={"partial": wb.full(0, "blocks")}'
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
-
-    def __reduce__(self) -> tuple:  # without the problems that it has met
-        fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
-        return Declared, fields
 
     def _fixed(self, problem: Problem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides, never_none
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
@@ -45,7 +45,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
     has_e4m3,
-    never_none,
     types,
 )
 from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles

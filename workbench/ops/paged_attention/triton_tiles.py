@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from workbench.ops.cache_problem import head_and_strides, no_scales
+from workbench.ops.cache_problem import attributes, head_and_strides, no_scales
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.ops.rules import is_from, shared_memory, tile_in_registers
-from workbench.ops.steps import Arguments
 from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Footprint, Restriction
 
@@ -48,23 +46,7 @@ def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
     return {**constexprs(config, problem), **head_and_strides(problem, config["BLOCK_SIZE"]), **no_scales(problem)}
 
 
-FEATURES: Arguments = {
-    "alibi_slopes": lambda config, problem, tensors: tensors.alibi_slopes,
-    "sinks": lambda config, problem, tensors: tensors.sinks,
-}
-
-
-def never_none(arguments: Arguments) -> Arguments:
-    """The arguments, with any address for those that are None: what is not asked for is not followed."""
-
-    def some(value: Callable) -> Callable:
-        def passed(config: Config, problem: Problem, tensors: Any) -> Any:
-            found = value(config, problem, tensors)
-            return tensors.workspace.partial_stats if found is None else found
-
-        return passed
-
-    return {name: some(value) for name, value in arguments.items()}
+FEATURES = attributes("alibi_slopes", "sinks")
 
 
 def default_tile(problem: Problem) -> int:

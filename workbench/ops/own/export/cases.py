@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-import zlib
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
 from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted
-from workbench.ops.own.inputs import Input
+from workbench.ops.own.inputs import Input, seed_of
 
 
 def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
@@ -26,7 +25,7 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
 
 def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> str:
     given = case.given[name]
-    seed = zlib.crc32(name.encode()) ^ (case.seed * 0x9E3779B1 & 0x7FFFFFFF)
+    seed = seed_of(name, case.seed)
     if isinstance(given, Input):
         return _tensor(given, given.type(case.sizes).shape, seed)
     if not callable(given):
@@ -56,9 +55,7 @@ def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
         made = f"torch.randint({low}, {high}, {sizes}, generator=torch.Generator().manual_seed({seed}))"
         return made + (convert if given.dtype != "int64" else "")
     made = f"torch.{given.kind}({sizes}, generator=torch.Generator().manual_seed({seed}))"
-    factor, offset = (
-        (given.bounds[1] - given.bounds[0], given.bounds[0]) if given.kind == "rand" else given.bounds[::-1]
-    )
+    factor, offset = given.scaling
     scaled = made + (f" * {literal(factor)}" if factor != 1 else "") + (f" + {literal(offset)}" if offset != 0 else "")
     if scaled != made:
         made = f"({scaled})" if given.dtype != "float32" else scaled
