@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.cache_formats.quantization import CACHE_DTYPES
-from workbench.ops.element_types import DTYPES
+from workbench.ops.element_types import CPP_NAMES, DTYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
@@ -80,6 +80,11 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
     if scale is None or scale.numel() == 1:
         return 0, 0
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
+
+
+def head_macros(config: Config, problem: Any) -> dict[str, Any]:
+    """The macros of every kernel in CUDA C++ that attends: elements, the head, tunables."""
+    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
 
 
 STRIDES: Arguments = {
