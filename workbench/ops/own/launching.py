@@ -116,28 +116,20 @@ class Declared(Remade):
     def restrictions(self) -> tuple[Restriction, ...]:
         """The rules, as spaces and messages want them."""
         return tuple(
-            Restriction.of(rule.where, rule, known=self._whole if self._takes_config(rule) else self.names)
+            Restriction.of(rule.where, rule, known=_whole if self.takes_config(rule) else self.names)
             for rule in self.rules
         )
 
-    def _takes_config(self, rule: Expression) -> bool:
+    def takes_config(self, rule: Expression) -> bool:
+        """Whether a rule is about the whole configuration, and nothing of the problem."""
         return rule.names == ("config",) and "config" not in (*self.space, *self.contract.parameters)
 
-    @staticmethod
-    def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
-        return {"config": config}
-
-    def default_of(self, variant: Any, problem: Problem) -> dict:
-        """The untuned configuration: the declared one, else the first legal one of the space."""
-        if self.default is not None:
-            return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
-        found = next((config for config in variant.all_configurations() if not variant.broken(config, problem)), None)
-        if found is None:
-            rules = "; ".join(rule.text for rule in self.rules)
-            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
-            remedy = "Widen tune=, or loosen where=."
-            raise ConfigurationError(f"config of {variant}", f"none is legal for {got}", rules, remedy)
-        return found
+    @property
+    def full_default(self) -> dict[str, Any] | None:
+        """The declared default with the first value of what it leaves out; None where there is none."""
+        if self.default is None:
+            return None
+        return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
 
     def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
         """Fresh tensors for what the kernels leave for each other."""
@@ -189,7 +181,19 @@ class OwnVariant(Variant):
 
     def default_config(self, problem: Problem) -> dict:
         """The declared default, else the first legal configuration (of an autotuner its first)."""
-        return self.declared.default_of(self, problem)
+        found = self.declared.full_default
+        if found is None:
+            found = next((one for one in self.all_configurations() if not self.broken(one, problem)), None)
+        if found is None:
+            rules = "; ".join(rule.text for rule in self.declared.rules)
+            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
+            remedy = "Widen tune=, or loosen where=."
+            raise ConfigurationError(f"config of {self}", f"none is legal for {got}", rules, remedy)
+        return found
+
+
+def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {"config": config}
 
 
 class AnyDtype(tuple):

@@ -63,6 +63,8 @@ class _File:
         self.problem: Problem = op.quick_case.problem()
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
+        self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
+        """Those that ``is_legal`` asks: they look at more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
@@ -74,11 +76,11 @@ class _File:
 
     def text(self) -> str:
         """The sections, two lines apart."""
-        reference = self._reference()
+        reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
         winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
-        self.chosen = bool(winners) or any(rule.names != ("config",) for rule in self.declared.rules)
+        self.chosen = bool(winners) or bool(self.rules)
         """Whether a call decides which configuration is taken."""
         op = op_text(self)
         test = self._self_test()
@@ -138,9 +140,6 @@ class _File:
             found.append("if torch.cuda.is_available():\n    import pycuda.driver as cuda")
         return found
 
-    def _reference(self) -> str:
-        return self.collected.function(self.contract.function, "reference")
-
     def _kernel(self) -> tuple[list[str], str]:
         """The kernel's source, and the launch."""
         if self.variant.language == "cuda":
@@ -156,7 +155,7 @@ class _File:
 
     def _legal(self) -> list[str]:
         """The function ``is_legal``, where there are rules."""
-        rules = [one for one in self.declared.rules if one.names != ("config",)]
+        rules = self.rules
         self.legal_takes: list[str] = []
         if not rules:
             return []
@@ -178,10 +177,8 @@ class _File:
         if not self.chosen:
             return [fitted(f"CONFIGURATION = {literal(self.config)}")]
         blocks = [_source(parts.Tuned), tables.table_text(winners, self.contract.parameters)] if winners else []
-        whole = [rule for rule in self.declared.rules if rule.names == ("config",)]
-        first = None
-        if self.declared.default is not None:
-            first = {name: self.declared.default.get(name, values[0]) for name, values in self.variant.space.items()}
+        whole = [rule for rule in self.declared.rules if rule not in self.rules]
+        first = self.declared.full_default
         if whole:
             kept = [one for one in self.variant.all_configurations() if all(rule({"config": one}) for rule in whole)]
             listed = [*([first] if first else []), *(one for one in kept if one != first)]

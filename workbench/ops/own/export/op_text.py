@@ -71,8 +71,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
         test = f"is_legal({', '.join(['{}', *file.legal_takes])})"
         what = '"the kernel cannot run on these arguments: see is_legal"'
         return [f"{INDENT}if not {test}:", f"{INDENT * 2}raise ValueError({what})"]
-    rules = any(rule.names != ("config",) for rule in file.declared.rules)
-    legal = "lambda config: " + (f"is_legal({', '.join(['config', *file.legal_takes])})" if rules else "True")
+    legal = "lambda config: " + (f"is_legal({', '.join(['config', *file.legal_takes])})" if file.rules else "True")
     found = f"choose(device, ({in_tuple(file.contract.parameters)}), {legal})"
     reals = [name for name, kind in file.signature.kinds.items() if kind == "float"]
     return [
