@@ -190,7 +190,7 @@ def compare(
         chosen = [
             variant
             for variant in found.variants
-            if variant.able(variant.machine_problem(case) if where.name == "sim" else problem)
+            if variant.able(variant.machine_problem(case) if where.counts else problem)
         ]
     else:
         chosen = variants_of(found, variants)
@@ -200,7 +200,7 @@ def compare(
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     trials, least = [], []
     for variant in chosen:
-        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.name == "sim" else where
+        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
         config = configs.get(variant.name)
         if config is None:
             config = variant.default_config(placed(case.problem(arch=on.arch), on, model))

@@ -50,7 +50,7 @@ def trace(
     """
     found = ops.get(op)
     chosen, case = found.variant(variant), found.case(case)
-    if chosen.language == "torch":
+    if not chosen.compiles:
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
     if arch is None:
         arch = chosen.machine_arch(case.problem())

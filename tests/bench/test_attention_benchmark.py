@@ -176,7 +176,7 @@ def test_a_run_on_a_gpu_goes_through_the_grid_with_the_peers(monkeypatch, tmp_pa
 
         return ledger, measure
 
-    monkeypatch.setattr(devices, "get", lambda name: SimpleNamespace(name="cuda"))
+    monkeypatch.setattr(devices, "get", lambda name: SimpleNamespace(name="cuda", counts=False))
     monkeypatch.setattr(benchmark, "_on_gpu", on_gpu)
     result = run(device="cuda", peers=True, cells=CELLS[:1])
     ((cell, names),) = asked

@@ -124,7 +124,7 @@ def run(
     found, where, model = ops.get(op), devices.get(device), device_model(model)
     names = list(cases or (found.cases if isinstance(found, OwnOp) else [found.quick_case.name]))
     chosen = [found.variant(name) for name in variants] if variants else list(found.variants)
-    if isinstance(found, OwnOp) and where.name == "cuda" and not variants:
+    if isinstance(found, OwnOp) and not where.counts and not variants:
         function = torch.compile(found.contract.function)
         chosen.insert(1, torch_variant(found.contract, function, COMPILED, "the reference, compiled by torch"))
     rows = []
@@ -137,7 +137,7 @@ def run(
             config, tuned = _configuration(found, variant, problem, where)
             trial = evaluate(variant, config, case, where, model=model)
             rows.append(Row(case.label, trial, case.minimum_bytes(case.problem(config, arch=where.arch)), tuned))
-    times = f"measured on {where.description}" if where.name == "cuda" else f"predicted for {model}"
+    times = f"predicted for {model}" if where.counts else f"measured on {where.description}"
     return OpBenchmark(found.name, times, tuple(rows))
 
 

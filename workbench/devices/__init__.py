@@ -38,6 +38,8 @@ class Device(VariableHolder, Protocol):
     """What every device offers."""
 
     name: str
+    counts: bool
+    """Whether launches are simulated and counted, not measured."""
 
     @property
     def arch(self) -> str:

@@ -96,6 +96,7 @@ class Gpu:
     """Launches kernels on the CUDA device of their tensors. Safe to use from several threads."""
 
     name = "cuda"
+    counts = False
 
     def __init__(self) -> None:
         reason = problem()

@@ -26,6 +26,7 @@ class Simulator:
     """
 
     name = "sim"
+    counts = True
     runs_machine_code = False
 
     def __init__(self, reason: str = "", arch: str = "sm_80", sample: int = 0):

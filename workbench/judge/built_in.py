@@ -34,7 +34,7 @@ def fitted(variant: Variant, case: Case) -> Case:
 
 def code_record(variant: Variant, config: Mapping[str, Any], problem: Any) -> dict:
     """The `Code` of a configuration as plain values; of plain torch there is none."""
-    torch_only = variant.language == "torch"
+    torch_only = not variant.compiles
     kernels = () if torch_only else variant.kernels(config, problem, problem.arch, machine_code=False)
     programs = list(dict.fromkeys(kernel.ptx for kernel in kernels))
     return {
@@ -65,7 +65,7 @@ def checks(cases: Sequence[Case], request: Mapping[str, Any]) -> Iterator[Check]
         variant.check(config, variant.machine_problem(cases[0], config))
     except WorkbenchError as error:
         raise Failed("unsupported", str(error)) from error
-    code = None if variant.language == "torch" else _Runnable(valid(Code.of, request["description"]))
+    code = _Runnable(valid(Code.of, request["description"])) if variant.compiles else None
     for case in cases:
         problem = variant.machine_problem(case, config)
         for last_warp_first in ORDERS if code is not None else (False,):

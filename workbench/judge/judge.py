@@ -141,7 +141,7 @@ class Judge:
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
             return variants_of(self.op, variants)
-        return [one for one in self.op.variants if one.language != "torch" or not self._own]
+        return [one for one in self.op.variants if one.compiles or not self._own]
 
     def _trust_cases(self) -> None:
         """Raise where constants would pass: no case's answer depends on its seed."""

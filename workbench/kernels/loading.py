@@ -234,9 +234,9 @@ def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
 def limits_on(device: devices.Device, seconds_limit: Limit) -> dict[str, float]:
     """The options of a launch by which it ends in time. Raises ArgumentError for a limit on a GPU."""
     seconds = seconds_of(seconds_limit)
-    if seconds is None or (device.name == "cuda" and seconds_limit == "auto"):
+    if seconds is None or (not device.counts and seconds_limit == "auto"):
         return {}
-    if device.name == "cuda":
+    if not device.counts:
         raise ArgumentError("seconds_limit", seconds, "None on a GPU", "Nothing ends a kernel there.")
     return {"seconds_limit": seconds}
 

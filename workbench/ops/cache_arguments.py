@@ -71,6 +71,12 @@ def as_scale(scale: torch.Tensor | float | None, like: torch.Tensor) -> torch.Te
     return torch.full((1,), float(scale), dtype=torch.float32, device=like.device)
 
 
+def check_scales(t: Any, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    """`check_scale` of ``k_scale`` and ``v_scale``."""
+    for name in ("k_scale", "v_scale"):
+        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
+
+
 def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
     """Check shape, dtype and, where that costs nothing, values of a scale."""
     if scale is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from workbench.cache_formats.layouts import slots_of
+from workbench.cache_formats.quantization import LARGEST
 from workbench.ops.named_case import NamedCase
 
 SCALES = ("none", "tensor", "head", "token")
@@ -41,6 +43,15 @@ class CacheCase(NamedCase):
     def features(self) -> tuple[str, ...]:
         """The features of the problem: the kind of a quantized cache."""
         return (self.kv_cache_dtype,) if self.quantized else ()
+
+
+def random_scales(case: Any, per_token: Sequence[int], generator: torch.Generator) -> Sequence[torch.Tensor | None]:
+    """Scales of K and V at which a few elements in a thousand, N(0, 1), saturate: those beyond 2.5 to 3.5. Any fp32
+    number: its reciprocal is rounded. None where the case has none; ``per_token`` is the shape of scales per token."""
+    if not case.quantized or case.scales == "none":
+        return None, None
+    shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": per_token}[case.scales]
+    return torch.rand((2, *shape), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype]).unbind(0)
 
 
 def shuffled_tables(lengths: Sequence[int], block_size: int, generator: torch.Generator) -> tuple[torch.Tensor, int]:

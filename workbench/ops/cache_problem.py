@@ -3,16 +3,17 @@ elements lie in a page of each layout (`workbench.cache_formats.layouts`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from workbench.cache_formats.quantization import CACHE_DTYPES
-from workbench.ops.element_types import DTYPES
+from workbench.ops.element_types import CPP_NAMES, DTYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
+from workbench.ops.values import Config
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
 
 
+def head_macros(config: Config, problem: Any) -> dict[str, Any]:
+    """The macros of every kernel in CUDA C++ that attends: elements, the head, tunables."""
+    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+
+
 STRIDES: Arguments = {
     "table_stride": lambda config, problem, tensors: tensors.block_tables.stride(0),
     "query_stride": lambda config, problem, tensors: tensors.query.stride(0),
@@ -106,6 +112,28 @@ CODES_AS_BYTES: Arguments = {
 """The caches of Triton kernels that decode by themselves: quantized ones as bytes."""
 
 
+def attributes(*names: str) -> Arguments:
+    """Arguments that are fields of the tensors."""
+
+    def of(name: str) -> Callable[[Config, Any, Any], Any]:
+        return lambda config, problem, tensors: getattr(tensors, name)
+
+    return {name: of(name) for name in names}
+
+
+def never_none(arguments: Arguments) -> Arguments:
+    """The arguments, with any address, the query's, for those that are None: what is not asked for is not followed."""
+
+    def some(value: Callable[[Config, Any, Any], Any]) -> Callable[[Config, Any, Any], Any]:
+        def passed(config: Config, problem: Any, tensors: Any) -> Any:
+            found = value(config, problem, tensors)
+            return tensors.query if found is None else found
+
+        return passed
+
+    return {name: some(value) for name, value in arguments.items()}
+
+
 def _or_one(scale: torch.Tensor | None, tensors: Any, problem: CacheProblem) -> torch.Tensor | None:
     if not problem.quantized:
         return None
@@ -116,20 +144,13 @@ def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:
     return cache.view(torch.uint8) if problem.quantized else cache
 
 
-SCALE_TYPES = {
-    "k_scale": "*fp32:1",
-    "v_scale": "*fp32:1",
-    "k_slot_stride": "i32",
-    "k_head_stride": "i32",
-    "v_slot_stride": "i32",
-    "v_head_stride": "i32",
-}
-"""Triton's types of what kernels take of the scales of a quantized cache."""
+SCALES = ("k_scale", "v_scale", "k_slot_stride", "k_head_stride", "v_slot_stride", "v_head_stride")
+"""What kernels take of the scales of a quantized cache."""
 
 
 def no_scales(problem: Any) -> Mapping[str, None]:
-    """The constexprs that stand for `SCALE_TYPES` where there are no scales: of them nothing is compiled."""
-    return {} if problem.quantized else dict.fromkeys(SCALE_TYPES)
+    """The constexprs that stand for `SCALES` where there are none: of them nothing is compiled."""
+    return {} if problem.quantized else dict.fromkeys(SCALES)
 
 
 def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:

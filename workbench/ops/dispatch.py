@@ -44,7 +44,7 @@ def choose(
         if found is not None:
             return op.variant(found.variant), dict(found.config)
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
-            first = next(one for one in op.variants if one.language == "torch")
+            first = next(one for one in op.variants if not one.compiles)
             return first, first.default_config(problem)
         raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
     names = [one.name for one in op.variants]
@@ -86,7 +86,7 @@ def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, co
 def device_of(variant: Variant, tensor: torch.Tensor, arch: str = MACHINE_ARCHS[0]) -> Device | None:
     """Where a variant runs on this tensor: its GPU, or the simulator for host memory, which then compiles for ``arch``;
     None for a torch variant."""
-    if variant.language == "torch":
+    if not variant.compiles:
         return None
     from workbench import devices
 

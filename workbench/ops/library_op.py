@@ -74,17 +74,19 @@ class LibraryOp:
     ):
         own, kinds = [one for one in fields(tensors) if one.name not in made], get_type_hints(tensors)
         options = {**options, "variant": "auto", "config": None}
+        takes = [(one.name, kinds[one.name], Parameter.empty if one.default is MISSING else one.default) for one in own]
+        takes += [(one, str | None if default is None else str, default) for one, default in options.items()]
         parameters = [
-            (one.name, kinds[one.name], Parameter.empty if one.default is MISSING else one.default) for one in own
+            Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
+            for one, kind, default in takes
         ]
-        parameters += [(one, str | None if default is None else str, default) for one, default in options.items()]
         self._fields, self._options = [one.name for one in own], list(options)
         self._tensors = {
             names.get(one, one): one for one in self._fields if kinds[one] in (torch.Tensor, torch.Tensor | None)
         }
         shown = {names.get(one, one) for one in written}
 
-        usual = [default for _, _, default in parameters]
+        usual = [one.default for one in parameters]
 
         def given(values: tuple) -> tuple[Any, dict[str, Any]]:
             values += tuple(usual[len(values) :])  # torch leaves out what has its default
@@ -110,13 +112,8 @@ class LibraryOp:
             make(t)
             return tuple(getattr(t, one) for one in returned)
 
-        vars(implementation)["__signature__"] = Signature(
-            [
-                Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
-                for one, kind, default in parameters
-            ],
-            return_annotation=GenericAlias(tuple, (torch.Tensor,) * len(returned)) if returned else None,
-        )
+        result = GenericAlias(tuple, (torch.Tensor,) * len(returned)) if returned else None
+        vars(implementation)["__signature__"] = Signature(parameters, return_annotation=result)
         self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
         self.registered.register_fake(fake)
 

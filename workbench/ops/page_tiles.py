@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.ops.arguments import dtype_name
-from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, head_and_token_stride, no_scales
+from workbench.ops.cache_problem import head_and_strides, head_and_token_stride, no_scales
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
+from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Restriction
 
 WHOLE_X_GROUPS = Restriction.of(
@@ -86,14 +87,8 @@ def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
 def triton_types(problem: Any) -> dict[str, str]:
     """Triton's types of what both functions take."""
     cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
-    return {
-        "key_cache": cache,
-        "value_cache": cache,
-        "num_tokens": "i32",
-        "key_page_stride": page,
-        "value_page_stride": page,
-        **SCALE_TYPES,
-    }
+    pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": page, "value_page_stride": page}
+    return TYPES | pages
 
 
 def default_triton_config(problem: Any) -> dict:

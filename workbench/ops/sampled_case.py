@@ -129,7 +129,7 @@ def sampled(
     and for ``judged_on`` without ``blocks``."""
     if blocks is None and judged_on is not None:
         raise ArgumentError("judged_on", repr(judged_on), "None without sample", "sample= says how many blocks to run.")
-    if blocks is None or device.name != "sim":
+    if blocks is None or not device.counts:
         return tuple(cases), ()
     found = tuple(SampledCase.of(op, case, blocks, judged_on) for case in cases)
     return found, tuple(case.judged_on for case in found[:1])

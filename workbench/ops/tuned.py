@@ -350,7 +350,7 @@ def _passed_over(found: Tuned) -> str:
 def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) -> Tuned | None:
     """The untuned rule of the last variant in teaching order that can run the problem; torch's only if asked for."""
     for one in reversed(list(names.values())):
-        if one.language == "torch" and len(names) > 1:
+        if not one.compiles and len(names) > 1:
             continue
         if one.unsupported(problem):
             continue

@@ -102,6 +102,8 @@ class Variant:
     _code: CompiledCode = field(default_factory=CompiledCode, init=False, repr=False)
 
     language = ""
+    compiles = True
+    """Whether it has kernels of its own, to be compiled."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "space", MappingProxyType(dict(self.space)))
@@ -342,6 +344,7 @@ class TorchVariant(Variant):
     """(problem, tensors) -> None: fills ``tensors.out``."""
 
     language = "torch"
+    compiles = False
 
     @property
     def declaration(self) -> Path:
@@ -474,7 +477,7 @@ class TritonVariant(Variant):
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
-        if device.name == "cuda":
+        if not device.counts:
             with device.current(values_of(tensors)):
                 return self.jit(config, problem, tensors)
         return super().run(config, problem, tensors, device, **launch_options)

@@ -71,10 +71,10 @@ def device_of(
     from workbench import devices
 
     found = devices.get(device) if isinstance(device, str) else device
-    if found.name != "sim":
+    if not found.counts:
         if model is not None:
             raise ArgumentError("model", model, "None on a GPU", "Times are measured there, not predicted.")
-        gpu = sys.modules["torch"].cuda.get_device_name() if found.name == "cuda" else ""
+        gpu = "" if found.counts else sys.modules["torch"].cuda.get_device_name()
         return found, model_of_gpu(gpu) or device_model()
     model = device_model(usual if model is None else model)
     if found.arch != model.arch:

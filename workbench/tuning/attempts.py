@@ -254,7 +254,7 @@ class Attempts:
 
 def device_label(device: Device) -> str:
     """The name under which results on a device are kept: on a GPU that of its model."""
-    if device.name != "cuda":
+    if device.counts:
         return device.name
     import torch
 

@@ -96,7 +96,7 @@ class InProcess:
     @property
     def clock(self) -> Clock | None:
         """What times a run; None on the simulator, which predicts."""
-        if self._clock is None and self._device.name == "cuda":
+        if self._clock is None and not self._device.counts:
             self._clock = GpuClock()
         return self._clock
 
@@ -215,7 +215,7 @@ def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> 
 
     On a GPU Triton's own JIT compiles, where the kernel is measured.
     """
-    if variant.language == "torch" or (variant.language == "triton" and device.name == "cuda"):
+    if not variant.compiles or (variant.language == "triton" and not device.counts):
         return None
     try:
         problem = case.problem(config, arch=device.arch)
@@ -235,7 +235,7 @@ def measurer(
 ) -> InProcess | InWorker:
     """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
     check_isolation(isolation)
-    if isolation == "process" or (isolation == "auto" and device.name == "cuda"):
+    if isolation == "process" or (isolation == "auto" and not device.counts):
         return InWorker(device, model, limits)
     return InProcess(device, model, limits, clock)
 

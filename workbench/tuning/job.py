@@ -98,7 +98,7 @@ class TuningJob:
             variants=tuple(self.spaces),
             spaces=self.spaces,
             device=self.device,
-            model=self.model if self.device.name == "sim" else None,
+            model=self.model if self.device.counts else None,
             trials=(ordered := _ordered(trials, self.spaces, self.cases)),
             notes=(*self.notes, *notes, *_samples(ordered, self.cases), *disturbances(ordered)),
             store_path=self.store_path,
@@ -130,7 +130,7 @@ class TuningJob:
                         self.budget,
                         self.seed,
                     )
-                if self.device.name == "cuda":
+                if not self.device.counts:
                     notes = _remeasure(attempts, self.spaces, self.cases, opened)
         except KeyboardInterrupt:
             interrupted = True
@@ -151,7 +151,7 @@ class TuningJob:
                 table_entries(run),
                 name=table.name_for(self.device, self.model),
                 arch=self.device.arch,
-                description=self.model.name if self.device.name == "sim" else self.device.description,
+                description=self.model.name if self.device.counts else self.device.description,
             )
             run = dataclasses.replace(run, table_path=file, recorded=len(taken))
         return run

@@ -236,7 +236,7 @@ def evaluate(
     if trial.outcome not in ("ok", "restricted", "compile_error"):
         inputs.forget()
     trial = replace(trial, finished=time.time())
-    if device.name == "cuda" and trial.outcome in ("launch_error", "crash") and gpu_lost():
+    if not device.counts and trial.outcome in ("launch_error", "crash") and gpu_lost():
         raise DeviceLostError(trial)
     return trial
 
@@ -270,7 +270,7 @@ def _evaluate(
     if broken:
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
     kernels: tuple[CompiledKernel, ...] = ()
-    if variant.language != "torch":
+    if variant.compiles:
         compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         trial = replace(trial, compile_seconds=compiled.seconds)
         kernels = compiled.kernels
@@ -285,7 +285,7 @@ def _evaluate(
                 return replace(trial, outcome="launch_error", message=message)
     tensors = inputs.of(problem)
     options: dict[str, Any] = {}
-    if device.name == "sim" and kernels:
+    if device.counts and kernels:
         options = {
             "statistics": counted,
             "seconds_limit": limits.seconds,
@@ -293,7 +293,7 @@ def _evaluate(
         }
     try:
         report = variant.run(config, problem, tensors, device, **options)
-        if device.name == "cuda":
+        if not device.counts:
             import torch
 
             torch.cuda.synchronize()
@@ -308,7 +308,7 @@ def _evaluate(
         trial = replace(trial, outcome="ok", max_error=judged.max_error, error_bound=judged.error_bound)
     if not (trial.ok and counted):
         return trial
-    if device.name == "cuda":
+    if not device.counts:
         return _timed(trial, variant, config, problem, case, device, tensors, clock or GpuClock())
     if not kernels:
         return replace(trial, message="computed by torch on the CPU: there is no kernel to predict a time for")

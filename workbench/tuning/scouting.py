@@ -78,7 +78,7 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
     """
     from workbench.devices.sim import Simulator
 
-    on_gpu = job.device.name == "cuda"
+    on_gpu = not job.device.counts
     counted_for = device_model() if on_gpu else job.model
     device = Simulator(arch=counted_for.arch) if on_gpu else job.device
     model = calibrated_model(job.model) if on_gpu else job.model

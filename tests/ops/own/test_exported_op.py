@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +25,7 @@ from workbench import ops
 from workbench.cli import main
 from workbench.errors import ArgumentError
 from workbench.ops import registry, tuned
+from workbench.ops.own.export.layout import WIDTH, fitted
 from workbench.ops.tuned import Entry, Table, problem_record
 
 HERE = Path(__file__).resolve().parent
@@ -207,6 +210,29 @@ def test_reads_as_the_project_does(files: dict[str, Path]):
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run([ruff, *command, *config, *map(str, files.values())], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+NAMES = ", ".join(f"argument_{place}_with_a_long_name" for place in range(5))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"def f({NAMES}) -> tuple[int, int]:",
+        f"    return reference({NAMES}).clone(memory_format=torch.contiguous_format)",
+        f"    for case, ({NAMES}) in cases():",
+        f'    results = {{"out (a, b": (kernel[(1, 1, 1)]({NAMES}, num_warps=4), reference({NAMES}))}}',
+        f"    x = [one for one in sorted(each for each in ({NAMES})) if one]",
+        f"    x = ({NAMES.replace(', ', ' + ')})",
+        f'    x = f"{{cases()}} (one,", ({NAMES})',
+    ],
+)
+def test_long_lines_are_broken_at_brackets(line: str):
+    broken = fitted(line)
+    assert all(len(one) <= WIDTH for one in broken.splitlines()) or "+" in line
+    same = [ast.dump(ast.parse(textwrap.dedent(one) + ("pass" if one.endswith(":") else ""))) for one in (line, broken)]
+    assert same[0] == same[1]
+    assert fitted(broken) == broken
 
 
 def test_command_line(tmp_path: Path, own: ModuleType, files: dict[str, Path]):

@@ -156,7 +156,7 @@ class Ours(Contender, Way):
 
 def ours() -> tuple[Ours, ...]:
     """Every variant that has a kernel. The torch variant gathers in float32; the peers have a faster form of it."""
-    return tuple(Ours(variant) for variant in OP.variants if variant.language != "torch")
+    return tuple(Ours(variant) for variant in OP.variants if variant.compiles)
 
 
 class DeviceLostError(WorkbenchError):

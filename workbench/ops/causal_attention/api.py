@@ -83,7 +83,7 @@ def causal_attention(
         found = op.variant(variant)
     elif variant == "auto" and (not query.is_cuda or query.itemsize > 2):  # kernels read 16 bits
         found = op.variants[0]
-    if found is not None and found.language == "torch":
+    if found is not None and not found.compiles:
         check_supported(op, found, problem)
         if config is not None:
             raise ArgumentError("config", dict(config), f"None with variant={variant!r}", "Name a kernel.")

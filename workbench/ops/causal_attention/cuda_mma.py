@@ -8,7 +8,8 @@ cache where other heads of the group, and other blocks, have read them.
 from __future__ import annotations
 
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks, macros
+from workbench.ops.cache_problem import head_macros
+from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
@@ -92,5 +93,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=macros,
+    macros=head_macros,
 )

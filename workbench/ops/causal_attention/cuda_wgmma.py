@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.home import cuda_sources
-from workbench.ops.causal_attention.problem import GRID, ROWS, Problem, blocks, macros
+from workbench.ops.cache_problem import head_macros
+from workbench.ops.causal_attention.problem import GRID, ROWS, Problem, blocks
 from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
 from workbench.tensor_map import TensorMap
@@ -103,5 +104,5 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=("lengths",),
     defaults=default_config,
-    macros=macros,
+    macros=head_macros,
 )

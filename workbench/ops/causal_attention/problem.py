@@ -10,7 +10,6 @@ import torch
 
 from workbench.ops import element_types
 from workbench.ops.cache_problem import AttentionProblem
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
@@ -94,11 +93,6 @@ STRIDES: Arguments = strides("query") | strides("key") | strides("value")
 def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
     """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
     return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
-
-
-def macros(config: Config, problem: Problem) -> dict[str, Any]:
-    """The macros of the kernels in CUDA C++."""
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
 
 
 GRID = grid("num_heads", "num_seqs")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from workbench.ops.cache_problem import attributes, never_none
 from workbench.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
 from workbench.ops.causal_attention.triton_rows import (
     LENGTHS,
@@ -20,7 +21,6 @@ from workbench.ops.causal_attention.triton_rows import (
     constexprs,
     lengths_of,
     load_rows,
-    or_any,
     store_rows,
     types,
 )
@@ -216,9 +216,8 @@ def default_config(problem: Problem) -> dict:
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": warps, "num_stages": 2}
 
 
-_LSE: Arguments = {
-    "lse": or_any("lse"),
-    "wants_lse": lambda config, problem, tensors: int(tensors.lse is not None),
+_LSE: Arguments = never_none(attributes("lse")) | {
+    "wants_lse": lambda config, problem, tensors: int(tensors.lse is not None)
 }
 
 VARIANT = TritonVariant(

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
+from workbench.ops.cache_problem import attributes, never_none
 from workbench.ops.causal_attention.problem import Problem
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.steps import Arguments
+from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Restriction
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -53,12 +53,9 @@ def types(problem: Problem) -> Mapping[str, str]:
     scalar, stride = f"*{TRITON_NAMES[problem.dtype]}", f"i64:{16 // problem.itemsize}"
     strides = [f"{name}_{what}_stride" for name in ("query", "key", "value") for what in ("seq", "head", "token")]
     return {
+        **TYPES,
         **dict.fromkeys(("output", "query", "key", "value"), scalar),
         **dict.fromkeys(strides, stride),
-        **dict.fromkeys(("query_lens", "seq_lens"), "*i32:1"),
-        **dict.fromkeys(("num_queries", "num_tokens", "group", "wants_lse"), "i32"),
-        "lse": "*fp32:1",
-        "scale": "fp32",
     }
 
 
@@ -72,17 +69,7 @@ def constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     }
 
 
-def or_any(name: str) -> Callable[[Config, Problem, Any], torch.Tensor]:
-    """A tensor of a run, or where there is none any address, which is not followed."""
-
-    def passed(config: Config, problem: Problem, tensors: Any) -> torch.Tensor:
-        found = getattr(tensors, name)
-        return tensors.query if found is None else found
-
-    return passed
-
-
-LENGTHS: Arguments = {name: or_any(name) for name in ("query_lens", "seq_lens")}
+LENGTHS = never_none(attributes("query_lens", "seq_lens"))
 
 PRODUCTS = Restriction.of(
     "products",

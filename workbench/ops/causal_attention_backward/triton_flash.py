@@ -202,8 +202,7 @@ def causal_attention_d_query(
 
 def _types(problem: Problem) -> dict[str, str]:
     scalar = f"*{TRITON_NAMES[problem.dtype]}"
-    gradients = dict.fromkeys(("d_output", "d_query", "d_key", "d_value"), scalar)
-    return {**types(problem), **gradients, "d_lse": "*fp32:1", "delta": "*fp32:1"}
+    return {**types(problem), **dict.fromkeys(("d_output", "d_query", "d_key", "d_value"), scalar)}
 
 
 def _delta(config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:

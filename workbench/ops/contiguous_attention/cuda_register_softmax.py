@@ -5,12 +5,9 @@ The kernel is ``cuda_src/contiguous_attention_register_softmax.cu``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.home import cuda_sources
+from workbench.ops.cache_problem import head_macros
 from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
@@ -81,15 +78,6 @@ def default_config(problem: Problem) -> dict:
     return {name: config[name] for name in SPACE}
 
 
-def _macros(config: Config, problem: Problem) -> Mapping[str, Any]:
-    return {
-        "SCALAR": CPP_NAMES[problem.dtype],
-        "HEAD_SIZE": problem.head_size,
-        "GROUP": problem.group,
-        **config,
-    }
-
-
 VARIANT = CudaVariant(
     op="contiguous_attention",
     name="cuda_register_softmax",
@@ -107,5 +95,5 @@ VARIANT = CudaVariant(
     layouts=("contiguous",),
     dtypes=("float32", "float16", "bfloat16"),
     defaults=default_config,
-    macros=_macros,
+    macros=lambda config, problem: head_macros(config, problem) | {"GROUP": problem.group},
 )

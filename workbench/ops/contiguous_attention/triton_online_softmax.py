@@ -18,6 +18,7 @@ from workbench.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
+from workbench.ops.triton_types import TYPES
 from workbench.ops.variant import Config, TritonStep, TritonVariant
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -85,17 +86,8 @@ def contiguous_attention_online_softmax(
 
 def _types(problem: Problem) -> Mapping[str, str]:
     scalar = f"*{TRITON_NAMES[problem.dtype]}"
-    return {
-        "out": scalar,
-        "query": f"{scalar}:1",
-        "kv_cache": scalar,
-        "seq_lens": "*i32:1",
-        "cache_rows": "*i32:1",
-        "scale": "fp32",
-        "max_seqlen": "i32",
-        "query_stride": "i64",
-        "row_stride": f"i64:{16 // problem.itemsize}",
-    }
+    row_stride = f"i64:{16 // problem.itemsize}"
+    return TYPES | {"out": scalar, "query": f"{scalar}:1", "kv_cache": scalar, "row_stride": row_stride}
 
 
 def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:

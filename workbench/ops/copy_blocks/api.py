@@ -188,7 +188,7 @@ def copy_pages(
     groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
     if device is not None:
         pairs = pairs.to(like.device)
-        if device.name == "sim":
+        if device.counts:
             groups = by_allocation(sources, targets)
     for some, others in groups:
         chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)

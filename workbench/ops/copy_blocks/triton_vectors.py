@@ -13,6 +13,7 @@ import triton.language as tl
 from workbench.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules
+from workbench.ops.triton_types import TYPES
 from workbench.ops.variant import TritonStep, TritonVariant
 
 
@@ -41,16 +42,6 @@ def copy_pages(
     # 3. Store.
     tl.store(targets + to_steps * 4 + word, words, mask=word < PAGE_WORDS)
 
-
-_TYPES = {
-    "sources": "*i32",
-    "targets": "*i32",
-    "source_places": "*i64:8",
-    "target_places": "*i64:8",
-    "pairs": "*i64:8",
-    "source_page_steps": "i64",
-    "target_page_steps": "i64",
-}
 
 SPACE = {
     "CHUNK_BYTES": (512, 1024, 2048, 4096, 8192, 16384, 32768),
@@ -88,7 +79,7 @@ def variant(op: str) -> TritonVariant:
                     problem.num_caches,
                     cdiv(problem.page_bytes, config["CHUNK_BYTES"]),
                 ),
-                types=lambda problem: _TYPES,
+                types=lambda problem: TYPES | {"sources": "*i32", "targets": "*i32"},
                 constexprs=lambda config, problem: {
                     "PAGE_WORDS": problem.page_bytes // 4,
                     "CHUNK_WORDS": config["CHUNK_BYTES"] // 4,

@@ -10,7 +10,7 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import PagedGeometry, detect
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import ALIGNMENT, check_dtype, dtype_name, look_at_values
-from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scale, check_tables
+from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
@@ -96,8 +96,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Proble
     """
     geometry = _check_caches(t, layout, kv_cache_dtype)
     check_tables(t, len(t.seq_lens))
-    for name, scale in (("k_scale", t.k_scale), ("v_scale", t.v_scale)):
-        check_scale(name, scale, geometry, kv_cache_dtype)
+    check_scales(t, geometry, kv_cache_dtype)
     num_seqs, max_blocks = t.block_tables.shape
     longest = max_blocks * geometry.block_size
     if look_at_values(t.seq_lens):

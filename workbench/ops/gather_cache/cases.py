@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 
 from workbench.cache_formats.layouts import LAYOUTS, to_paged
-from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
-from workbench.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, shuffled_tables
+from workbench.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize
+from workbench.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, random_scales, shuffled_tables
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.named_case import OfSequences, by_name, check_bits
@@ -128,10 +128,7 @@ def _content(case: Case) -> _Content:
     tokens = torch.randn(2, num_tokens, case.num_kv_heads, case.head_size, generator=generator)
     if not case.quantized:
         return _Content(tuple(tokens.to(DTYPES[case.dtype])), (None, None), tables, num_blocks)
-    shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": (num_tokens, case.num_kv_heads)}
-    scales: Sequence[torch.Tensor | None] = (None, None)
-    if case.scales != "none":
-        scales = torch.rand((2, *shape[case.scales]), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype])
+    scales = random_scales(case, (num_tokens, case.num_kv_heads), generator)
     codes = [
         quantize(side, 1.0 if scale is None else scale, case.kv_cache_dtype)
         for side, scale in zip(tokens, scales, strict=True)

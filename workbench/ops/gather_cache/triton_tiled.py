@@ -95,14 +95,7 @@ def gather_cache_tiled(
 
 def _types(problem: Problem) -> Mapping[str, str]:
     result = f"*{TRITON_NAMES[problem.dtype]}"
-    return triton_types(problem) | {
-        "keys": result,
-        "values": result,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "starts": "*i64:8",
-        "table_stride": "i64",
-    }
+    return triton_types(problem) | {"keys": result, "values": result}
 
 
 VARIANT = TritonVariant(

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.contract import Contract
+from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input, check_given, make, recorded
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -18,7 +18,7 @@ from workbench.ops.values import Check, Config
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Case(Remade):
     """Inputs described, the sizes that they name, and the seed that draws them."""
 
     contract: Contract
@@ -35,9 +35,6 @@ class Case:
             what = f"nothing for {', '.join(missing)}"
             remedy = f"case({self.name!r}, ..., {missing[0]}=wb.randn(...))"
             raise ArgumentError(f"case {self.name!r}", what, ", ".join(self.contract.parameters), remedy)
-
-    def __reduce__(self) -> tuple:
-        return Case, (self.contract, self.name, dict(self.given), dict(self.sizes), self.seed)
 
     @property
     def label(self) -> str:

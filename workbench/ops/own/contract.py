@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -24,8 +24,16 @@ TOLERANCE: Mapping[str, float] = {
 counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact."""
 
 
+class Remade:
+    """A dataclass that is pickled by what it was made of, without what it has found out since."""
+
+    def __reduce__(self) -> tuple:
+        given: Any = self
+        return type(self), tuple(getattr(self, one.name) for one in fields(given) if one.init)
+
+
 @dataclass(frozen=True, eq=False)
-class Contract:
+class Contract(Remade):
     """The reference and what a variant owes it.
 
     Attributes:
@@ -66,10 +74,6 @@ class Contract:
         """What decides whether a result is right, as text."""
         return stated((self.function, self.outputs, self.in_place, self.tolerance))
 
-    def __reduce__(self) -> tuple:
-        fields = (self.name, self.function, self.outputs, self.in_place, self.tolerance, self.minimum_bytes)
-        return Contract, fields
-
     # -- outputs ------------------------------------------------------------------------------------------------
 
     def output_types(self, arguments: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, TensorType], ...]:
@@ -104,7 +108,7 @@ class Contract:
     def _returned(self, value: Any) -> tuple[torch.Tensor, ...]:
         if value is None and self.in_place:
             return ()
-        several = tuple(value) if isinstance(value, tuple | list) else (value,)
+        several = several_of(value)
         if not several or not all(isinstance(one, torch.Tensor) for one in several):
             got = "nothing" if value is None else type(value).__name__
             remedy = 'Return the result; or name what it writes, @wb.op(in_place=("x",)).'
@@ -166,6 +170,11 @@ class Contract:
         count = int(wrong.sum())
         where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
         return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where)
+
+
+def several_of(returned: Any) -> tuple:
+    """What a function returned, one value or several or none, as a tuple."""
+    return () if returned is None else tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
 def _wide(value: Any) -> Any:

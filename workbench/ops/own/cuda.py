@@ -177,39 +177,24 @@ def cuda(
     if kernel is None:
         kernel = _only_kernel(unit, known)
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
-    for index, one in enumerate(steps):
-        if one.block is None:
-            remedy = 'block="NUM_THREADS"'
-            raise ArgumentError(
-                "block" if index == 0 else f"then[{index - 1}].block", None, "threads per block", remedy
-            )
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
     parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
     macro_texts = {key: CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
-    read = set().union(*(part.names for part in parts))
-    read |= {name for one in macro_texts.values() for name in one.names}
-    read |= {name for one in constant_expressions.values() for name in one.names}
-    headers = "\n".join(
-        path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))
-    )
-    check_used(f"{contract.name}/{name}", declared.space, unit.text + headers, read, ())
+    reading: tuple[Any, ...] = (*parts, *macro_texts.values(), *constant_expressions.values())
+    read = {name for one in reading for name in one.names}
+    headers = (path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources())))
+    check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
 
     def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
         names = declared.names(config, problem)
         found = {key: _macro_value(config[key]) for key in declared.space}
         return found | {key: one(names) for key, one in macro_texts.items()}
 
-    statement = stated(
-        (
-            [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps],
-            dict(macros),
-            dict(constants),
-            tuple(options),
-        )
-    )
+    launches = [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps]
+    statement = stated((launches, dict(macros), dict(constants), tuple(options)))
     return OwnCuda(
         **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
@@ -239,6 +224,8 @@ class Part:
     @classmethod
     def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
         """Understand a step; ``prefix`` is what messages call it by."""
+        if one.block is None:
+            raise ArgumentError(f"{prefix}block", None, "threads per block", 'block="NUM_THREADS"')
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"
@@ -277,14 +264,11 @@ class Part:
 
             return value
 
-        template = "<" in self.kernel
-        kernel = (
-            (lambda config, problem: _instance(self.kernel, declared.names(config, problem)))
-            if template
-            else self.kernel
-        )
+        def instance(config: Config, problem: Problem) -> str:
+            return _instance(self.kernel, declared.names(config, problem))
+
         return CudaStep(
-            kernel=kernel,
+            kernel=instance if "<" in self.kernel else self.kernel,
             grid=lambda config, problem: self.grid(declared.names(config, problem)),
             block=lambda config, problem: self.block(declared.names(config, problem)),
             shared_bytes=lambda config, problem: int(self.shared_bytes(declared.names(config, problem))),

@@ -53,11 +53,15 @@ class Input:
         if self.kind == "randint":
             low, high = map(int, self.bounds)
             return torch.randint(low, high, shape, generator=generator).to(dtype)
-        if self.kind == "rand":
-            least, most = self.bounds
-            return (torch.rand(shape, generator=generator, dtype=torch.float32) * (most - least) + least).to(dtype)
-        mean, deviation = self.bounds
-        return (torch.randn(shape, generator=generator, dtype=torch.float32) * deviation + mean).to(dtype)
+        factor, offset = self.scaling
+        drawn = getattr(torch, self.kind)(shape, generator=generator, dtype=torch.float32)
+        return (drawn * factor + offset).to(dtype)
+
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """What a number of `torch.rand` or `torch.randn` is multiplied by, and what is added then."""
+        first, second = self.bounds
+        return (second - first, first) if self.kind == "rand" else (second, first)
 
     def to_dict(self) -> dict:
         """Plain values, for a store."""
@@ -88,9 +92,14 @@ def full(value: float, *shape: int | str, dtype: str | torch.dtype = "float32") 
     return Input("full", shape, dtype_name(dtype), (value,))
 
 
+def seed_of(name: str, seed: int) -> int:
+    """The seed of one input of a case."""
+    return zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
+
+
 def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
     """The value of one input of a case: a tensor drawn with a seed of its own, what a function made, or a number."""
-    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1 & 0x7FFFFFFF))
+    generator = torch.Generator().manual_seed(seed_of(name, seed))
     if isinstance(given, Input):
         return given.make(sizes, generator)
     if callable(given):

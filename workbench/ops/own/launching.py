@@ -14,7 +14,7 @@ import torch
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.identity import stated
-from workbench.ops.own.contract import Contract
+from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
@@ -29,7 +29,7 @@ _REMEMBERED = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class Declared(Remade):
     """Tunables, rules and sizes of one variant.
 
     ``space`` has the values of each tunable; ``sizes`` is a function of some of the op's arguments that gives named
@@ -82,10 +82,6 @@ class Declared:
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
 
-    def __reduce__(self) -> tuple:  # without the problems that it has met
-        fields = (self.contract, self.variant, self.space, self.rules, self.sizes, self.default, self.workspace)
-        return Declared, fields
-
     def _fixed(self, problem: Problem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:
@@ -120,28 +116,20 @@ class Declared:
     def restrictions(self) -> tuple[Restriction, ...]:
         """The rules, as spaces and messages want them."""
         return tuple(
-            Restriction.of(rule.where, rule, known=self._whole if self._takes_config(rule) else self.names)
+            Restriction.of(rule.where, rule, known=_whole if self.takes_config(rule) else self.names)
             for rule in self.rules
         )
 
-    def _takes_config(self, rule: Expression) -> bool:
+    def takes_config(self, rule: Expression) -> bool:
+        """Whether a rule is about the whole configuration, and nothing of the problem."""
         return rule.names == ("config",) and "config" not in (*self.space, *self.contract.parameters)
 
-    @staticmethod
-    def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
-        return {"config": config}
-
-    def default_of(self, variant: Any, problem: Problem) -> dict:
-        """The untuned configuration: the declared one, else the first legal one of the space."""
-        if self.default is not None:
-            return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
-        found = next((config for config in variant.all_configurations() if not variant.broken(config, problem)), None)
-        if found is None:
-            rules = "; ".join(rule.text for rule in self.rules)
-            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
-            remedy = "Widen tune=, or loosen where=."
-            raise ConfigurationError(f"config of {variant}", f"none is legal for {got}", rules, remedy)
-        return found
+    @property
+    def full_default(self) -> dict[str, Any] | None:
+        """The declared default with the first value of what it leaves out; None where there is none."""
+        if self.default is None:
+            return None
+        return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
 
     def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
         """Fresh tensors for what the kernels leave for each other."""
@@ -193,7 +181,19 @@ class OwnVariant(Variant):
 
     def default_config(self, problem: Problem) -> dict:
         """The declared default, else the first legal configuration (of an autotuner its first)."""
-        return self.declared.default_of(self, problem)
+        found = self.declared.full_default
+        if found is None:
+            found = next((one for one in self.all_configurations() if not self.broken(one, problem)), None)
+        if found is None:
+            rules = "; ".join(rule.text for rule in self.declared.rules)
+            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
+            remedy = "Widen tune=, or loosen where=."
+            raise ConfigurationError(f"config of {self}", f"none is legal for {got}", rules, remedy)
+        return found
+
+
+def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
+    return {"config": config}
 
 
 class AnyDtype(tuple):

@@ -15,7 +15,7 @@ from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops import tuned, values
 from workbench.ops.op import Op
 from workbench.ops.own.case import Case
-from workbench.ops.own.contract import Contract, check_reference
+from workbench.ops.own.contract import Contract, check_reference, several_of
 from workbench.ops.own.cuda import cuda
 from workbench.ops.own.launching import AnyDtype
 from workbench.ops.own.problem import Problem, Tensors
@@ -125,7 +125,7 @@ class OwnOp(Op):
 
     def _check(self, variant: Variant) -> None:
         """What the first case shows to be wrong with a declaration: unknown names, no legal configuration."""
-        if self.cases and variant.language != "torch":
+        if self.cases and variant.compiles:
             problem = self.quick_case.problem()
             config = variant.default_config(problem)
             variant.broken(config, problem)
@@ -242,8 +242,7 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
 
     def compute(problem: Problem, tensors: Tensors) -> None:
         returned = function(**tensors.arguments)
-        several = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)
-        for out, one in zip(tensors.outputs.values(), several, strict=True):
+        for out, one in zip(tensors.outputs.values(), several_of(returned), strict=True):
             out.copy_(one)
 
     source = inspect.getsourcefile(inspect.unwrap(function)) if callable(function) else None

@@ -12,7 +12,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of, choose, device_of, table_of
 from workbench.ops.library_op import custom_op
-from workbench.ops.own.contract import Contract
+from workbench.ops.own.contract import Contract, several_of
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from workbench.ops.own.op import OwnOp
 
 NAMESPACE = "workbench_own"
+_KINDS = {torch.Tensor | TensorType: "Tensor", bool: "bool", int | torch.SymInt: "SymInt", float: "float", str: "str"}
+_KINDS |= {type(None): "Tensor?"}
 _numbers = itertools.count(1)
 _taken: set[str] = set()
 
@@ -87,8 +89,8 @@ class TorchOp:
     def _fake(self, *values: Any) -> Any:
         arguments, _, _ = self._bound(values)
         returned = self._contract.function(**{name: _stand_in(value) for name, value in arguments.items()})
-        several = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)
-        return _as_returned(tuple(torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in several))
+        made = (torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in several_of(returned))
+        return _as_returned(tuple(made))
 
     def _keep(self, ctx: Any, inputs: tuple, output: Any) -> None:
         arguments, _, _ = self._bound(inputs)
@@ -103,7 +105,7 @@ class TorchOp:
         }
         assert self._backward is not None  # or it is not registered
         found = self._backward(*gradients, *saved, **arguments)
-        several = found if isinstance(found, tuple | list) else (found,)
+        several = (None,) if found is None else several_of(found)
         wanted = [name for name in arguments if name not in ctx.others]
         if len(several) != len(wanted):
             remedy = "Return None for an argument without one."
@@ -122,19 +124,8 @@ def _stand_in(value: Any) -> Any:
 
 
 def _torch_type(name: str, value: Any) -> str:
-    kinds = {
-        torch.Tensor | TensorType: "Tensor",
-        bool: "bool",
-        int: "SymInt",
-        float: "float",
-        str: "str",
-        type(None): "Tensor?",
-    }
-    for kind, text in kinds.items():
+    for kind, text in _KINDS.items():
         if isinstance(value, kind):
             return text
-    if isinstance(value, torch.SymInt):
-        return "SymInt"
-    raise ArgumentError(
-        name, type(value).__name__, "a tensor, a number, a bool, a string or None", "Pass one of these."
-    )
+    allowed = "a tensor, a number, a bool, a string or None"
+    raise ArgumentError(name, type(value).__name__, allowed, "Pass one of these.")

@@ -138,14 +138,9 @@ class Part:
         fixed = {}
         for parameter in function.params:
             key = parameter.name
-            if key not in constants:
-                continue
-            if key in one.constexprs:
-                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", one.constexprs[key])
-            elif parameter.has_default and key not in declared.space:
-                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", parameter.default)
-            else:
-                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", key)
+            if key in constants:
+                usual = parameter.default if parameter.has_default and key not in declared.space else key
+                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", one.constexprs.get(key, usual))
         runtime = [key for key in names if key not in constants]
         arguments = arguments_for(function.__name__, runtime, one.args, f"{prefix}args")
         options = {key: Expression.of(f"{prefix}{key}", value) for key, value in one.options.items()}

@@ -19,7 +19,7 @@ from workbench.ops.arguments import (
     check_vector,
     dtype_name,
 )
-from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scale, check_tables
+from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.ops.dispatch import arch_of, multiprocessors_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.library_op import LibraryOp
@@ -164,8 +164,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
         )
     if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
         raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
-    for name in ("k_scale", "v_scale"):
-        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
+    check_scales(t, geometry, kv_cache_dtype)
 
 
 def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:

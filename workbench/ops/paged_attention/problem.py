@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from workbench.ops.arguments import dtype_name
-from workbench.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, scale_strides
+from workbench.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
@@ -88,10 +88,8 @@ SCALE_PLACES: Arguments = {
 def macros(config: Config, problem: Problem) -> dict[str, str | int]:
     """The macros of every CUDA kernel: elements, scales, the head, tunables."""
     return {
-        "SCALAR": CPP_NAMES[problem.dtype],
         "CACHE": CPP_NAMES[dtype_name(problem.cache_dtype)],
         **({"QUANTIZED": 1} if problem.quantized else {}),
         "TOKEN_SCALES": int("token_scales" in problem.features),
-        "HEAD_SIZE": problem.head_size,
-        **config,
+        **head_macros(config, problem),
     }

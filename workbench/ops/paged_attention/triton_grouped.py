@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides
+from workbench.ops.cache_problem import SCALES_OR_ONE, head_and_strides, never_none
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
 from workbench.ops.paged_attention.rules import (
@@ -45,7 +45,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
     has_e4m3,
-    never_none,
     types,
 )
 from workbench.ops.paged_attention.triton_tiles import constexprs as of_tiles
@@ -271,8 +270,7 @@ _REGISTERS = 168  # of a thread with the tiles of the defaults
 
 
 def _types(problem: Problem) -> dict[str, str]:
-    found = types(problem) | {"k_scale_page": "i64", "v_scale_page": "i64", "num_pages": "i32"}
-    found |= dict.fromkeys(("k_scale_token", "k_scale_head", "v_scale_token", "v_scale_head"), "i32")
+    found = types(problem)
     if problem.quantized:
         found |= dict.fromkeys(("key_cache", "value_cache"), "*i16")
         found |= dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:8")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workbench.ops.cache_problem import SCALES_OR_ONE
+from workbench.ops.cache_problem import SCALES_OR_ONE, never_none
 from workbench.ops.paged_attention.problem import ARGUMENTS, Problem
 from workbench.ops.paged_attention.rules import (
     GRID,
@@ -39,7 +39,6 @@ from workbench.ops.paged_attention.triton_tiles import (
     TILE_IN_SHARED_MEMORY,
     default_tile,
     in_pages,
-    never_none,
     tiles_footprint,
     types,
 )

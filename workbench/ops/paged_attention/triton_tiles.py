@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from workbench.ops.cache_problem import SCALE_TYPES, head_and_strides, no_scales
+from workbench.ops.cache_problem import attributes, head_and_strides, no_scales
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.paged_attention.problem import Problem
 from workbench.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.ops.rules import is_from, shared_memory, tile_in_registers
-from workbench.ops.steps import Arguments
+from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Footprint, Restriction
 
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
@@ -21,27 +20,8 @@ def types(problem: Problem) -> dict[str, str]:
     """Triton's types of what the functions take."""
     scalar = TRITON_NAMES[problem.dtype]
     cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
-    return {
-        "out": f"*{scalar}",
-        "partial_out": "*fp32",
-        "partial_stats": "*fp32",
-        "counters": "*i32",
-        "query": f"*{scalar}:1",
-        "key_cache": cache,
-        "value_cache": cache,
-        "block_tables": "*i32:1",
-        "seq_lens": "*i32:1",
-        "alibi_slopes": "*fp32:1",
-        "sinks": "*fp32:1",
-        "scale": "fp32",
-        "soft_cap": "fp32",
-        "sliding_window": "i32",
-        "table_stride": "i64",
-        "query_stride": "i64",
-        "key_page_stride": "i64:16",
-        "value_page_stride": "i64:16",
-        **SCALE_TYPES,
-    }
+    pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": "i64:16", "value_page_stride": "i64:16"}
+    return TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"} | pages
 
 
 def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
@@ -66,23 +46,7 @@ def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
     return {**constexprs(config, problem), **head_and_strides(problem, config["BLOCK_SIZE"]), **no_scales(problem)}
 
 
-FEATURES: Arguments = {
-    "alibi_slopes": lambda config, problem, tensors: tensors.alibi_slopes,
-    "sinks": lambda config, problem, tensors: tensors.sinks,
-}
-
-
-def never_none(arguments: Arguments) -> Arguments:
-    """The arguments, with any address for those that are None: what is not asked for is not followed."""
-
-    def some(value: Callable) -> Callable:
-        def passed(config: Config, problem: Problem, tensors: Any) -> Any:
-            found = value(config, problem, tensors)
-            return tensors.workspace.partial_stats if found is None else found
-
-        return passed
-
-    return {name: some(value) for name, value in arguments.items()}
+FEATURES = attributes("alibi_slopes", "sinks")
 
 
 def default_tile(problem: Problem) -> int:

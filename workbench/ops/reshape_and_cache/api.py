@@ -10,7 +10,7 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
 from workbench.ops.arguments import alignment_of, check_dtype, check_vector, check_within, dtype_name, look_at_values
-from workbench.ops.cache_arguments import as_scale, check_caches, check_scale
+from workbench.ops.cache_arguments import as_scale, check_caches, check_scales
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.library_op import LibraryOp
@@ -70,8 +70,7 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Proble
     """
     _check_tokens(t)
     geometry = _check_caches(t, layout, kv_cache_dtype)
-    for name in ("k_scale", "v_scale"):
-        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
+    check_scales(t, geometry, kv_cache_dtype)
     check_slots(t.slot_mapping, geometry.num_blocks * geometry.block_size)
     return Problem(
         num_tokens=t.key.shape[0],

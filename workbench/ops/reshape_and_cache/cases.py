@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 
 from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, from_canonical
-from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST, quantize
-from workbench.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase
+from workbench.cache_formats.quantization import CACHE_DTYPES, quantize
+from workbench.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase, random_scales
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name, check_bits
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
@@ -128,20 +128,8 @@ def _content(case: Case) -> _Content:
     if case.skipped:  # somewhere in between, but no run is torn into single tokens
         at = torch.randint(case.num_tokens - case.skipped + 1, (1,), generator=generator)
         slots = slots.roll(int(at))
-    k_scale, v_scale = _scales(case, num_blocks, generator)
+    k_scale, v_scale = random_scales(case, (num_blocks, case.block_size, case.num_kv_heads), generator)
     return _Content(key, value, slots, num_blocks, k_scale, v_scale)
-
-
-def _scales(case: Case, num_blocks: int, generator: torch.Generator) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    if not case.quantized or case.scales == "none":
-        return None, None
-    shape = {
-        "tensor": (1,),
-        "head": (case.num_kv_heads,),
-        "token": (num_blocks, case.block_size, case.num_kv_heads),
-    }[case.scales]
-    # Elements beyond 2.5 to 3.5 standard deviations saturate. Any fp32 number: its reciprocal is rounded.
-    return (2.5 + torch.rand((2, *shape), generator=generator)).div(LARGEST[case.kv_cache_dtype]).unbind(0)
 
 
 @functools.lru_cache(maxsize=8)

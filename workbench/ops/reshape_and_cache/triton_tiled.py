@@ -87,17 +87,9 @@ def reshape_and_cache_tiled(
 
 
 def _types(problem: Problem) -> Mapping[str, str]:
-    token, stride = (
-        f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}",
-        f"i64:{problem.alignment // problem.itemsize}",
-    )
-    return triton_types(problem) | {
-        "key": token,
-        "value": token,
-        "slot_mapping": "*i64:8",
-        "key_stride": stride,
-        "value_stride": stride,
-    }
+    token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
+    strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
+    return triton_types(problem) | {"key": token, "value": token} | strides
 
 
 VARIANT = TritonVariant(

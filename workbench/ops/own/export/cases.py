@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-import zlib
-from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
 from workbench.ops.own.export.code import Collected, is_lambda
-from workbench.ops.own.export.layout import INDENT, call, in_tuple, laid_out, literal, quoted, unparsed
-from workbench.ops.own.inputs import Input
+from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted
+from workbench.ops.own.inputs import Input, seed_of
 
 
 def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
@@ -20,14 +18,14 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
     for case in cases.values():
         names = case.contract.parameters
-        lines += [laid_out(_made(case, name, collected, functions), INDENT, f"{name} = ") for name in names]
+        lines += [f"{INDENT}{name} = {_made(case, name, collected, functions)}" for name in names]
         lines.append(f"{INDENT}yield {quoted(case.name)}, ({in_tuple(names)})")
-    return [*functions, "\n".join(lines)]
+    return [*functions, fitted("\n".join(lines))]
 
 
-def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> Any:
+def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> str:
     given = case.given[name]
-    seed = zlib.crc32(name.encode()) ^ (case.seed * 0x9E3779B1 & 0x7FFFFFFF)
+    seed = seed_of(name, case.seed)
     if isinstance(given, Input):
         return _tensor(given, given.type(case.sizes).shape, seed)
     if not callable(given):
@@ -42,14 +40,13 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
         label = collected.helper(given)
     else:
         label = f"make_{name}_of_{re.sub(r'[^a-z0-9]+', '_', case.name.lower()).strip('_')}"
-        parameters, body = collected.expression(given, f"input {name!r}")
-        functions.append(f"def {label}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}")
-    return call(label, [f"{one}={known[one]}" for one in inspect.signature(given).parameters])
+        functions.append(collected.written_out(given, f"input {name!r}", label))
+    return f"{label}({', '.join(f'{one}={known[one]}' for one in inspect.signature(given).parameters)})"
 
 
-def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> Any:
+def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
     """What `Input.make` makes."""
-    sizes = str(literal(shape))
+    sizes = literal(shape)
     convert = f".to(torch.{given.dtype})"
     if given.kind == "full":
         return f"torch.full({sizes}, {literal(given.bounds[0])}, dtype=torch.float64){convert}"
@@ -58,9 +55,7 @@ def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> Any:
         made = f"torch.randint({low}, {high}, {sizes}, generator=torch.Generator().manual_seed({seed}))"
         return made + (convert if given.dtype != "int64" else "")
     made = f"torch.{given.kind}({sizes}, generator=torch.Generator().manual_seed({seed}))"
-    factor, offset = (
-        (given.bounds[1] - given.bounds[0], given.bounds[0]) if given.kind == "rand" else given.bounds[::-1]
-    )
+    factor, offset = given.scaling
     scaled = made + (f" * {literal(factor)}" if factor != 1 else "") + (f" + {literal(offset)}" if offset != 0 else "")
     if scaled != made:
         made = f"({scaled})" if given.dtype != "float32" else scaled

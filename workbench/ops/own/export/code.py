@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.export.layout import call, laid_out, literal, unparsed
+from workbench.ops.own.export.layout import fitted, literal, unparsed
 
 
 class Collected:
@@ -57,6 +57,11 @@ class Collected:
         node = _lambda(function, where)
         self.names_of(node, function, None)
         return tuple(inspect.signature(function).parameters), node.body
+
+    def written_out(self, function: Callable, where: str, name: str = "") -> str:
+        """A lambda as a function of a name, by default ``where``."""
+        parameters, body = self.expression(function, where)
+        return fitted(f"def {name or where}({', '.join(parameters)}):\n    return {unparsed(body)}")
 
     def names_of(self, node: ast.AST, function: Callable, own: str | None) -> None:
         """Collect what a piece of code names of its surroundings."""
@@ -119,8 +124,7 @@ class Collected:
         if plain.__module__.split(".")[0] == "workbench":
             raise _refused(repr(name), f"a function of {plain.__module__}", "Write it out beside the op.")
         if is_lambda(plain):
-            parameters, body = self.expression(plain, name)
-            self.functions.append(f"def {name}({', '.join(parameters)}):\n    return {unparsed(body)}")
+            self.functions.append(self.written_out(plain, name))
             return
         if plain.__name__ != name:
             raise _refused(repr(name), f"another name of {plain.__name__}", f"Call it {plain.__name__}.")
@@ -136,12 +140,12 @@ class Collected:
             remedy = "A file can have numbers, text, tuples, lists, mappings, dtypes and functions."
             raise _refused(repr(name), what, remedy) from error
         if inner is not value:
-            written = call("tl.constexpr", [written])
+            written = f"tl.constexpr({written})"
         if inner is not value or triton_type:
             self._value("tl", importlib.import_module("triton.language"))
         if isinstance(inner, torch.dtype):
             self.modules["torch"] = "torch"
-        self.constants.append(laid_out(written, "", f"{name} = "))
+        self.constants.append(fitted(f"{name} = {written}"))
 
 
 def is_lambda(function: object) -> bool:

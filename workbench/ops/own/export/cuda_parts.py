@@ -20,7 +20,6 @@ SOURCE = ""
 HEADERS: dict[str, str] = {}
 OPTIONS: tuple[str, ...] = ()
 PARAMETERS: tuple[str, ...] = ()
-contexts = threading.local()
 
 
 def cuda_folders():
@@ -86,6 +85,9 @@ def load(index, names, macros):
     for kernel, types in zip(kernels, PARAMETERS, strict=True):
         kernel.prepare(types)
     return module, kernels
+
+
+contexts = threading.local()  # PyCUDA ties them to their thread
 
 
 @contextlib.contextmanager

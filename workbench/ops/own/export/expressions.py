@@ -10,25 +10,22 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.ops.expressions import FUNCTIONS, Expression
 from workbench.ops.own.export.code import Collected, is_lambda
-from workbench.ops.own.export.layout import INDENT, laid_out, quoted, unparsed
+from workbench.ops.own.export.layout import INDENT, quoted, unparsed
 from workbench.ops.own.launching import Declared, Shape
 
 _OF_MATH = ("ceil", "log2", "prod", "sqrt")
-PARTS = ("cdiv", "next_power_of_2", "is_power_of_two", "ctype")
 
 
 class Code:
     """What is written for one variant: expressions, and the lines that give their names values.
 
-    ``parts`` are the functions of `parts` that they call, ``helpers`` own functions that they call by name.
+    ``helpers`` are own functions that they call by name.
     """
 
     def __init__(self, declared: Declared, collected: Collected, outputs: Iterable[str], sizes: Iterable[str]):
         self.declared, self.collected = declared, collected
         self.parameters, self.outputs = declared.contract.parameters, tuple(outputs)
         self.sizes = tuple(sizes)
-        self.parts: set[str] = set()
-        self.optional: set[str] = set()
         self.helpers: list[str] = []
         self._named: dict[str, str] = {}
         self._inline = self._inline_sizes()
@@ -40,7 +37,7 @@ class Code:
             return repr(given)
         if isinstance(given, str):
             node = ast.parse(given.strip(), mode="eval").body
-            node = _Functions(self).visit(node)
+            node = _Functions().visit(node)
         else:
             if not is_lambda(given):
                 name = self._helper(given, expression.where)
@@ -115,8 +112,7 @@ class Code:
         if not is_lambda(function):
             return self.collected.helper(function)
         name = where.split("[")[0]
-        parameters, body = self.collected.expression(function, where)
-        text = f"def {name}({', '.join(parameters)}):\n{laid_out(unparsed(body), INDENT, 'return ')}"
+        text = self.collected.written_out(function, where, name)
         if self._named.setdefault(name, text) != text:
             raise ArgumentError(where, f"another function called {name}", "names of their own", "Rename one of them.")
         if text not in self.helpers:
@@ -131,14 +127,9 @@ class Code:
 
 
 class _Functions(ast.NodeTransformer):
-    """The functions of expressions: Python's own, those of math, and three that the file then defines."""
-
-    def __init__(self, code: Code):
-        self._code = code
+    """The functions of expressions: Python's own, those that the file then defines, and those of math."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in PARTS:
-            self._code.parts.add(node.id)
         if node.id in _OF_MATH and node.id in FUNCTIONS:
             return ast.Attribute(ast.Name("math", ast.Load()), node.id, ast.Load())
         return node

@@ -14,15 +14,14 @@ from workbench.errors import ArgumentError
 from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import Collected, imports
-from workbench.ops.own.export.expressions import PARTS, Code
-from workbench.ops.own.export.layout import INDENT, WIDTH, Bracketed, call, in_tuple, laid_out, literal, quoted
+from workbench.ops.own.export.expressions import Code
+from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
 from workbench.ops.own.problem import Problem
 
-_CUDA = (cuda_parts.cuda_folders, cuda_parts.nvrtc, cuda_parts.compile_cuda, cuda_parts.load)
 _LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
-_LOCAL |= {"case", "right", "results", "pairs", "wrong"}
+_TESTED = {"case", "right", "inputs", "given", "exact", "results", "pairs", "wrong"}
 _OWN = (
     "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
     "OPTIONS PARAMETERS CONFIGURATION CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math "
@@ -41,7 +40,7 @@ def file_text(op: Any, variant: str | None) -> str:
 
 
 def _variant(op: Any, name: str | None) -> Any:
-    kernels = [one for one in op.variants if one.language != "torch"]
+    kernels = [one for one in op.variants if one.compiles]
     listed = ", ".join(one.name for one in kernels) or "none"
     if name is None:
         name = tables.fastest(op) or (kernels[-1].name if kernels else None)
@@ -49,7 +48,7 @@ def _variant(op: Any, name: str | None) -> Any:
         remedy = f"Declare one with {op.name}.cuda(...) or {op.name}.triton(...)."
         raise ArgumentError("export: variant", "an op without a kernel", "an op with a kernel", remedy)
     found = op.variant(name)
-    if found.language == "torch":
+    if not found.compiles:
         remedy = "Plain torch needs no export."
         raise ArgumentError("export: variant", repr(name), listed, remedy)
     return found
@@ -64,6 +63,8 @@ class _File:
         self.problem: Problem = op.quick_case.problem()
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
+        self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
+        """Those that ``is_legal`` asks: they look at more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
@@ -72,40 +73,26 @@ class _File:
         self.collected = Collected(op, TAKEN | local, libraries)
         self.code = Code(self.declared, self.collected, outputs, sizes)
         self.signature = Signature(op, outputs)
-        self.code.optional = self.signature.optional
 
     def text(self) -> str:
         """The sections, two lines apart."""
-        reference = self._reference()
+        reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
         winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
-        self.chosen = bool(winners) or any(rule.names != ("config",) for rule in self.declared.rules)
+        self.chosen = bool(winners) or bool(self.rules)
         """Whether a call decides which configuration is taken."""
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
-        parts_text = [inspect.getsource(getattr(parts, name)).rstrip() for name in self._wanted(winners, test, op)]
         harness = self._harness()
         constants = ["\n".join(self.collected.constants)] if self.collected.constants else []
-        sections = [
-            *constants,
-            *self.collected.functions,
-            reference,
-            *kernel,
-            *configurations,
-            *parts_text,
-            *harness,
-            *self.code.helpers,
-            *legal,
-            launch,
-            *op,
-            *test,
-        ]
-        body = _joined(sections)
+        before = [*constants, *self.collected.functions, reference, *kernel, *configurations]
+        after = [*harness, *self.code.helpers, *legal, launch, *op, *test]
+        body = _joined([*before, *_called_parts(_without_source("\n".join([*before, *after]))), *after])
         head = [self._docstring(winners), *self._imports(body)]
-        after = "\n\n\n" if re.match(r"(def|class|@)", body) else "\n\n"
-        return "\n\n".join(head) + after + body + "\n"
+        apart = "\n\n\n" if re.match(r"(def|class|@)", body) else "\n\n"
+        return "\n\n".join(head) + apart + body + "\n"
 
     # -- sections -------------------------------------------------------------------------------------------------
 
@@ -153,27 +140,22 @@ class _File:
             found.append("if torch.cuda.is_available():\n    import pycuda.driver as cuda")
         return found
 
-    def _reference(self) -> str:
-        return self.collected.function(self.contract.function, "reference")
-
     def _kernel(self) -> tuple[list[str], str]:
         """The kernel's source, and the launch."""
         if self.variant.language == "cuda":
-            blocks = launch_cuda.constants_of(self.variant, self.config, self.problem)
-            launch, self.launch_takes = launch_cuda.launch_of(
-                self.variant, self.code, self.config, self.problem, self.values
-            )
+            blocks = launch_cuda.constants_of(self)
+            launch, self.launch_takes = launch_cuda.launch_of(self)
             return blocks, launch
         kernels = []
         for part in self.variant.parts:
             text = self.collected.function(part.function)
             kernels += [text] if text not in kernels else []
-        launch, self.launch_takes = launch_triton.launch_of(self.variant, self.code, self.problem, self.values)
+        launch, self.launch_takes = launch_triton.launch_of(self)
         return [one for one in kernels if one not in self.collected.functions], launch
 
     def _legal(self) -> list[str]:
         """The function ``is_legal``, where there are rules."""
-        rules = [one for one in self.declared.rules if one.names != ("config",)]
+        rules = self.rules
         self.legal_takes: list[str] = []
         if not rules:
             return []
@@ -186,57 +168,35 @@ class _File:
             line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
         head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
         doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
-        return ["\n".join([head, doc, *self.code.locals(names), line])]
+        return [fitted("\n".join([head, doc, *self.code.locals(names), line]))]
 
     def _configurations(self, winners: list) -> list[str]:
         """The table, and the untuned configurations."""
         if not self.variant.space:
             return []
         if not self.chosen:
-            return [laid_out(literal(self.config), "", "CONFIGURATION = ")]
-        blocks = (
-            [inspect.getsource(parts.Tuned).rstrip(), tables.table_text(winners, self.contract.parameters)]
-            if winners
-            else []
-        )
-        whole = [rule for rule in self.declared.rules if rule.names == ("config",)]
-        first = None
-        if self.declared.default is not None:
-            first = {name: self.declared.default.get(name, values[0]) for name, values in self.variant.space.items()}
+            return [fitted(f"CONFIGURATION = {literal(self.config)}")]
+        blocks = [_source(parts.Tuned), tables.table_text(winners, self.contract.parameters)] if winners else []
+        whole = [rule for rule in self.declared.rules if rule not in self.rules]
+        first = self.declared.full_default
         if whole:
             kept = [one for one in self.variant.all_configurations() if all(rule({"config": one}) for rule in whole)]
             listed = [*([first] if first else []), *(one for one in kept if one != first)]
-            untuned = laid_out(literal(listed), "", "UNTUNED = ")
+            untuned = f"UNTUNED = {literal(listed)}"
         else:
             each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
-            items = Bracketed("[", (each,) if first is None else (literal(first), f"*({each})"), "]")
-            untuned = laid_out(literal(dict(self.variant.space)), "", "TUNABLES = ")
-            untuned += "\n" + laid_out(items, "", "UNTUNED = ")
-        return [*blocks, "# Where nothing is tuned, the first of these that is legal.\n" + untuned]
-
-    def _wanted(self, winners: list, test: list[str], op: list[str]) -> list[str]:
-        """The functions of `parts` that the file calls."""
-        names = [name for name in PARTS if name in self.code.parts]
-        if self.variant.space and self.chosen:
-            names += ["described", "distance", "first_legal", "choose"] if winners else ["described", "first_legal"]
-        if any("one_device(" in text for text in op):
-            names.append("one_device")
-        if self.variant.language == "triton" and launch_triton.builds_descriptors(self.variant):
-            names.append("allocate")
-        return names
+            items = each if first is None else f"{literal(first)}, *({each})"
+            untuned = f"TUNABLES = {literal(dict(self.variant.space))}\nUNTUNED = [{items}]"
+        return [*blocks, fitted(f"# Where nothing is tuned, the first of these that is legal.\n{untuned}")]
 
     def _harness(self) -> list[str]:
         if self.variant.language != "cuda":
             return []
-        found = [inspect.getsource(one).rstrip() for one in _CUDA]
+        text = inspect.getsource(cuda_parts).partition("\n\n\n")[2].rstrip()
         if not launch_cuda.headers(self.variant):
-            found[2] = found[2].replace(", len(HEADERS), *headers)", ", 0, None, None)")
-            found[2] = "\n".join(line for line in found[2].splitlines() if not line.strip().startswith("headers ="))
-        return [
-            *found,
-            "contexts = threading.local()  # PyCUDA ties them to their thread",
-            inspect.getsource(cuda_parts.torch_stream).rstrip(),
-        ]
+            text = text.replace(", len(HEADERS), *headers)", ", 0, None, None)")
+            text = "\n".join(line for line in text.splitlines() if not line.startswith(f"{INDENT}headers ="))
+        return [text]
 
     def _self_test(self) -> list[str]:
         cases = cases_text(self.op.cases, self.collected)
@@ -245,16 +205,14 @@ class _File:
             problem = case.problem()
             kinds = [*problem.outputs, *((name, dict(problem.arguments)[name]) for name in self.contract.in_place)]
             for _, kind in kinds:
-                dtypes[getattr(torch, kind.dtype)] = self.contract.tolerance_of(kind.dtype)
-        pairs = tuple(f"{literal(dtype)}: {literal(float(value))}" for dtype, value in dtypes.items())
-        tolerance = "# Relative errors that count as rounding.\n" + laid_out(
-            Bracketed("{", pairs, "}"), "", "TOLERANCE = "
-        )
+                dtypes[getattr(torch, kind.dtype)] = float(self.contract.tolerance_of(kind.dtype))
+        tolerance = fitted(f"# Relative errors that count as rounding.\nTOLERANCE = {literal(dtypes)}")
         lines = [
             "def self_test():",
             '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
             "    right = True",
-            f"    for case, ({in_tuple(self.contract.parameters)}) in cases():",
+            "    for case, inputs in cases():",
+            "        given, exact = for_both(inputs)",
             *self._results(),
             "        wrong = {key: what for key, pair in results.items() if (what := difference(*pair))}",
             '        print(f"{case}:", " ".join(f"{key} is WRONG: {what}" for key, what in wrong.items()) or "right")',
@@ -267,39 +225,21 @@ class _File:
             '        sys.exit("The self-test needs a GPU.")',
             "    sys.exit(0 if self_test() else 1)",
         ]
-        return [*cases, tolerance, inspect.getsource(parts.difference).rstrip(), "\n".join(lines), "\n".join(main)]
+        test = fitted("\n".join(lines))
+        return [*cases, tolerance, *map(_source, (parts.for_both, parts.difference)), test, "\n".join(main)]
 
     def _results(self) -> list[str]:
         """Lines of the self-test that run kernel and reference on a case."""
-        name, outputs, written = self.op.name, self.code.outputs, self.contract.in_place
-        lines, given, exact = [], [], []
-        for one in self.contract.parameters:
-            there = f"None if {one} is None else " if one in self.signature.optional else ""
-            if one not in self.signature.tensors:
-                gpu = cpu = one
-            else:
-                kinds = (dict(case.problem().arguments)[one] for case in self.op.cases.values())
-                reals = {getattr(torch, kind.dtype).is_floating_point for kind in kinds if kind is not None}
-                copy = f"{one}.clone()" if one in written else one
-                wide = copy if reals == {False} else f"{one}.double()"
-                wide = wide if len(reals) == 1 else f"({wide} if {one}.is_floating_point() else {copy})"
-                gpu, cpu = f"{there}{one}.cuda()", f"{there}{wide}"
-            if one in written:
-                lines.append(f"        found_{one}, exact_{one} = {gpu}, {cpu}")
-                gpu, cpu = f"found_{one}", f"exact_{one}"
-            given.append(gpu)
-            exact.append(cpu)
-        found, expected = call(name, given), call("reference", exact)
-        inner = " " * 8
-        if len(outputs) == 1:
-            lines.append(f"{inner}results = {{{quoted(outputs[0])}: ({found}, {expected})}}")
-        elif outputs:
-            lines.append(laid_out(call("zip", [str(found), str(expected), "strict=True"]), inner, "pairs = "))
-            named = str(literal(tuple(outputs)))
-            lines.append(laid_out(call("dict", [f"zip({named}, pairs, strict=True)"]), inner, "results = "))
-        else:
-            lines += [laid_out(found, inner), laid_out(expected, inner), f"{inner}results = {{}}"]
-        return lines + [f"{inner}results[{quoted(one)}] = found_{one}, exact_{one}" for one in written]
+        found, expected, outputs = f"{self.op.name}(*given)", "reference(*exact)", self.code.outputs
+        places = {name: self.contract.parameters.index(name) for name in self.contract.in_place}
+        lines = [f"results = {{{quoted(name)}: ({found}, {expected})}}" for name in outputs]
+        if len(outputs) > 1:
+            pairs = f"zip({found}, {expected}, strict=True)"
+            lines = [f"pairs = {pairs}", f"results = dict(zip({literal(outputs)}, pairs, strict=True))"]
+        elif not outputs:
+            lines = [found, expected, "results = {}"]
+        lines += [f"results[{quoted(name)}] = given[{place}], exact[{place}]" for name, place in places.items()]
+        return [INDENT * 2 + line for line in lines]
 
     def _check_names(self, names: list[str]) -> None:
         """Each may stand for one thing, and for nothing that the file has itself."""
@@ -310,13 +250,28 @@ class _File:
             if name in TAKEN or name in _LOCAL:
                 what = "a name that the exported file has itself"
                 raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")
-        if self.op.name in TAKEN or not self.op.name.isidentifier():
+        if self.op.name in TAKEN | _TESTED or not self.op.name.isidentifier():
             what = "a name that the exported file has itself"
             raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
 
 
 def _listed(line: str) -> str:
     return textwrap.fill(line, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _source(one: Any) -> str:
+    return inspect.getsource(one).rstrip()
+
+
+def _called_parts(text: str) -> list[str]:
+    """The functions of `parts` that a text names and has not, and those that these name, which stand before them."""
+    found: list[str] = []
+    own = [one for one in vars(parts).values() if inspect.isfunction(one) and one.__module__.startswith("workbench.")]
+    for one in reversed(own):
+        named = re.search(rf"\b{one.__name__}[()]", "\n".join([text, *found]))
+        if named and f"def {one.__name__}(" not in text:
+            found.insert(0, _source(one))
+    return found
 
 
 def _without_source(body: str) -> str:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.launch_cuda import head_of, workspace_lines
-from workbench.ops.own.export.layout import INDENT, call, laid_out
-from workbench.ops.own.problem import Problem
+from workbench.ops.own.export.layout import INDENT, fitted
 from workbench.ops.own.triton import OwnTriton, Part
 from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
+if TYPE_CHECKING:
+    from workbench.ops.own.export.file import _File
 
-def launch_of(variant: OwnTriton, code: Code, problem: Problem, values: Mapping) -> tuple[str, list[str]]:
-    """The function ``launch`` and what it takes; ``values`` has a value for every name."""
+
+def launch_of(file: _File) -> tuple[str, list[str]]:
+    """The function ``launch`` and what it takes."""
+    variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}
-    names |= {name for name in TRITON_OPTIONS if name in code.declared.space}
-    head, taken, first = head_of(variant, code, problem, names)
+    names |= {name for name in TRITON_OPTIONS if name in variant.space}
+    head, taken = head_of(file, names)
     lines = [
         *head,
         *code.locals(names),
-        *workspace_lines(code, first),
-        f"{INDENT}with torch.cuda.device({first}.device):",
+        *workspace_lines(file),
+        f"{INDENT}with torch.cuda.device({file.signature.first}.device):",
     ]
     if builds_descriptors(variant):
         lines.append(f"{INDENT * 2}triton.set_allocator(allocate)")
     for index, part in enumerate(variant.parts):
-        grid = code.shape(part.grid, part.grid(values))
-        launched = f"{part.function.fn.__name__}[{grid}]"
-        lines.append(laid_out(call(launched, _arguments(part, code, main=index == 0)), INDENT * 2))
-    return "\n".join(lines), taken
+        grid = code.shape(part.grid, part.grid(file.values))
+        arguments = ", ".join(_arguments(part, code, main=index == 0))
+        lines.append(f"{INDENT * 2}{part.function.fn.__name__}[{grid}]({arguments})")
+    return fitted("\n".join(lines)), taken
 
 
 def builds_descriptors(variant: OwnTriton) -> bool:

@@ -3,60 +3,58 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 120
 INDENT = "    "
 
 
-@dataclass(frozen=True)
-class Bracketed:
-    """``open item, item close``; an item is text or bracketed itself, ``"name": {...}`` one with a longer opening."""
-
-    open: str
-    items: tuple[Any, ...]
-    close: str
-
-    def __str__(self) -> str:
-        single = "," if self.open.endswith("(") and self.close == ")" and self.is_tuple and len(self.items) == 1 else ""
-        return f"{self.open}{', '.join(map(str, self.items))}{single}{self.close}"
-
-    is_tuple: bool = False
+_STRING = re.compile(r"""("|')(?:\\.|(?!\1).)*\1""")
 
 
-def laid_out(node: Any, indent: str = "", head: str = "", tail: str = "") -> str:
-    """``head node tail`` on one line where it fits, else broken at its brackets."""
-    line = f"{indent}{head}{node}{tail}"
-    if len(line) <= WIDTH or not isinstance(node, Bracketed) or not node.items:
+def fitted(text: str) -> str:
+    """Generated statements; one that is longer than a line is broken at its brackets."""
+    return "\n".join(map(_fitted, text.splitlines()))
+
+
+def _fitted(line: str) -> str:
+    """Broken at the last outer bracket whose head fits, of a definition at the first; its items likewise."""
+    indent = line[: len(line) - len(line.lstrip())]
+    if len(line) <= WIDTH or line.startswith(f"{indent}#"):
         return line
-    inner = indent + INDENT
-    whole = inner + ", ".join(map(str, node.items))
-    if len(whole) <= WIDTH and node.open.endswith("(") and not node.is_tuple:  # a call
-        lines = [whole]
+    brackets = [found.span() for found in re.finditer(r"[(\[{]_+[)\]}]", _flat(line))]
+    of_definition = line.startswith(f"{indent}def ")
+    fitting = [(start, end) for start, end in brackets if len(line[: start + 1]) <= WIDTH]
+    if not fitting:
+        return line
+    start, end = fitting[0 if of_definition else -1]
+    head, inside, tail = line[: start + 1], line[start + 1 : end - 1], line[end - 1 :]
+    flat = _flat(inside)
+    is_call = re.search(r"[\w\])]\($", head) is not None
+    whole = indent + INDENT + inside
+    if (is_call and len(whole) <= WIDTH) or " for " in flat or (head[-1] == "(" and not is_call and "," not in flat):
+        lines = [_fitted(whole)]
     else:
-        lines = [laid_out(item, inner, "", ",") for item in node.items]
-    return "\n".join([f"{indent}{head}{node.open}", *lines, f"{indent}{node.close}{tail}"])
+        ends = [index for index, character in enumerate(flat) if character == ","]
+        items = (inside[i:j].strip() for i, j in itertools.pairwise([0, *(end + 1 for end in ends), len(inside) + 1]))
+        lines = [_fitted(f"{indent}{INDENT}{item.rstrip(',')},") for item in items if item]
+    return "\n".join([head, *lines, indent + tail])
 
 
-def one_per_line(node: Bracketed, head: str, comments: Iterable[str] = ()) -> str:
-    """Broken at its brackets in any case, with a comment above each item."""
-    notes = list(comments) or [""] * len(node.items)
-    lines = []
-    for item, note in zip(node.items, notes, strict=True):
-        lines += [f"{INDENT}# {note}"] if note else []
-        lines.append(laid_out(item, INDENT, "", ","))
-    return "\n".join([head + node.open, *lines, node.close])
+def _flat(text: str) -> str:
+    """With underscores for what is in strings and in brackets."""
+    flat, depth = "", 0
+    for character in _STRING.sub(lambda found: "_" * len(found[0]), text):
+        depth -= character in ")]}"
+        flat += "_" if depth else character
+        depth += character in "([{"
+    return flat
 
 
-def call(name: str, items: Iterable[Any]) -> Bracketed:
-    """A call, or anything else in round brackets."""
-    return Bracketed(name + "(", tuple(items), ")")
-
-
-def literal(value: Any) -> Any:
+def literal(value: Any) -> str:
     """A value of Python's plain types, or a dtype of torch, as it is written. Raises TypeError for anything else."""
     import torch
 
@@ -67,19 +65,12 @@ def literal(value: Any) -> Any:
     if isinstance(value, str):
         return quoted(value)
     if type(value) is tuple:
-        return Bracketed("(", tuple(map(literal, value)), ")", is_tuple=True)
+        return f"({in_tuple(map(literal, value))})"
     if type(value) is list:
-        return Bracketed("[", tuple(map(literal, value)), "]")
+        return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, Mapping):
-        return Bracketed("{", tuple(_pair(key, one) for key, one in value.items()), "}")
+        return "{" + ", ".join(f"{literal(key)}: {literal(one)}" for key, one in value.items()) + "}"
     raise TypeError(type(value).__name__)
-
-
-def _pair(key: Any, value: Any) -> Any:
-    written = literal(value)
-    if isinstance(written, Bracketed):
-        return Bracketed(f"{literal(key)}: {written.open}", written.items, written.close, written.is_tuple)
-    return f"{literal(key)}: {written}"
 
 
 def in_tuple(names: Iterable[str]) -> str:

@@ -69,6 +69,14 @@ def distance(sizes, others):
     return math.dist([math.log2(size + 1) for size in sizes], [math.log2(size + 1) for size in others])
 
 
+def first_legal(legal):
+    """The first untuned configuration that is legal."""
+    for config in UNTUNED:
+        if legal(config):
+            return config
+    raise ValueError("no configuration is legal for these arguments")
+
+
 def choose(device, arguments, legal):
     """What was tuned for this GPU, else for its architecture, at the nearest sizes; else the first untuned one."""
     same, sizes = described(*arguments)
@@ -78,14 +86,6 @@ def choose(device, arguments, legal):
     if found:
         return min(found, key=lambda one: distance(one.sizes, sizes)).config
     return first_legal(legal)
-
-
-def first_legal(legal):
-    """The first untuned configuration that is legal."""
-    for config in UNTUNED:
-        if legal(config):
-            return config
-    raise ValueError("no configuration is legal for these arguments")
 
 
 def one_device(*tensors):
@@ -99,6 +99,13 @@ def one_device(*tensors):
 def allocate(size, alignment, stream):
     """Memory for the tensor descriptors that the kernel builds, for Triton."""
     return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def for_both(inputs):
+    """Those of a case for the kernel, on the GPU, and for the reference, in float64."""
+    given = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
+    real = [isinstance(value, torch.Tensor) and value.is_floating_point() for value in inputs]
+    return given, [value.double() if is_real else value for value, is_real in zip(inputs, real, strict=True)]
 
 
 def difference(found, expected):

@@ -41,6 +41,15 @@ class Signature:
                 found.append(f"{name}: {kind} = {literal(default)}")
         return found
 
+    @property
+    def first(self) -> str:
+        """The first tensor that is always there."""
+        return next(one for one in self.tensors if one not in self.optional)
+
+    def unless_none(self, name: str) -> str:
+        """What stands before an expression of an argument that may be None."""
+        return f"None if {name} is None else " if name in self.optional else ""
+
     @staticmethod
     def _kind(op: Any, name: str) -> str:
         kinds = {_type_name(name, dict(case.problem().arguments)[name]) for case in op.cases.values()}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.ops import tuned
-from workbench.ops.own.export.layout import Bracketed, call, literal, one_per_line, quoted
+from workbench.ops.own.export.layout import INDENT, fitted, literal
 from workbench.ops.tuned import Entry, Table
 
 
@@ -48,7 +48,7 @@ def winners(op: Any, variant: Any) -> list[Winner]:
 def fastest(op: Any) -> str | None:
     """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
     best: dict[tuple, Entry] = {}
-    names = {one.name for one in op.variants if one.language != "torch"}
+    names = {one.name for one in op.variants if one.compiles}
     for table, entry in tuned.entries_of(op.name):
         if entry.variant in names:
             key = (entry.basis == "measured", table.device, str(sorted(entry.problem.items(), key=str)))
@@ -70,12 +70,11 @@ def _gpu(table: Table, entry: Entry) -> str:
 
 def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
     """CONFIGURATIONS, one entry on a line with how it was chosen above it."""
-    rows = []
+    lines = ["CONFIGURATIONS = ["]
     for one in found:
-        same, sizes = _problem(one.entry.problem, parameters)
-        config = literal(dict(one.entry.config))
-        rows.append(call("Tuned", [quoted(one.gpu), quoted(one.arch), literal(same), literal(sizes), config]))
-    return one_per_line(Bracketed("[", tuple(rows), "]"), "CONFIGURATIONS = ", [one.note for one in found])
+        row = one.gpu, one.arch, *_problem(one.entry.problem, parameters), dict(one.entry.config)
+        lines += [f"{INDENT}# {one.note}", f"{INDENT}Tuned{literal(row)},"]
+    return fitted("\n".join([*lines, "]"]))
 
 
 def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tuple, tuple]:

@@ -1,0 +1,19 @@
+"""Triton's types of the parameters that are called alike in the kernels of several ops, and are of one type in all."""
+
+from __future__ import annotations
+
+TYPES = {
+    **dict.fromkeys(("block_tables", "seq_lens", "query_lens", "cache_rows"), "*i32:1"),
+    **dict.fromkeys(("slot_mapping", "starts", "pairs", "source_places", "target_places"), "*i64:8"),
+    **dict.fromkeys(("k_scale", "v_scale", "alibi_slopes", "sinks", "lse", "d_lse", "delta"), "*fp32:1"),
+    **dict.fromkeys(("partial_out", "partial_stats"), "*fp32"),
+    "counters": "*i32",
+    **dict.fromkeys(("scale", "soft_cap"), "fp32"),
+    **dict.fromkeys(("num_tokens", "num_queries", "num_pages", "max_seqlen", "sliding_window"), "i32"),
+    **dict.fromkeys(("group", "wants_lse"), "i32"),
+    **dict.fromkeys(("k_slot_stride", "k_head_stride", "v_slot_stride", "v_head_stride"), "i32"),
+    **dict.fromkeys(("k_scale_token", "k_scale_head", "v_scale_token", "v_scale_head"), "i32"),
+    **dict.fromkeys(("table_stride", "query_stride", "k_scale_page", "v_scale_page"), "i64"),
+    **dict.fromkeys(("source_page_steps", "target_page_steps"), "i64"),
+}
+"""A number after the colon is a multiple that addresses are, in bytes; without one that is 16."""
