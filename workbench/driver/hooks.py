@@ -30,8 +30,8 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
-from workbench.ptx import Finding, LaunchReport, Program
-from workbench.ptx.arguments import Buffer
+from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
+from workbench.ptx.buffers import Buffer
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -229,12 +229,12 @@ class Machine:
         rows, table = self._rows(launch)
         timed = bool(launch.timed)
         launches, checks, trace = self.watched or (None, False, False)
+        cluster = tuple(launch.cluster) if any(launch.cluster) else None
+        options = _options(self._seconds_limit, timed or trace, checks, bool(launch.cooperative), cluster)
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), shared_bytes=shared, statistics=timed or trace,
-                seconds_limit=self._seconds_limit, checks=checks, cooperative=bool(launch.cooperative),
-                cluster=tuple(launch.cluster) if any(launch.cluster) else None,
+                functools.partial(_named, table), options, shared,
             )  # fmt: skip
         except KernelFault as fault:
             if launches is not None:
@@ -369,6 +369,16 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
             return
 
     return call
+
+
+@functools.lru_cache
+def _options(
+    seconds_limit: float | None, statistics: bool, checks: bool, cooperative: bool, cluster: tuple[int, ...] | None
+) -> LaunchOptions:
+    """Made once for all launches alike."""
+    return LaunchOptions(
+        seconds_limit=seconds_limit, statistics=statistics, checks=checks, cooperative=cooperative, cluster=cluster
+    )
 
 
 def _named(table: list[list[int]]) -> list[Buffer]:

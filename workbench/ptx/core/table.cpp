@@ -3,9 +3,6 @@
 
 namespace workbench::ptx {
 
-const char* const kClassNames[] = {"integer", "fp32", "fp16", "fp64", "conversion", "special", "tensor",
-                                   "global", "shared", "local", "constant", "control", "sync", "other"};
-
 const char* const kSpecialNames[] = {"tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "ntid.x", "ntid.y", "ntid.z",
                                      "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
                                      "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
