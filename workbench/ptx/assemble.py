@@ -11,7 +11,7 @@ import numpy as np
 from workbench.ptx import calls, flow, products
 from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
-from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, TRUE_SLOT, core
+from workbench.ptx.machine import ADDRESS_SLOT, CALL, FLAGS_SLOT, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
 from workbench.ptx.parse import Entry
 
@@ -191,7 +191,8 @@ def _row(form: Form, slots: Slots) -> list[int]:
         "opcode": form.opcode.number, "guard": TRUE_SLOT, "guard_flip": 0, "counted": 1, "elements": made.elements,
         "bytes": made.bytes, "target": NO_SLOT, "imm_low": _signed(form.imm), "imm_high": _signed(form.imm >> 32),
     }  # fmt: skip
-    own = [0] * core.SLOTS
+    own = [NO_SLOT] * core.SLOTS
+    own[FLAGS_SLOT] = 0
     for slot, operand in form.fixed:
         own[slot] = slots.take(operand)
     for slot, value in made.raw.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, MEMBER_SLOT, STRONG, core
+from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.tensor_map import ELEMENTS
 
@@ -56,11 +56,9 @@ def bulk(parts: list[str]) -> Plan:
         if hinted:
             operands.pop()
         slots: dict[int, Operand] = {}
-        raw = {1: -1, 2: -1, _SLOTS.multicast: -1}
-        raw |= {_SLOTS.operation: operation, _SLOTS.type: type_name, _SLOTS.dimensions: dimensions}
+        raw = {_SLOTS.operation: operation, _SLOTS.type: type_name, _SLOTS.dimensions: dimensions}
         if multicast:
             slots[_SLOTS.multicast] = source(symbols, operands.pop(), "b16", 2)
-            del raw[_SLOTS.multicast]
         size = "" if dimensions else operands.pop(2)
         expect(operands, 3 if is_load else 2)
         here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
@@ -72,7 +70,6 @@ def bulk(parts: list[str]) -> Plan:
                 slots[_SLOTS.coordinates + i] = source(symbols, token, "s32", 4)
         else:
             slots[2] = source(symbols, size, "u32", 4)
-            del raw[2]
         shared, elsewhere = symbols.address(here), symbols.address(there)
         place(symbols, shared, slots, 0, "shared")
         place(symbols, elsewhere, slots, ADDRESS_SLOT, "global")
@@ -81,7 +78,6 @@ def bulk(parts: list[str]) -> Plan:
         if is_load:
             barrier = symbols.address(operands[2])
             place(symbols, barrier, slots, 1, "shared")
-            del raw[1]
             flags |= _FLAGS.barrier_wide if slots[1].width == 8 else 0
             raw[_SLOTS.barrier_offset] = barrier.offset
         raw[FLAGS_SLOT] = flags
@@ -154,7 +150,7 @@ def _copy_map(symbols: Symbols, operands: list[str]) -> Instruction:
         raise Refused(f"a tensor map of {operands[2]} bytes, which has 128")
     to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
     slots: dict[int, Operand] = {}
-    raw = {MEMBER_SLOT: -1, 9: from_.offset}
+    raw = {9: from_.offset}
     raw[FLAGS_SLOT] = place(symbols, to, slots, ADDRESS_SLOT, "global")
     place(symbols, from_, slots, 1, "shared")
     raw[10] = int(slots[1].width == 8)

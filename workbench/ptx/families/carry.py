@@ -8,7 +8,6 @@ from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_CARRY_IN, _CARRY_OUT = core.Carry.carry_in, core.Carry.carry_out
 _WINDOWS = {"global": 0, "shared": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
 
 
@@ -30,15 +29,10 @@ def plan(parts: list[str]) -> Plan:
         target = destination(symbols, operands[0], size)
         slots: dict[int, Operand] = {0: target}
         slots.update({i: source(symbols, operands[i], kind, size) for i in range(1, count)})
-        raw: dict[int, int] = {}
-        if count == 3:
-            raw[3] = -1
-        for slot, needed in ((_CARRY_IN, uses), (_CARRY_OUT, sets)):
+        for slot, needed in ((core.Carry.carry_in, uses), (core.Carry.carry_out, sets)):
             if needed:
                 slots[slot] = symbols.carry()
-            else:
-                raw[slot] = -1
-        return Instruction(row, slots, (target, symbols.carry()) if sets else (target,), raw)
+        return Instruction(row, slots, (target, symbols.carry()) if sets else (target,))
 
     return bind
 

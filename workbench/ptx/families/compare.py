@@ -53,7 +53,7 @@ def slct(parts: list[str]) -> Plan:
         compared: dict[int, Operand] = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
         chosen: dict[int, Operand] = {0: target, 3: predicate}
         chosen |= {i: source(symbols, operands[i], type_name, size) for i in (1, 2)}
-        return [Instruction(test, compared, (predicate,), {1: -1}), Instruction(row, chosen, (target,))]
+        return [Instruction(test, compared, (predicate,)), Instruction(row, chosen, (target,))]
 
     return bind
 
@@ -78,7 +78,7 @@ def setp(parts: list[str]) -> Plan:
             )
         for target, a, b in zip(targets, *halves, strict=False):
             if target is not None:
-                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,), {1: -1}))
+                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,)))
         return made
 
     return bind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, MEMBER_SLOT, core
+from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
 _FLAGS = core.WarpGroupProduct
@@ -43,7 +43,7 @@ def wgmma(parts: list[str]) -> Plan:
         expected = 4 + (2 if scaled else 0) + ((1 if in_registers else 2) if halves else 0)
         expect(operands, expected)
         slots: dict[int, Operand] = {FRAGMENT_SLOT + i: value for i, value in enumerate(values)}
-        raw, flags = {MEMBER_SLOT: -1, ADDRESS_SLOT: -1, 10: -1}, 0
+        flags = 0
         if in_registers:
             flags |= _FLAGS.a_registers
             tokens = vector(operands[1])
@@ -52,7 +52,6 @@ def wgmma(parts: list[str]) -> Plan:
             slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens)}
         else:
             slots[ADDRESS_SLOT] = source(symbols, operands[1], "b64", 8)
-            del raw[ADDRESS_SLOT]
         slots[9] = source(symbols, operands[2], "b64", 8)
         keep = operands[3]
         if keep.lstrip("-").isdigit():
@@ -60,7 +59,6 @@ def wgmma(parts: list[str]) -> Plan:
             slots[10] = Constant(0, 1)
         else:
             slots[10] = source(symbols, keep, "pred", 0)
-        del raw[10]
         if not flags & _FLAGS.drop_d:  # what D was is read, too
             slots |= {FRAGMENT_SLOT + registers + i: value for i, value in enumerate(values)}
         if scaled:
@@ -71,7 +69,7 @@ def wgmma(parts: list[str]) -> Plan:
         if halves:
             transposed = [int(token) for token in operands[6:]]
             flags |= transposed[-1] * _FLAGS.transpose_b | (0 if in_registers else transposed[0] * _FLAGS.transpose_a)
-        raw[core.PRODUCT_FLAGS_SLOT] = flags
+        raw = {core.PRODUCT_FLAGS_SLOT: flags}
         return Instruction(row, slots, tuple(values), raw, 0, columns // 8, 0)
 
     return bind
@@ -81,7 +79,7 @@ def _group(name: str) -> Plan:
     row, waits = opcode(f"wgmma.{name}"), name == "wait_group"
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(row, {}, (), {MEMBER_SLOT: -1}, int(operands[0], 0) if waits else 0)
+        return Instruction(row, {}, imm=int(operands[0], 0) if waits else 0)
 
     return bind
 
