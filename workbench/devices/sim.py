@@ -57,12 +57,9 @@ class Simulator:
         """
         from workbench import ptx
 
-        values = parameters.check_arguments(kernel, args)
+        grid, block, shared_bytes, values = parameters.for_the_machine(kernel, grid, block, args, shared_bytes)
         for parameter, value in zip(kernel.parameters, values, strict=True):
             _check_on_cpu(kernel, parameter.name, value)
-        # A kernel for a newer architecture is measured by that one's limits, not by the simulator's default.
-        grid, block, shared_bytes = parameters.check_launch(kernel, grid, block, shared_bytes, kernel.arch)
-        parameters.give_scratch(kernel, values, grid, parameters.scratch_on_the_cpu)
         machine, squares, because = ptx.Program.from_text(kernel.ptx).kernels[kernel.name], [], ""
         options = options_of(options, named)
         sample = options.sample

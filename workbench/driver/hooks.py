@@ -1,4 +1,5 @@
-"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. Mirrors library/hooks.hpp.
+"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. The structs are those of
+library/hooks.hpp; a test compares the two.
 
 Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
 raise, as ctypes would print the exception. One that Ctrl-C ends leaves its answer unwritten, and the library sees to it
@@ -32,6 +33,7 @@ from workbench.errors import (
 )
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer
+from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -54,7 +56,6 @@ _FAULT_CODES = {
     "deadlock": _TIMEOUT,
     "timeout": _TIMEOUT,
 }
-_MOST_PARAMETER_BYTES = 32764
 
 _u32, _u64, _double, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
 
@@ -197,7 +198,7 @@ class Machine:
         loaded = self._modules[number]
         kernel: Kernel = loaded.program[name.decode(errors="replace")]
         bytes_of_parameters = kernel.entry.parameter_bytes
-        if bytes_of_parameters > _MOST_PARAMETER_BYTES:
+        if bytes_of_parameters > MOST_PARAMETER_BYTES:
             raise _Failed(
                 _INVALID_PTX, f"{kernel.name}: {bytes_of_parameters} bytes of parameters are more than CUDA allows"
             )

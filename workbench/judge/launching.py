@@ -86,11 +86,9 @@ def launch(
     ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
     """
     try:
-        values = parameters.check_arguments(kernel, given.arguments)
-        grid, block, shared_bytes = parameters.check_launch(
-            kernel, given.grid, given.block, given.shared_bytes, kernel.arch
+        grid, block, shared_bytes, values = parameters.for_the_machine(
+            kernel, given.grid, given.block, given.arguments, given.shared_bytes
         )
-        parameters.give_scratch(kernel, values, grid, parameters.scratch_on_the_cpu)
         report = program[kernel.name].launch(
             grid,
             block,

@@ -60,9 +60,7 @@ def check_kernel(
         ).check
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
-    values = parameters.check_arguments(compiled, args)
-    grid, block, shared_bytes = parameters.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
-    parameters.give_scratch(compiled, values, grid, parameters.scratch_on_the_cpu)
+    grid, block, shared_bytes, values = parameters.for_the_machine(compiled, grid, block, args, shared_bytes)
     program = Program.from_text(compiled.ptx)
     names = [parameter.name for parameter in compiled.parameters]
     options = replace(options, names=names, repeats=compiled.language == "triton")

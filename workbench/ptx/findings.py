@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.ptx import products
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
+from workbench.ptx.options import coordinates
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
@@ -64,10 +65,6 @@ _WINDOWS = {
 }
 
 
-def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
-
-
 def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
     """The buffers under the names of the arguments: "x/y" for "argument 0/argument 1", "x[3]" for "argument 0[3]"."""
 
@@ -112,7 +109,7 @@ def describe(
     code = kernel.decoded.code
     statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
     other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
-    block_at, thread_at = _coordinates(row["block"], grid), _coordinates(row["thread"], block)
+    block_at, thread_at = coordinates(row["block"], grid), coordinates(row["thread"], block)
     buffer, detail, address = _detail(row, problem, kind, grid, block, buffers)
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
@@ -134,8 +131,8 @@ def describe(
         other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
-        None if row["other_block"] < 0 else _coordinates(row["other_block"], grid),
-        None if row["other_thread"] < 0 else _coordinates(row["other_thread"], block),
+        None if row["other_block"] < 0 else coordinates(row["other_block"], grid),
+        None if row["other_thread"] < 0 else coordinates(row["other_thread"], block),
     )  # fmt: skip
 
 
@@ -169,7 +166,7 @@ def _detail(
     buffers: Sequence[Buffer],
 ) -> tuple[str | None, str, int | None]:
     size, address = row["bytes"], row["address"]
-    other = _coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
+    other = coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
     if problem in _WINDOWS:
         return None, f": {size} bytes at offset {address} of {_WINDOWS[problem]}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
@@ -183,7 +180,7 @@ def _detail(
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:
-            with_ = f" with block {_coordinates(row['other_block'], grid)}"
+            with_ = f" with block {coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None

@@ -14,7 +14,7 @@ from workbench.ptx import recording
 from workbench.ptx.buffers import Buffer, pack
 from workbench.ptx.findings import called, describe, folded
 from workbench.ptx.machine import core
-from workbench.ptx.options import LaunchOptions, Shape, options_of
+from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
 from workbench.ptx.report import SECTOR_BYTES, BufferFacts, LaunchReport, LineFacts
 from workbench.ptx.sample import dependence
@@ -56,10 +56,6 @@ def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
         allowed = f"up to 3 coordinates (x, y, z) below {grid}"
         raise ArgumentError(name, repr(value), allowed, "Name a block of the grid, counted from 0.")
     return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
-
-
-def _place_of(index: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    return index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1]
 
 
 def _sampled(options: LaunchOptions, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> list[int]:
@@ -206,7 +202,7 @@ class Kernel:
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=options.statistics, has_checks=checks,
             printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
             blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
-            sampled_instructions={_place_of(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
+            sampled_instructions={coordinates(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
         )  # fmt: skip
         buffers = name_buffers() if checks or options.statistics or recorded is not None else []
         if checks:
@@ -224,7 +220,7 @@ class Kernel:
             )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
-            report.recording = recording.unpack(self, _place_of(recorded, grid), warps, result, buffers)
+            report.recording = recording.unpack(self, coordinates(recorded, grid), warps, result, buffers)
         return report
 
     def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:

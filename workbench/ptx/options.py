@@ -10,6 +10,11 @@ Shape = int | Sequence[int]
 """Up to three sizes or coordinates (x, y, z)."""
 
 
+def coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The (x, y, z) of a block in its grid, or of a thread in its block."""
+    return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
     """How the PTX machine runs a launch of given shape and arguments, and what it counts, checks and keeps."""
