@@ -9,6 +9,22 @@ struct Video {
   PTX_NAMED_ENUM(enum : s64, kNames, signed_a = 1, signed_b = 2, signed_d = 4, saturate = 8, add = 16);
 };
 
+// Saturating conversions between integers, in the immediate: the type of the result.
+PTX_NAMED_ENUM(enum class IntegerType : s64, kIntegerTypeNames, s8_, u8_, s16_, u16_, s32_, u32_, s64_, u64_);
+
+// Conversions of floating point to integers, in the immediate: to the nearest (even) one, to zero, down, up; with .ftz.
+struct Rounding {
+  PTX_NAMED_ENUM(enum : s64, kNames, rni, rzi, rmi, rpi, ftz);
+};
+
+// Comparisons, in the immediate: how the third operand joins in.
+PTX_NAMED_ENUM(enum class Combine : s64, kCombineNames, none, and_, or_, xor_);
+
+// Barriers of a block, in the immediate.
+struct Meeting {
+  PTX_NAMED_ENUM(enum : s64, kNames, sync, arrive, popc, and_, or_);
+};
+
 // Carry chains: the slots of the flag.
 struct Carry {
   PTX_NAMED_ENUM(enum : int, kNames, carry_in = 4, carry_out = 5);

@@ -383,6 +383,8 @@ void add_constants(nb::module_& m) {
   m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy, m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow, m.attr("PARAM_WINDOW") = kParamWindow;
   m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);
+  m.attr("IntegerType") = named(kIntegerTypeNames), m.attr("Rounding") = named(Rounding::kNames);
+  m.attr("Combine") = named(kCombineNames), m.attr("Meeting") = named(Meeting::kNames);
   m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames), m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
   m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames), m.attr("Reduction") = named(kReductionNames);
   m.attr("Event") = named(RecordedEvent::kKindNames), m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;

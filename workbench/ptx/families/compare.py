@@ -9,7 +9,6 @@ from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
-_COMBINE = ("and", "or", "xor")
 
 
 def set_(parts: list[str]) -> Plan:
@@ -23,7 +22,7 @@ def set_(parts: list[str]) -> Plan:
     compare = moves.setp(["setp", *parts[1:-2], from_])
     size = TYPE_SIZES[to]
     yes = Constant(size, _ONE.get(to, (1 << 8 * size) - 1))
-    count = 4 if any(part in _COMBINE for part in parts) else 3
+    count = 4 if any(part in moves.COMBINE for part in parts) else 3
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, count)

@@ -15,7 +15,7 @@ from workbench.ptx.instruction import (
     unless_sink,
     vector,
 )
-from workbench.ptx.machine import OPCODES
+from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -114,15 +114,15 @@ def selp(parts: list[str]) -> Plan:
 
 
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_COMBINE = {"and": 1, "or": 2, "xor": 3}
+COMBINE = {name: number for name, number in vars(core.Combine).items() if name != "none"}
 
 
 def setp(parts: list[str]) -> SinglePlan:
     """``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};`` q is the comparison's opposite, combined alike."""
     type_name, test = parts[-1], _UNSIGNED.get(parts[1], parts[1])
     middle = parts[2:-1]
-    combine = next((_COMBINE[part] for part in middle if part in _COMBINE), 0)
-    if any(part not in ("ftz", *_COMBINE) for part in middle):
+    combine = next((COMBINE[part] for part in middle if part in COMBINE), core.Combine.none)
+    if any(part not in ("ftz", *COMBINE) for part in middle):
         raise Refused("the machine does not know this form of setp")
     if "ftz" in middle and type_name != "f32":
         raise Refused("a comparison of half precision with .ftz: leave .ftz away")

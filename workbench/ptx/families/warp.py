@@ -15,7 +15,7 @@ from workbench.ptx.instruction import (
     source,
     unless_sink,
 )
-from workbench.ptx.machine import MEMBER_SLOT
+from workbench.ptx.machine import MEMBER_SLOT, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -137,7 +137,7 @@ def barrier(parts: list[str]) -> Plan:
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
         raise Refused("the machine does not know this barrier")
-    row, imm = opcode(f"bar.{kept[0]}"), 1 if kept[0] == "arrive" else 0
+    row, imm = opcode(f"bar.{kept[0]}"), vars(core.Meeting)[kept[0]]
     apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -153,7 +153,7 @@ def barrier(parts: list[str]) -> Plan:
 def _reducing_barrier(kept: list[str]) -> Plan:
     operation = kept[1]
     row = opcode(f"bar.red.{operation}")
-    imm = {"popc": 2, "and": 3, "or": 4}[operation]
+    imm = vars(core.Meeting)[operation]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3, 4)
