@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import numpy as np
+
 from workbench.ptx import LineFacts, products
 from workbench.ptx.findings import KINDS
 from workbench.ptx.machine import OPCODES, core
-from workbench.tensor_map import DRIVER_ELEMENTS, ELEMENTS
+from workbench.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
@@ -32,3 +34,25 @@ def test_opcodes_are_of_kinds_that_the_core_has() -> None:
 
 def test_the_driver_numbers_the_same_elements_in_another_order() -> None:
     assert sorted(DRIVER_ELEMENTS) == sorted(name for name, _ in ELEMENTS)
+
+
+def test_a_tensor_map_is_laid_out_as_the_core_reads_it() -> None:
+    sizes, strides, box, steps = (64, 48, 40), (512, 32768), (16, 8, 4), (1, 2, 1)
+    content = bytes(TensorMap("f32", 4096, sizes, strides, box, steps, 64, "nan"))
+    layout = np.dtype(core.TENSOR_MAP)
+    assert len(content) == layout.itemsize == TENSOR_MAP_BYTES
+    (row,) = np.frombuffer(content, layout)
+    found = {name: row[name].tolist() for name in core.TENSOR_MAP["names"]}
+    assert found == {
+        "global_address": 4096,
+        "global_stride": [*strides, 0, 0],
+        "global_dim": [*sizes, 0, 0],
+        "box_dim": [*box, 0, 0],
+        "element_stride": [*steps, 0, 0],
+        "rank": 2,
+        "elemtype": [name for name, _ in ELEMENTS].index("f32"),
+        "interleave_layout": 0,
+        "swizzle_mode": SWIZZLES.index(64),
+        "swizzle_atomicity": 0,
+        "fill_mode": 1,
+    }

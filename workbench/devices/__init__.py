@@ -67,7 +67,7 @@ class Device(VariableHolder, Protocol):
     ) -> LaunchReport | None:
         """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
         ``dynamic_shared_bytes``, which for Triton is always there. ``named`` are fields of
-        `workbench.ptx.LaunchOptions`, in the place of those of ``options``; a GPU takes none.
+        `LaunchOptions`, in the place of those of ``options``; a GPU takes none.
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """

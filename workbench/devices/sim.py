@@ -50,7 +50,7 @@ class Simulator:
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
-        ``named`` are fields of `workbench.ptx.LaunchOptions`, in the place of those of ``options``.
+        ``named`` are fields of `LaunchOptions`, in the place of those of ``options``.
 
         Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes an illegal access,
         KernelTimeout past a limit, and UnsupportedInstructionError, before anything runs, for PTX beyond the machine.

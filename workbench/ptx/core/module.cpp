@@ -22,6 +22,7 @@
 #include "recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
+#include "tensor_map.hpp"
 
 namespace nb = nanobind;
 
@@ -412,6 +413,13 @@ void add_constants(nb::module_& m) {
       .field("warp", &RecordedEvent::warp).field("pc", &RecordedEvent::pc).field("kind", &RecordedEvent::kind)
       .field("at", &RecordedEvent::at).field("phase", &RecordedEvent::phase).field("count", &RecordedEvent::count)
       .field("bytes", &RecordedEvent::bytes).field("to", &RecordedEvent::to).field("tick", &RecordedEvent::tick));
+  // By the names of tensormap.replace.
+  m.attr("TENSOR_MAP") = nb::object(Layout<TensorMap>()
+      .field("global_address", &TensorMap::address).field("global_stride", &TensorMap::strides).field("global_dim", &TensorMap::sizes)
+      .field("box_dim", &TensorMap::box).field("element_stride", &TensorMap::steps).field("rank", &TensorMap::rank_less_one)
+      .field("elemtype", &TensorMap::type).field("interleave_layout", &TensorMap::interleave)
+      .field("swizzle_mode", &TensorMap::swizzle).field("swizzle_atomicity", &TensorMap::atomicity)
+      .field("fill_mode", &TensorMap::fill));
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, STRONG, core
@@ -108,32 +112,28 @@ def _nothing(symbols: Symbols, operands: list[str]) -> Instruction:
     return Instruction(opcode("nop"), {})
 
 
-# Where the fields of a tensor map lie and what one takes (core/tensor_map.hpp); with an ordinal, that of the first.
-_FIELDS = {
-    "global_address": (0, 8), "global_stride": (8, 8), "global_dim": (40, 4), "box_dim": (60, 4),
-    "element_stride": (80, 4), "rank": (100, 1), "elemtype": (101, 1), "interleave_layout": (102, 1),
-    "swizzle_mode": (103, 1), "swizzle_atomicity": (104, 1), "fill_mode": (105, 1),
-}  # fmt: skip
-_ORDERED = {"global_stride": 4, "global_dim": 5, "box_dim": 5, "element_stride": 5}
+_MAP = np.dtype(core.TENSOR_MAP).fields or {}
 
 
 def tensormap(parts: list[str]) -> Plan:
     """``tensormap.replace.tile.field.space.b1024.type`` and ``tensormap.cp_fenceproxy``."""
     if parts[1] == "cp_fenceproxy":
         return _copy_map
-    if parts[1:3] != ["replace", "tile"] or parts[3] not in _FIELDS:
+    if parts[1:3] != ["replace", "tile"] or parts[3] not in _MAP:
         raise Refused("the machine does not know this tensormap")
     field, space, type_name = parts[3], parts[4].split("::")[0], parts[-1]
     row, size = opcode(f"tensormap.replace.{space}.{type_name}"), 8 if type_name == "b64" else 4
-    offset, width = _FIELDS[field]
+    layout, offset, *_ = _MAP[field]
+    width, count = layout.base.itemsize, math.prod(layout.shape)
+    ordered = bool(layout.shape)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        expect(operands, 3 if field in _ORDERED else 2)
+        expect(operands, 3 if ordered else 2)
         at = offset
-        if field in _ORDERED:
+        if ordered:
             ordinal = int(operands[1], 0)
-            if not 0 <= ordinal < _ORDERED[field]:
-                raise Refused(f"dimension {ordinal} of a tensor map, which has {_ORDERED[field]}")
+            if not 0 <= ordinal < count:
+                raise Refused(f"dimension {ordinal} of a tensor map, which has {count}")
             at += ordinal * width
         slots: dict[int, Operand] = {1: source(symbols, operands[-1], type_name, size)}
         address = symbols.address(operands[0])
