@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -24,6 +25,9 @@ class _Group(click.Group):
             sys.exit(2)
 
 
+# A command takes what it looks at itself; its other options have the names of the arguments that they become.
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="kernel-workbench")
 def main() -> None:
@@ -40,8 +44,6 @@ _device_option = click.option("--device", default="auto", show_default=True, hel
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
 )
-
-
 _sample_option = click.option(
     "--sample",
     default=None,
@@ -54,39 +56,52 @@ _judged_option = click.option(
 )
 
 
+def _names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[Any], Any]:
+    """An option that may be repeated; a list, None where it is not given."""
+
+    def listed(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
+        return list(given) or None
+
+    return click.option(f"--{name}", f"{name}s", multiple=True, metavar=metavar, callback=listed, help=help)
+
+
+def _without(what: str, help: str) -> Callable[[Any], Any]:
+    """An option ``--skip-WHAT``: what is there unless it is given."""
+    return click.option(f"--skip-{what}", what, is_flag=True, callback=lambda ctx, option, given: not given, help=help)
+
+
+def _tell(result: Any, as_json: bool) -> None:
+    say(result.to_json() if as_json else str(result))
+
+
+def _tell_on_the_way(line: object) -> None:
+    say(line, err=True)
+
+
 @main.command()
 @_json_option
 def doctor(as_json: bool) -> None:
     """What this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
 
-    report = examine()
-    say(report.to_json() if as_json else str(report))
+    _tell(examine(), as_json)
 
 
 @main.command()
 @click.argument("op")
 @_case_option
 @_device_option
-@click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+@_names("variant", "Only these variants (repeatable).", metavar=None)
 @_sample_option
 @_judged_option
 @_json_option
-def compare(
-    op: str,
-    case: str | None,
-    device: str,
-    variants: tuple[str, ...],
-    sample: int | None,
-    judged_on: str | None,
-    as_json: bool,
-) -> None:
+def compare(op: str, as_json: bool, **options: Any) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
 
-    comparison = run(load_op(op), case, variants=variants or None, device=device, sample=sample, judged_on=judged_on)
-    say(comparison.to_json() if as_json else str(comparison))
+    comparison = run(load_op(op), **options)
+    _tell(comparison, as_json)
     if not comparison.all_correct:
         sys.exit(1)
 
@@ -106,18 +121,17 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
 )
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only these variants (repeatable).")
-@click.option("--case", "cases", multiple=True, metavar="NAME", help="Only these cases (repeatable).")
+@_names("variant", "Only these variants (repeatable).")
+@_names("case", "Only these cases (repeatable).")
 @click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
 @click.option("--seeds", default=2, show_default=True, help="How many seeds to draw.")
 @click.option("--seed", "given", multiple=True, type=int, help="This seed instead (repeatable), as a verdict has it.")
 @click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
-@click.option("--memory", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace.")
+@click.option(
+    "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
-def check(
-    op: str, candidate: str | None, variants: tuple[str, ...], cases: tuple[str, ...], all_configs: bool,
-    seeds: int, given: tuple[int, ...], seconds: float, memory: int, as_json: bool,
-) -> None:  # fmt: skip
+def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, **options: Any) -> None:
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
@@ -132,17 +146,8 @@ def check(
     except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
         what = f"{op!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
-    judgement = run(
-        found,
-        candidate,
-        variants=list(variants) or None,
-        cases=list(cases) or None,
-        config="all" if all_configs else None,
-        seeds=list(given) or seeds,
-        seconds=seconds,
-        memory_mib=memory,
-    )
-    say(judgement.to_json() if as_json else str(judgement))
+    judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
+    _tell(judgement, as_json)
     sys.exit(judgement.exit_status)
 
 
@@ -152,19 +157,18 @@ def check(
 @click.option("--variant", required=True, help="The variant to look into.")
 @_sample_option
 @_json_option
-def trace(op: str, case: str | None, variant: str, sample: int | None, as_json: bool) -> None:
+def trace(op: str, as_json: bool, **options: Any) -> None:
     """What one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    found = run(load_op(op), case, variant=variant, sample=sample)
-    say(found.to_json() if as_json else str(found))
+    _tell(run(load_op(op), **options), as_json)
 
 
 @main.command()
 @click.argument("op")
-@click.option("--case", "cases", multiple=True, metavar="NAME", help="Tune for these cases (repeatable).")
-@click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+@_names("case", "Tune for these cases (repeatable).")
+@_names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option
 @click.option(
     "--strategy",
@@ -187,11 +191,7 @@ def trace(op: str, case: str | None, variant: str, sample: int | None, as_json: 
 @_judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
 @_json_option
-def tune(
-    op: str, cases: tuple[str, ...], variants: tuple[str, ...], device: str, strategy: str, budget: str | None,
-    store: str | None, quick: bool, retry_failed: bool, isolation: str, sample: int | None,
-    judged_on: str | None, save: str | None, as_json: bool,
-) -> None:  # fmt: skip
+def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -208,21 +208,7 @@ def tune(
     if save:
         check_path(save)
     with closing(ProgressBar()) as bar:
-        result = run(
-            load_op(op),
-            list(cases) or None,
-            variants=list(variants) or None,
-            device=device,
-            strategy=strategy,
-            budget=budget,
-            store=store,
-            quick=quick,
-            retry_failed=retry_failed,
-            isolation=isolation,
-            sample=sample,
-            judged_on=judged_on,
-            progress=bar,
-        )
+        result = run(load_op(op), progress=bar, **options)
     console = Console(width=None if sys.stdout.isatty() else 160, stderr=as_json)
     if as_json:
         say(result.to_json())
@@ -272,11 +258,8 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
-@click.option("--simulated", is_flag=True, help="Even where there is a GPU.")
-def run(
-    module: bool, script: str, arguments: tuple[str, ...], check: bool, trace: str | None, arch: str | None,
-    model: str | None, seconds_limit: float | None, inductor: bool, simulated: bool,
-) -> None:  # fmt: skip
+@click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")
+def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
@@ -284,11 +267,7 @@ def run(
     """
     from workbench.programs.running import run_program
 
-    status = run_program(
-        script, arguments, module=module, check=check, trace=trace, arch=arch, model=model,
-        seconds_limit=seconds_limit, inductor=inductor, force=simulated,
-    )  # fmt: skip
-    sys.exit(status)
+    sys.exit(run_program(script, arguments, **options))
 
 
 @main.group()
@@ -339,10 +318,7 @@ class _BenchGroup(_Group):
 @click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
 @_json_option
 @click.pass_context
-def bench(
-    ctx: click.Context, device: str, peers: bool, minutes: float, out: str | None, model: str | None,
-    block_size: int | None, as_json: bool,
-) -> None:  # fmt: skip
+def bench(ctx: click.Context, block_size: int | None, as_json: bool, **options: Any) -> None:
     """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
 
     With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
@@ -355,15 +331,7 @@ def bench(
         return
     from workbench.bench.attention import grid, run
 
-    result = run(
-        device=device,
-        peers=peers,
-        minutes=minutes,
-        out=out,
-        model=model,
-        cells=grid(block_size),
-        progress=lambda line: say(line, err=True),
-    )
+    result = run(cells=grid(block_size), progress=_tell_on_the_way, **options)
     say(result.ledger.to_json() if as_json else str(result))
     if result.ended == "stopped":
         sys.exit(130)
@@ -375,20 +343,18 @@ def _bench_op(name: str) -> click.Command:
     """The benchmark of an op."""
 
     @click.command(name)
-    @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only these cases (repeatable).")
-    @click.option("--variant", "variants", multiple=True, help="Only these variants (repeatable).")
+    @_names("case", "Only these cases (repeatable).")
+    @_names("variant", "Only these variants (repeatable).", metavar=None)
     @_device_option
     @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
     @_json_option
-    def command(
-        cases: tuple[str, ...], variants: tuple[str, ...], device: str, model: str | None, as_json: bool
-    ) -> None:
+    def command(as_json: bool, **options: Any) -> None:
         """The kernels of an op on its cases, beside torch and torch.compile."""
         from workbench.bench.own_op import run
         from workbench.ops.own.files import load_op
 
-        result = run(load_op(name), cases, variants, device, model=model)
-        say(result.to_json() if as_json else str(result))
+        result = run(load_op(name), **options)
+        _tell(result, as_json)
         if not result.all_correct:
             sys.exit(1)
 
@@ -397,55 +363,46 @@ def _bench_op(name: str) -> click.Command:
 
 @bench.command("sim")
 @click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
-@click.option("--skip-peers", is_flag=True, help="Leave out Triton's interpreter and Numba's simulator.")
+@_without("peers", "Leave out Triton's interpreter and Numba's simulator.")
 @_json_option
-def bench_sim(context: int, skip_peers: bool, as_json: bool) -> None:
+def bench_sim(as_json: bool, **options: Any) -> None:
     """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
     from workbench.bench.sim import run
 
-    result = run(context=context, peers=not skip_peers)
-    say(result.to_json() if as_json else str(result))
+    _tell(run(**options), as_json)
 
 
 @bench.command("kvcache")
 @click.option("--rounds", default=200, show_default=True, help="Times that each operation is timed at each size.")
 @_json_option
-def bench_kvcache(rounds: int, as_json: bool) -> None:
+def bench_kvcache(as_json: bool, **options: Any) -> None:
     """The block manager at 1,000 to 1,000,000 blocks: allocate, append, fork and free should cost the same."""
     from workbench.bench.kvcache import run
 
-    result = run(rounds=rounds)
-    say(result.to_json() if as_json else str(result))
+    _tell(run(**options), as_json)
 
 
 @bench.command("tune")
-@click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@_names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Also published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
 @click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
-@click.option("--skip-peers", is_flag=True, help="Leave out Kernel Tuner's strategies.")
-@click.option("--skip-speed", is_flag=True, help="Leave out what the tuner costs: 800 compilations, ten minutes.")
+@_without("peers", "Leave out Kernel Tuner's strategies.")
+@_without("speed", "Leave out what the tuner costs: 800 compilations, ten minutes.")
 @_json_option
-def bench_tune(
-    sweeps: tuple[str, ...], measured: str | None, seeds: int, tolerance: float, budget: int, skip_peers: bool,
-    skip_speed: bool, as_json: bool,
-) -> None:  # fmt: skip
+def bench_tune(as_json: bool, **options: Any) -> None:
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
 
     With --measured, Kernel Tuner's strategies and 50 seeds about an hour on one core.
     """
     from workbench.bench.tune import run
 
-    result = run(
-        list(sweeps) or None, measured=measured, seeds=seeds, tolerance=tolerance, budget=budget,
-        peers=not skip_peers, speed=not skip_speed, progress=lambda line: say(line, err=True),
-    )  # fmt: skip
-    say(result.to_json() if as_json else str(result))
+    _tell(run(progress=_tell_on_the_way, **options), as_json)
 
 
 @bench.command("predict")
-@click.option("--sweep", "sweeps", multiple=True, metavar="FILE", help="Only these sweeps (default: the shipped ones).")
+@_names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--sources", metavar="FOLDER", help="Their kernels and launches (default: ours of the same design).")
 @click.option("--model", help="The device model, where a file names no GPU that has one.")
@@ -455,9 +412,8 @@ def bench_tune(
 @click.option("--record", metavar="FILE", help="Put the figures of --measured into this record.")
 @_json_option
 def bench_predict(
-    sweeps: tuple[str, ...], measured: str | None, sources: str | None, model: str | None, limit: int, seed: int,
-    compile_seconds: float, record: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    sweeps: list[str] | None, measured: str | None, record: str | None, as_json: bool, **options: Any
+) -> None:
     """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures.
 
     With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
@@ -465,20 +421,16 @@ def bench_predict(
     if measured is None:
         from workbench.bench.predict import run
 
-        predicted = run(list(sweeps) or None)
-        say(predicted.to_json() if as_json else str(predicted))
+        _tell(run(sweeps), as_json)
         return
     from workbench.bench.measured import judge_all
 
-    said = None if as_json else lambda line: click.echo(line, err=True)
-    judgement = judge_all(
-        measured, sources, model=model, limit=limit, seed=seed, compile_seconds=compile_seconds, said=said
-    )
+    judgement = judge_all(measured, said=None if as_json else _tell_on_the_way, **options)
     if record is not None:
         from workbench.bench.prediction_record import write
 
         write(judgement, record)
-    say(judgement.to_json() if as_json else str(judgement))
+    _tell(judgement, as_json)
 
 
 @bench.command("flash-attention")
@@ -486,44 +438,37 @@ def bench_predict(
 @click.option("--model", default="h100-sxm", show_default=True, help="The GPU to predict for, of sm_90.")
 @click.option("--clock-mhz", type=float, help="The clock of its multiprocessors (default: the model's).")
 @_json_option
-def bench_flash_attention(measured: str, model: str, clock_mhz: float | None, as_json: bool) -> None:
+def bench_flash_attention(measured: str, as_json: bool, **options: Any) -> None:
     """Predicted times of attention for Hopper beside FlashAttention-3's, measured elsewhere.
 
     The file has the columns batch, seqlen, heads, head_size, causal (1 or 0) and measured_us.
     """
     from workbench.bench.flash_attention import run
 
-    result = run(
-        measured,
-        model=model,
-        clock_mhz=clock_mhz,
-        progress=lambda row: say(f"{row.shape}: {row.predicted_us:,.0f} µs", err=True),
-    )
-    say(result.to_json() if as_json else str(result))
+    result = run(measured, progress=lambda row: _tell_on_the_way(f"{row.shape}: {row.predicted_us:,.0f} µs"), **options)
+    _tell(result, as_json)
 
 
 @bench.command("generate")
 @click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
-@click.option("--skip-peers", is_flag=True, help="Leave out transformers' batched generate on the same weights.")
+@_without("peers", "Leave out transformers' batched generate on the same weights.")
 @_json_option
-def bench_generate(new_tokens: int, skip_peers: bool, as_json: bool) -> None:
+def bench_generate(as_json: bool, **options: Any) -> None:
     """The small model over every cache: tokens per second, bytes, waste, and growth with length; and the engine beside
     transformers' batched generate (extra hf)."""
     from workbench.bench.generate import run
 
-    result = run(new_tokens=new_tokens, peers=not skip_peers)
-    say(result.to_json() if as_json else str(result))
+    _tell(run(**options), as_json)
 
 
 @bench.command("perplexity")
-@click.option("--windows", default=None, type=click.IntRange(min=2), help="Windows of text (default: all there are).")
+@click.option("--windows", "num_windows", type=click.IntRange(min=2), help="Windows of text (default: all there are).")
 @_json_option
-def bench_perplexity(windows: int | None, as_json: bool) -> None:
+def bench_perplexity(as_json: bool, **options: Any) -> None:
     """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
     from workbench.bench.perplexity import run
 
-    result = run(num_windows=windows)
-    say(result.to_json() if as_json else str(result))
+    _tell(run(**options), as_json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ torch is checked only: there is no kernel of ours to count.
 from __future__ import annotations
 
 import html
-import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
-from workbench.terminal import plain
+from workbench.terminal import drawn, plain
 from workbench.trials.trial import Trial
 from workbench.tuning.arguments import variants_of
 from workbench.tuning.measure import evaluate
@@ -119,7 +118,7 @@ class Comparison:
         Raises:
             ArgumentError: no variant has both a time and counts.
         """
-        from workbench.ui.roofline_plot import roofline
+        from workbench.ui.figures.roofline_plot import roofline
 
         return roofline(self, ax)
 
@@ -130,23 +129,19 @@ class Comparison:
 
     def __str__(self) -> str:
         """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
-        from rich.console import Console
         from rich.table import Table
 
         width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
-        text = io.StringIO()
-        console = Console(width=width, file=text, color_system=None)
-        console.print(plain(self.title))
+        parts: list[object] = [plain(self.title)]
         for first in range(0, len(self.trials), beside):
             table = Table("", show_edge=False)
             for trial in self.trials[first : first + beside]:
                 table.add_column(plain(trial.variant), overflow="fold")
             for name, texts in self.facts().items():
                 table.add_row(name, *map(plain, texts[first : first + beside]))
-            console.print(table)
-        lines = (line.rstrip() for line in text.getvalue().splitlines())
-        return "\n".join(line for line in lines if line)
+            parts.append(table)
+        return "\n".join(filter(None, drawn(*parts, width=width)))
 
     def __repr__(self) -> str:
         verdict = "all correct" if self.all_correct else "NOT all correct"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,3 +32,12 @@ def plain(text: object) -> Text:
     from rich.text import Text
 
     return Text(visible(text))
+
+
+def drawn(*parts: object, width: int) -> list[str]:
+    """What rich makes of tables and texts, as lines without colours."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(width=width, file=text, color_system=None).print(*parts, sep="\n")
+    return [line.rstrip() for line in text.getvalue().splitlines()]

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 
 import torch
 
-from workbench.ui.attention_plots import attention_flow, kv_sharing, online_softmax_trace, score_panels
+from workbench.ui.figures.attention_plots import attention_flow, kv_sharing, online_softmax_trace, score_panels
 from workbench.ui.plots import OKABE_ITO
 
 

@@ -15,9 +15,9 @@ matplotlib.use("Agg")
 
 from workbench.errors import ArgumentError
 from workbench.kvcache import BlockManager
-from workbench.ui.block_picture import block_picture
-from workbench.ui.block_state import describe, snapshot
-from workbench.ui.block_view import BlockView
+from workbench.ui.cache.block_picture import block_picture
+from workbench.ui.cache.block_state import describe, snapshot
+from workbench.ui.cache.block_view import BlockView
 
 
 @pytest.fixture

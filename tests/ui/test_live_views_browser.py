@@ -11,7 +11,7 @@ from view_page import show_view
 
 BLOCKS = (
     "from workbench.kvcache import BlockManager\n"
-    "from workbench.ui.block_view import BlockView\n"
+    "from workbench.ui.cache.block_view import BlockView\n"
     "manager = BlockManager(6, 4, num_host_blocks=2)\n"
     "view = BlockView(manager)\n"
     "view.allocate(6)\n"

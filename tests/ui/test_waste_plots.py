@@ -10,9 +10,16 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from workbench.kvcache.sharing import PAPER_SHARING, SharingResult
-from workbench.kvcache.waste import PAPER, WasteResult
-from workbench.ui.waste_plots import PARTS, block_size_lines, rows_and_blocks, sharing_ranges, slot_rows, waste_bars
+from workbench.cache_studies.sharing import PAPER_SHARING, SharingResult
+from workbench.cache_studies.waste import PAPER, WasteResult
+from workbench.ui.cache.waste_plots import (
+    PARTS,
+    block_size_lines,
+    rows_and_blocks,
+    sharing_ranges,
+    slot_rows,
+    waste_bars,
+)
 
 MAX = WasteResult("contiguous max", None, 0.2, 0.1, 0.6, 0.1, 7.0)
 PAGED = [WasteResult("paged", size, 0.9, 0.06, 0.01, 0.03, 30.0) for size in (16, 32)]

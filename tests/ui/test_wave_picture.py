@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.errors import ArgumentError
-from workbench.ui.wave_picture import busy_share, schedule, wave_picture
+from workbench.ui.kernel.wave_picture import busy_share, schedule, wave_picture
 
 
 def test_the_next_block_takes_the_place_that_is_free_first():

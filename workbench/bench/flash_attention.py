@@ -9,16 +9,17 @@ each block are the last of all tokens, heads of one group.
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from workbench import devices
+from workbench.bench.results import Benchmark
 from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
 from workbench.ops.causal_attention import Tensors
@@ -74,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class FlashAttentionBenchmark:
+class FlashAttentionBenchmark(Benchmark):
     """Predictions for ``model`` beside what a file has as measured elsewhere."""
 
     source: str
@@ -93,14 +94,13 @@ class FlashAttentionBenchmark:
         found = [row.ratio for row in self.rows]
         return min(found), max(found)
 
-    def to_json(self) -> str:
-        """All figures, for a record."""
+    def record(self) -> dict[str, Any]:
         rows = [
             asdict(row.shape) | {"predicted_us": row.predicted_us, "bound_by": row.prediction.bound_by}
             for row in self.rows
         ]
         about = {"source": self.source, "model": self.model.key, "clock_hz": self.model.clock_hz, "rows": rows}
-        return json.dumps(about | {"spearman": self.spearman, "ratios": self.ratios}, indent=2)
+        return about | {"spearman": self.spearman, "ratios": self.ratios}
 
     def __str__(self) -> str:
         head = (

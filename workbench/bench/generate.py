@@ -7,13 +7,12 @@ engine, with its continuous batching, is measured beside transformers in `workbe
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.bench.results import Benchmark
 from workbench.bench.serving import Serving, agreement, serve
 from workbench.errors import UnknownNameError, WrongResultError
 from workbench.kvcache import MemoryUse
@@ -53,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class GenerationBenchmark:
+class GenerationBenchmark(Benchmark):
     """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
 
     prompt_tokens: tuple[int, ...]
@@ -69,10 +68,6 @@ class GenerationBenchmark:
     def tokens_per_second(self, row: Row) -> float:
         """New tokens of all sequences together, prompts not counted."""
         return len(self.prompt_tokens) / statistics.median(row.step_seconds)
-
-    def to_json(self) -> str:
-        """All figures, for a record."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
 
     def __str__(self) -> str:
         first = self.tokens_per_second(self.rows[0])

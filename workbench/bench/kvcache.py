@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from workbench.bench.results import Benchmark
 from workbench.errors import ArgumentError
 from workbench.kvcache import BlockManager
 
@@ -54,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class KVCacheBenchmark:
+class KVCacheBenchmark(Benchmark):
     """What `run` measured, with ``filled`` of the blocks in use at every size."""
 
     block_size: int
@@ -66,11 +67,8 @@ class KVCacheBenchmark:
         """The row of that operation."""
         return next(row for row in self.rows if row.operation == operation)
 
-    def to_json(self) -> str:
-        """All figures, for a record."""
-        head = {"block_size": self.block_size, "filled": self.filled, "rounds": self.rounds}
-        rows = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in self.rows]
-        return json.dumps(head | {"rows": rows}, indent=2)
+    def record(self) -> dict[str, Any]:
+        return super().record() | {"rows": [dataclasses.asdict(row) | {"ratio": row.ratio} for row in self.rows]}
 
     def __str__(self) -> str:
         sizes = sorted(self.rows[0].nanoseconds)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from workbench import ops
+from workbench.bench.results import in_turn
 from workbench.devices.gpu import Gpu
 from workbench.driver import hooks, simulated_driver
 
@@ -53,25 +54,24 @@ def measure() -> dict[str, float]:
     device = _HostGpu(pycuda.driver)
     runs: dict[str, Callable[[], object]] = {"torch.empty": lambda: torch.empty(4, 32, 128)}
     for op, name in VARIANTS:
-        variant, case = ops.get(op).variant(name), ops.get(op).case("llama-3-8b", layout=_layout(op, name))
+        variant = ops.get(op).variant(name)
+        case = ops.get(op).case("llama-3-8b", layout=variant.layouts[0])
         config = variant.default_config(case.problem(arch=device.arch))
         problem = case.problem(config, arch=device.arch)
         tensors = case.inputs(problem)
         runs[f"{op}/{name}"] = functools.partial(variant.run, config, problem, tensors, device)
     for run in runs.values():
         run()
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(_ROUNDS):
-        for name, run in runs.items():
-            start = time.thread_time()
-            for _ in range(_EACH):
-                run()
-            taken[name].append((time.thread_time() - start) / _EACH)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+    taken = in_turn({name: _repeated(run) for name, run in runs.items()}, _ROUNDS, time.thread_time)
+    return {name: statistics.median(seconds) / _EACH for name, seconds in taken.items()}
 
 
-def _layout(op: str, name: str) -> str:
-    return ops.get(op).variant(name).layouts[0]
+def _repeated(run: Callable[[], object]) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(_EACH):
+            run()
+
+    return work
 
 
 if __name__ == "__main__":

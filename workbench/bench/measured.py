@@ -8,17 +8,17 @@ time is predicted for the GPU's device model. What was counted is kept on disk: 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from workbench.bench.results import Benchmark
 from workbench.bench.spaces import SHIPPED, Space, load_space
 from workbench.device_models import DeviceModel, device_model, model_of_gpu
 from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKeyError
@@ -104,17 +104,13 @@ def _spread(ratio: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgement(Benchmark):
     """All spaces that could be judged, and notes on the others."""
 
     spaces: tuple[Judged, ...]
     notes: tuple[str, ...]
     limit: int
     seed: int
-
-    def to_json(self) -> str:
-        """All figures, for a record."""
-        return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
         head = (

@@ -7,7 +7,6 @@ with its tuned configuration for the case, or, where nothing is tuned, with its 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp, torch_variant
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Variant
-from workbench.terminal import plain
+from workbench.terminal import drawn, plain
 from workbench.trials.trial import Trial
 from workbench.tuning.measure import evaluate
 
@@ -79,7 +78,6 @@ class OpBenchmark:
         return document("bench-op", op=self.op, times=self.times, all_correct=self.all_correct, rows=rows)
 
     def __str__(self) -> str:
-        from rich.console import Console
         from rich.table import Table
 
         table = Table(title=plain(f"{self.op}, {self.times}"), title_justify="left")
@@ -90,9 +88,7 @@ class OpBenchmark:
         for row in self.rows:
             tuned = row.tuned and f"{row.trial.config_text} ({row.tuned})"
             table.add_row(*map(plain, (row.case, row.trial.variant, tuned, *self._figures(row))))
-        drawn = io.StringIO()
-        Console(width=140, file=drawn, color_system=None).print(table)
-        return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines() if line.strip())
+        return "\n".join(filter(None, drawn(table, width=140)))
 
     def _figures(self, row: Row) -> tuple[str, str, str]:
         if not row.trial.ok:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.bench.results import Benchmark
 from workbench.cache_formats.quantization import CACHE_DTYPES
 from workbench.kvcache.errors import check_count
 from workbench.models import NoCache, held_out_documents, load_gpt, make_cache
@@ -19,7 +18,7 @@ UNCALIBRATED = {"k_scale": 1.0, "v_scale": 1.0}
 
 
 @dataclass(frozen=True)
-class PerplexityBenchmark:
+class PerplexityBenchmark(Benchmark):
     """What `run` measured.
 
     Attributes:
@@ -35,10 +34,6 @@ class PerplexityBenchmark:
     def row(self, name: str) -> Perplexity:
         """The row of that cache."""
         return next(row for row in self.rows if row.name == name)
-
-    def to_json(self) -> str:
-        """All figures, for a record."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
 
     def __str__(self) -> str:
         head = (

@@ -8,12 +8,13 @@ ranking and the first choice are compared with those of the published figures.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
+from workbench.bench.results import Benchmark
 from workbench.device_models import device_model, model_of_gpu
 from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
 from workbench.tuning.ranking import agreement
@@ -43,23 +44,21 @@ class Stability:
 
 
 @dataclass(frozen=True)
-class PredictionBenchmark:
+class PredictionBenchmark(Benchmark):
     """Calibrations of measured sweeps, and the stability of predicted ones."""
 
     calibrations: tuple[Calibration, ...]
     stabilities: tuple[Stability, ...]
     notes: tuple[str, ...]
 
-    def to_json(self) -> str:
-        """All figures, for a record."""
+    def record(self) -> dict[str, Any]:
         calibrations = [
             {"model": one.model.key, "origin": one.origin, "rows": one.rows, "factors": dict(one.factors)}
             | {"published": asdict(one.published), "calibrated": asdict(one.calibrated)}
             for one in self.calibrations
         ]
         stabilities = [asdict(one) for one in self.stabilities]
-        record = {"calibrations": calibrations, "stabilities": stabilities, "notes": self.notes}
-        return json.dumps(record, indent=2)
+        return {"calibrations": calibrations, "stabilities": stabilities, "notes": self.notes}
 
     def __str__(self) -> str:
         lines = list(self.notes)

@@ -7,6 +7,7 @@ first: where they differ by more than rounding explains, nobody gets a time.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from workbench.bench.results import in_turn
 from workbench.errors import MissingToolError, WrongResultError
 from workbench.kvcache import PagedKVCache
 from workbench.models import Engine
@@ -64,13 +66,12 @@ def serve(model: GPT, prompts: Sequence[Sequence[int]], new_tokens: Sequence[int
         WrongResultError: their texts differ.
     """
     ways = {"engine": _engine(model, prompts, new_tokens), "peer": _peer(model, prompts, new_tokens)}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
     texts: dict[str, list[list[int]]] = {}
-    for _ in range(rounds):
-        for name, run in ways.items():
-            start = time.process_time()
-            texts[name] = run()
-            seconds[name].append(time.process_time() - start)
+
+    def served(name: str) -> None:
+        texts[name] = ways[name]()
+
+    seconds = in_turn({name: functools.partial(served, name) for name in ways}, rounds, time.process_time)
     same = agreement(texts["engine"], texts["peer"])
     if same < _LEAST_SAME:
         raise WrongResultError(f"the engine and transformers write other texts: {same:.0%} of the tokens agree")

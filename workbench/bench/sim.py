@@ -21,6 +21,7 @@ from typing import Any
 
 from workbench import ops, ptx
 from workbench.bench import long_kernel, tensor_products
+from workbench.bench.results import Benchmark, timed
 from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
 
@@ -60,7 +61,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class SimBenchmark:
+class SimBenchmark(Benchmark):
     """What `run` measured, on ``problem``; every row's output passed its error bound."""
 
     problem: str
@@ -70,10 +71,9 @@ class SimBenchmark:
         """The row of that name."""
         return next(row for row in self.rows if row.what == what)
 
-    def to_json(self) -> str:
-        """All figures, for a record."""
+    def record(self) -> dict[str, Any]:
         rows = [dataclasses.asdict(row) | {"million_instructions_per_second": row.rate} for row in self.rows]
-        return json.dumps({"problem": self.problem, "rows": rows}, indent=2)
+        return {"problem": self.problem, "rows": rows}
 
     def __str__(self) -> str:
         lines = [self.problem, f"{'':44}{'ms':>12}{'M warp-instr/s':>16}  ratio"]
@@ -174,9 +174,7 @@ def _front_end(repeats: int) -> list[Row]:
         fresh.append(time.perf_counter() - start)
         programs.append(program)  # taking it down again is no part of decoding
     ptx.Program.from_text(text)
-    start = time.perf_counter()
-    ptx.Program.from_text(text)
-    again = time.perf_counter() - start
+    again = timed(lambda: ptx.Program.from_text(text))
     title = f"parse and decode {count:,} PTX instructions"
     return [Row(title, min(fresh)), Row("the same text again in the process", again)]
 

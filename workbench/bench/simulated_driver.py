@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 
 from workbench import ptx
+from workbench.bench.results import in_turn
 from workbench.driver import simulated_driver
 
 COPY_BYTES = 256 << 20
@@ -36,12 +35,6 @@ _KERNEL = """
 """
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def measure(copies: int) -> dict[str, float]:
     """Seconds of each: medians of the launches, the fastest of so many copies."""
     simulated_driver(force=True, memory_bytes=2 * COPY_BYTES)
@@ -52,26 +45,16 @@ def measure(copies: int) -> dict[str, float]:
     memory = cuda.to_device(count)
     direct = ptx.Program(_KERNEL)["increment"]
     through = cuda.module_from_buffer(_KERNEL.encode()).get_function("increment").prepare("P")
-    launches = [
-        (
-            _seconds(lambda: direct.launch(1, 1, [count])),
-            _seconds(lambda: through.prepared_call((1, 1), (1, 1, 1), memory)),
-        )
-        for _ in range(_LAUNCHES)
-    ]
+    launches = {
+        "launch": lambda: direct.launch(1, 1, [count]),
+        "pycuda_launch": lambda: through.prepared_call((1, 1), (1, 1, 1), memory),
+    }
+    found = {name: statistics.median(taken) for name, taken in in_turn(launches, _LAUNCHES).items()}
     assert count[0] == cuda.from_device(memory, 1, np.uint32)[0] == _LAUNCHES
     host, copy = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
     device = cuda.mem_alloc(COPY_BYTES)
-    copied = [
-        (_seconds(lambda: np.copyto(copy, host)), _seconds(lambda: cuda.memcpy_htod(device, host)))
-        for _ in range(copies)
-    ]
-    return {
-        "launch": statistics.median(launch for launch, _ in launches),
-        "pycuda_launch": statistics.median(launch for _, launch in launches),
-        "copy": min(seconds for seconds, _ in copied),
-        "pycuda_copy": min(seconds for _, seconds in copied),
-    }
+    copied = {"copy": lambda: np.copyto(copy, host), "pycuda_copy": lambda: cuda.memcpy_htod(device, host)}
+    return found | {name: min(taken) for name, taken in in_turn(copied, copies).items()}
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ Everything runs on one core, in turn with torch's float32 product, so that multi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from workbench import ptx
+from workbench.bench.results import in_turn
 from workbench.errors import WrongResultError
 from workbench.home import cuda_sources
 from workbench.tensor_map import TensorMap
@@ -104,10 +104,5 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
     runs["torch"] = (lambda: wide[0] @ wide[1]), 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a"] = product, 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(rounds):
-        for what, (run, count, _) in runs.items():
-            start = time.perf_counter()
-            run()
-            best[what] = min(best[what], (time.perf_counter() - start) / count)
-    return {what: (best[what], work) for what, (_, _, work) in runs.items()}
+    taken = in_turn({what: run for what, (run, _, _) in runs.items()}, rounds)
+    return {what: (min(taken[what]) / count, work) for what, (_, count, work) in runs.items()}

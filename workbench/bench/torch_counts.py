@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from workbench.bench.results import timed
+
 
 @dataclass(frozen=True)
 class TorchCounts:
@@ -50,12 +52,9 @@ def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5,
     torch.set_num_threads(1)
     try:
         function(*arguments, **options)
-        times = []
-        for _ in range(repeats):
-            start = time.thread_time()
-            function(*arguments, **options)
-            times.append(time.thread_time() - start)
-        return statistics.median(times)
+        return statistics.median(
+            timed(lambda: function(*arguments, **options), time.thread_time) for _ in range(repeats)
+        )
     finally:
         torch.set_num_threads(threads)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 
 import torch
@@ -17,6 +16,7 @@ import triton
 import triton.language as tl
 
 import workbench as wb
+from workbench.bench.results import timed
 
 SIZE, ROWS, COLS = 256, 512, 781
 _INTERPRETED_REPEATS = 2
@@ -102,12 +102,7 @@ def _softmax() -> Callable[[], None]:
 def _best(work: Callable[[], object], repeats: int) -> float:
     """The fastest of ``repeats`` runs, in seconds; what was compiled by the first one is not in it."""
     work()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return min(timed(work) for _ in range(repeats))
 
 
 if __name__ == "__main__":

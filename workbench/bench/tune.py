@@ -10,7 +10,6 @@ Whitney (1947) tells their searches apart; one that did not find it is behind al
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
@@ -19,9 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workbench.bench import tuner_speed
 from workbench.bench.measured import sweeps_in
+from workbench.bench.results import Benchmark
 from workbench.tuning import kernel_tuner_strategies, search
 from workbench.tuning.ranking import rank_sum
 from workbench.tuning.replay import space_of
@@ -88,7 +89,7 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class TunerBenchmark:
+class TunerBenchmark(Benchmark):
     """What `run` found: ``searches`` for each sweep and strategy, ``labels`` of the sweeps, ``speed`` of the tuner."""
 
     labels: Mapping[str, str]
@@ -130,11 +131,9 @@ class TunerBenchmark:
         lines[-1] += f" and is first or tied on {first} of {len(ours)} among those that start anywhere{missed}"
         return "\n".join(lines)
 
-    def to_json(self) -> str:
-        """All figures, for a record."""
+    def record(self) -> dict[str, Any]:
         rows = [asdict(one) | {"share": one.share} for one in self.searches]
-        speed = [asdict(figure) for figure in self.speed]
-        return json.dumps({"labels": dict(self.labels), "searches": rows, "speed": speed}, indent=2)
+        return {"labels": dict(self.labels), "searches": rows, "speed": [asdict(figure) for figure in self.speed]}
 
     def __str__(self) -> str:
         lines = []

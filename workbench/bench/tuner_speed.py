@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 
 from workbench import devices, ops
+from workbench.bench.results import timed
 from workbench.bench.spaces import SHIPPED
 from workbench.ops.op import Op
 from workbench.ops.own.inputs import randn
@@ -81,7 +82,7 @@ def enumeration(values: int = 10) -> Figure:
         Restriction("product", "C * D <= 12", lambda c, p: c["C"] * c["D"] <= 12),
         Restriction("sum", "D + E + F == 12", lambda c, p: c["D"] + c["E"] + c["F"] == 12),
     )
-    seconds = min(_seconds(lambda: len(Space(parameters, rules))) for _ in range(5))
+    seconds = min(timed(lambda: len(Space(parameters, rules))) for _ in range(5))
     return Figure(f"enumerate a constrained space of {values**6:,} points", seconds * 1e3, "ms", 50)
 
 
@@ -101,7 +102,7 @@ def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
             list(pool.map(lambda pair: variant.kernels(pair[0], pair[1], "sm_80"), work))
 
     first, cpu = _seconds_and_cpu(compile_all)
-    again = _seconds(compile_all)
+    again = timed(compile_all)
     what = f"{len(work)} configurations of cuda_thread_group"
     return (
         Figure(f"compile {what} on 2 threads", first, "s", 40, cpu),
@@ -134,7 +135,7 @@ def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figu
         checked, cpu_checked = _seconds_and_cpu(check_all)
     with _cache(folder / "predicted"):
         predicted, cpu_predicted = _seconds_and_cpu(predict_all)
-        again = _seconds(predict_all)
+        again = timed(predict_all)
     what = f"{len(chosen)} configurations of cuda_thread_group"
     return (
         Figure(f"compile and check {what}", checked, "s", 25, cpu_checked),
@@ -220,7 +221,7 @@ def store(folder: Path, rows: int = ROWS) -> tuple[Figure]:
         with Store(path) as opened:
             assert opened.get(key) is not None
 
-    seconds = min(_seconds(open_and_ask) for _ in range(5))
+    seconds = min(timed(open_and_ask) for _ in range(5))
     return (Figure(f"open a store of {rows:,} rows and look one up", seconds * 1e3, "ms", 50),)
 
 
@@ -234,21 +235,15 @@ def call_path(count: int = _LOOKUPS) -> Figure:
             lookup("paged_attention", "cuda_thread_group", problem, "sim")
 
     look()
-    seconds = min(_seconds(look) for _ in range(7))
+    seconds = min(timed(look) for _ in range(7))
     return Figure("look up a tuned configuration on an op's call path", seconds / count * 1e6, "µs", 3)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
 
 
 def _seconds_and_cpu(work: Callable[[], object]) -> tuple[float, str]:
     """Wall-clock seconds, and a note of the CPU time, that of the compiler's processes too."""
     nvrtc_client.stop()  # what its processes took is known when they have ended
     cpu = sum(os.times()[:4])
-    seconds = _seconds(work)
+    seconds = timed(work)
     nvrtc_client.stop()
     return seconds, f"{sum(os.times()[:4]) - cpu:.1f} s of CPU time"
 

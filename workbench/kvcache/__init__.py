@@ -32,5 +32,6 @@ if TYPE_CHECKING:
     from workbench.kvcache.memory_use import MemoryUse as MemoryUse
     from workbench.kvcache.paged import PagedKVCache as PagedKVCache
 
+_STUDIES = ("buddy", "replay", "samples", "sharing", "traces", "waste")
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+__getattr__, __dir__ = lazily(__name__, _LAZY, {name: f"workbench.cache_studies.{name}" for name in _STUDIES})

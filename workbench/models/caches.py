@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -29,6 +29,8 @@ from workbench.ops import causal_attention, contiguous_attention, paged_attentio
 
 Batch = Mapping[Any, Sequence[int]]
 """The new tokens of each sequence."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class ModelCache(Protocol):
         """Bytes of keys and values."""
 
 
-class NoCache:
+class NoCache(ModelCache):
     """Every step computes the keys and values of all tokens again; sequences are lists of token ids."""
 
     def __init__(self, device: torch.device | str = "cpu"):
@@ -77,9 +79,7 @@ class NoCache:
         self._tokens: dict[Hashable, list[int]] = {}
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
-        """Begin a sequence with its prompt."""
-        if seq in self._tokens:
-            raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+        _check_new(seq, self._tokens)
         self._tokens[seq] = list(tokens)
         return self._step([seq])
 
@@ -92,25 +92,18 @@ class NoCache:
         return self._step(batch)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now; a name that is new is begun."""
-        self._tokens |= {child: self._tokens[self._known(parent)].copy() for child, parent in parents.items()}
+        self._tokens |= {child: _held(parent, self._tokens).copy() for child, parent in parents.items()}
 
     def free(self, seq: Hashable) -> None:
-        """End a sequence."""
-        del self._tokens[self._known(seq)]
+        self.length(seq)
+        del self._tokens[seq]
 
     def length(self, seq: Hashable) -> int:
-        """Its tokens."""
-        return len(self._tokens[self._known(seq)])
+        return len(_held(seq, self._tokens))
 
     def memory(self) -> MemoryUse:
         """No bytes."""
         return MemoryUse(0, 0, 0)
-
-    def _known(self, seq: Hashable) -> Hashable:
-        if seq not in self._tokens:
-            raise UnknownSequenceError("seq", repr(seq), f"one of {list(self._tokens)}", "Call begin first.")
-        return seq
 
     def _step(self, seqs: Collection[Hashable]) -> Step:
         lengths = [len(self._tokens[seq]) for seq in seqs]
@@ -122,7 +115,7 @@ class NoCache:
         return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
 
 
-class ContiguousCache:
+class ContiguousCache(ModelCache):
     """A row of a `ContiguousKVCache` for each sequence, taken when it begins."""
 
     def __init__(self, cache: ContiguousKVCache):
@@ -131,8 +124,7 @@ class ContiguousCache:
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
         """Begin a sequence with its prompt; ArgumentError if there is no row, or it is too short."""
-        if seq in self._rows:
-            raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+        _check_new(seq, self._rows)
         row = self._free_rows(1)[0]
         placed = self.kv.allocate(row, len(tokens))
         self._rows[seq] = row
@@ -146,7 +138,7 @@ class ContiguousCache:
     def extend(self, batch: Batch) -> Step:
         """One new token of each of some sequences."""
         _check_single(batch)
-        rows = [self._row(seq) for seq in batch]
+        rows = [_held(seq, self._rows) for seq in batch]
         starts = [self.kv.length(row) for row in rows]
         placed = self.kv.append(rows)
         seq_lens = self.kv.seq_lens(rows)
@@ -160,29 +152,22 @@ class ContiguousCache:
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Give every sequence the history that another one has now, by copying its row."""
-        sources = {child: self._row(parent) for child, parent in parents.items()}
+        sources = {child: _held(parent, self._rows) for child, parent in parents.items()}
         new = [child for child in parents if child not in self._rows]
         rows = self._rows | dict(zip(new, self._free_rows(len(new)), strict=True))
         self.kv.reorder({rows[child]: source for child, source in sources.items()})
         self._rows = rows
 
     def free(self, seq: Hashable) -> None:
-        """End a sequence."""
-        self.kv.free(self._row(seq))
+        self.kv.free(_held(seq, self._rows))
         del self._rows[seq]
 
     def length(self, seq: Hashable) -> int:
-        """Its tokens."""
-        return self.kv.length(self._row(seq))
+        return self.kv.length(_held(seq, self._rows))
 
     def memory(self) -> MemoryUse:
         """Bytes of the cache, of the rows in use and of the tokens in them."""
         return self.kv.memory()
-
-    def _row(self, seq: Hashable) -> int:
-        if seq not in self._rows:
-            raise UnknownSequenceError("seq", repr(seq), f"one of {list(self._rows)}", "Call begin first.")
-        return self._rows[seq]
 
     def _free_rows(self, number: int) -> list[int]:
         taken = set(self.kv.rows)
@@ -195,7 +180,7 @@ class ContiguousCache:
         return free[:number]
 
 
-class PagedCache:
+class PagedCache(ModelCache):
     """The blocks of a `PagedKVCache`, quantized or not.
 
     A prompt attends to keys and values as they were computed, and to those that the prefix cache had; new tokens read
@@ -319,6 +304,18 @@ def make_cache(
     return PagedCache(
         PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes, **options), read_back=read_back
     )
+
+
+def _check_new(seq: Hashable, held: Collection[Hashable]) -> None:
+    if seq in held:
+        raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+
+
+def _held(seq: Hashable, held: Mapping[Hashable, _T]) -> _T:
+    """What a sequence has; UnknownSequenceError for one that was not begun."""
+    if seq not in held:
+        raise UnknownSequenceError("seq", repr(seq), f"one of {list(held)}", "Call begin first.")
+    return held[seq]
 
 
 def _check_single(batch: Batch) -> None:

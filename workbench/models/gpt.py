@@ -2,7 +2,7 @@
 
 The model works on a flat list of tokens, of one sequence or of many, and leaves to the caller what a token may look at:
 ``attend(layer, query, key, value)`` is called once per layer and returns the attention output. Every cache is such a
-function (`workbench.models.attention`), and so is plain causal attention.
+function (`workbench.models.caches`), and so is plain causal attention.
 """
 
 from __future__ import annotations

@@ -14,20 +14,27 @@ _LAZY = {
     "bank_map": "workbench.ui.bank_picture",
     "warp_maps": "workbench.ui.request_stepper",
     "bank_maps": "workbench.ui.request_stepper",
-    "warp_timeline": "workbench.ui.timeline_picture",
-    "pipeline_view": "workbench.ui.pipeline_picture",
+    "warp_timeline": "workbench.ui.kernel.timeline_picture",
+    "pipeline_view": "workbench.ui.kernel.pipeline_picture",
 }
 
 __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
     from workbench.ui.bank_picture import bank_map as bank_map
-    from workbench.ui.pipeline_picture import pipeline_view as pipeline_view
+    from workbench.ui.kernel.pipeline_picture import pipeline_view as pipeline_view
+    from workbench.ui.kernel.timeline_picture import warp_timeline as warp_timeline
     from workbench.ui.request_stepper import bank_maps as bank_maps
     from workbench.ui.request_stepper import warp_maps as warp_maps
     from workbench.ui.sector_picture import warp_map as warp_map
     from workbench.ui.source_widget import source_view as source_view
-    from workbench.ui.timeline_picture import warp_timeline as warp_timeline
 
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+_FOLDERS = {
+    "cache": ("block_picture", "block_state", "block_view", "cache_plots", "waste_plots"),
+    "figures": ("attention_plots", "model_plots", "quantization_plots", "roofline_plot"),
+    "kernel": ("pipeline_picture", "timeline_picture", "wave_picture"),
+}
+_MOVED = {name: f"workbench.ui.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names}
+
+__getattr__, __dir__ = lazily(__name__, _LAZY, _MOVED)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", "-.", ":")
 
 
@@ -38,20 +37,17 @@ def marked_lines(
     Returns:
         The matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import FuncFormatter
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6, 3.4))
+    ax = new_axes(6, 3.4) if ax is None else ax
     for index, (name, values) in enumerate(series.items(), first_style):
         ax.plot(
             x,
             values,
             label=name,
-            color=OKABE_ITO[index % len(OKABE_ITO)],
-            marker=_MARKERS[index % len(_MARKERS)],
             linestyle=_DASHES[index % len(_DASHES)],
             markersize=5,
+            **marked(index),
         )
     for scale, axis in ((xscale, "x"), (yscale, "y")):
         if scale == "log2":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from workbench.ptx.recording import WarpRequest, WarpSpan
 
@@ -44,13 +45,7 @@ class Picture(ABC):
 
     def png(self) -> bytes:
         """The picture as a PNG of a notebook cell's width."""
-        import matplotlib.pyplot as plt
-
-        figure = self.draw().figure
-        data = io.BytesIO()
-        figure.savefig(data, format="png", bbox_inches="tight", dpi=_DPI, facecolor="white")
-        plt.close(figure)
-        return data.getvalue()
+        return png_of(self.draw().figure, _DPI)
 
     def to_html(self) -> str:
         """A figure of HTML that needs no other file: the PNG, its headline, and the text for who cannot see it."""
@@ -62,6 +57,16 @@ class Picture(ABC):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         return {"text/plain": str(self), "image/png": self.png()}
+
+
+def png_of(figure: Figure, dpi: int) -> bytes:
+    """A figure as a PNG; it is closed then."""
+    import matplotlib.pyplot as plt
+
+    data = io.BytesIO()
+    figure.savefig(data, format="png", bbox_inches="tight", dpi=dpi, facecolor="white")
+    plt.close(figure)
+    return data.getvalue()
 
 
 def sheet(height: float, *, top: float = 0.6) -> Axes:

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+MARKERS = "osD^vPX*"
+
+ON_HATCH = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+"""Behind a text that stands on hatching."""
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """The Axes of a new figure of so many inches."""
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(width, height))[1]
+
+
+def marked(index: int) -> dict[str, str]:
+    """The colour and the marker of a series by its number."""
+    return {"color": OKABE_ITO[index % len(OKABE_ITO)], "marker": MARKERS[index % len(MARKERS)]}
+
+
+def box(ax: Axes, left: float, top: float, width: float, height: float, **face: Any) -> None:
+    """Draw a rectangle from a corner on."""
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((left, top), width, height, **face))
+
+
+def legend_of(figure: Figure, faces: Iterable[tuple[str, str, str]], *, edgecolor: str, **options: Any) -> None:
+    """The legend of a figure of several axes: the name, colour and hatch of each kind of face."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(facecolor=colour, hatch=hatch, edgecolor=edgecolor, label=name) for name, colour, hatch in faces]
+    figure.legend(handles=patches, frameon=False, **options)
+
+
+def legend_beside(ax: Axes) -> None:
+    """The legend on the right of the Axes."""
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def in_percent(axis: Any) -> None:
+    """Write the numbers of an axis as percentages."""
+    axis.set_major_formatter(lambda share, _: f"{share:.0%}")
 
 
 def figure(value: float) -> str:
@@ -35,26 +77,13 @@ def key_page_map(
 
     Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(9, 3.6))
+    ax = new_axes(9, 3.6) if ax is None else ax
     groups = 32 // thread_group_size
     for token in range(block_size):
         for load in range(head_size // vec_size):
             lane = load % thread_group_size
-            ax.add_patch(
-                Rectangle(
-                    (load * vec_size, token),
-                    vec_size,
-                    1,
-                    facecolor=OKABE_ITO[lane % len(OKABE_ITO)],
-                    alpha=0.75 if token < groups else 0.3,
-                    edgecolor="white",
-                    linewidth=0.8,
-                )
-            )
+            face = {"facecolor": OKABE_ITO[lane % len(OKABE_ITO)], "alpha": 0.75 if token < groups else 0.3}
+            box(ax, load * vec_size, token, vec_size, 1, edgecolor="white", linewidth=0.8, **face)
             ax.text((load + 0.5) * vec_size, token + 0.5, str(lane), ha="center", va="center", fontsize=7)
     for edge in range(0, head_size + 1, x):
         ax.axvline(edge, color="black", linewidth=1.6)
@@ -66,8 +95,8 @@ def key_page_map(
         title=f"THREAD_GROUP_SIZE = {thread_group_size}, VEC_SIZE = {vec_size}",
     )
     request = (thread_group_size * vec_size, min(groups, block_size))
-    frame = {"edgecolor": "#D55E00", "linewidth": 3, "linestyle": "--", "clip_on": False}
-    ax.add_patch(Rectangle((0, 0), *request, fill=False, **frame))
+    frame: dict[str, Any] = {"edgecolor": "#D55E00", "linewidth": 3, "linestyle": "--", "clip_on": False}
+    box(ax, 0, 0, *request, fill=False, **frame)
     return ax
 
 
@@ -75,10 +104,7 @@ def grouped_bars(
     labels: Sequence[str], series: dict[str, Sequence[float]], *, ylabel: str, title: str = "", ax: Axes | None = None
 ) -> Axes:
     """Bars of several series per label, hatched as well as coloured. Returns the matplotlib Axes."""
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8, 3.2))
+    ax = new_axes(8, 3.2) if ax is None else ax
     width = 0.8 / len(series)
     for index, (name, values) in enumerate(series.items()):
         places = [at + (index - (len(series) - 1) / 2) * width for at in range(len(labels))]

@@ -15,8 +15,8 @@ from workbench.models.generation import stream
 from workbench.models.gpt import GPT
 from workbench.models.sampling import GREEDY, Sampling
 from workbench.models.tokenizer import Tokenizer
-from workbench.ui.block_state import count_of
-from workbench.ui.block_view import BlockView
+from workbench.ui.cache.block_state import count_of
+from workbench.ui.cache.block_view import BlockView
 
 _SEQ = "text"
 _TINTS = ("#d6e8f5", "#fbe8c8")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.bench.attention.cells import CACHES, HEADS
 from workbench.bench.attention.ledger import Ledger, Row
-from workbench.terminal import plain
+from workbench.terminal import drawn, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,6 @@ def share(row: Row, head: Mapping[str, Any]) -> float:
 
 def text(ledger: Ledger) -> str:
     """A table of cells by contenders, and below it why places are blank."""
-    from rich.console import Console
     from rich.table import Table
 
     names = list(dict.fromkeys(row.contender for row in ledger.rows))
@@ -71,9 +69,7 @@ def text(ledger: Ledger) -> str:
         best = min((row.seconds for row in rows.values() if row.seconds), default=None)
         cells = [_place(rows.get(name), ledger.head, best) for name in shown]
         table.add_row(*map(plain, (cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)))
-    drawn = io.StringIO()
-    Console(width=52 + 14 * max(len(shown), 5), file=drawn, color_system=None).print(table)
-    lines = [line.rstrip() for line in drawn.getvalue().splitlines()]
+    lines = drawn(table, width=52 + 14 * max(len(shown), 5))
     lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
     lines.append("Pages are of 16 tokens unless the row says.")
     if ledger.head["basis"] == "predicted":
@@ -83,7 +79,6 @@ def text(ledger: Ledger) -> str:
 
 def _in_flight(ledger: Ledger) -> list[str]:
     """A table of our variants: bytes in flight per multiprocessor over the cells, and what the memory wants."""
-    from rich.console import Console
     from rich.table import Table
 
     found: dict[str, list[float]] = {}
@@ -102,9 +97,7 @@ def _in_flight(ledger: Ledger) -> list[str]:
     for name, sizes in found.items():
         below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
         table.add_row(*map(plain, (name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)))
-    drawn = io.StringIO()
-    Console(width=100, file=drawn, color_system=None).print(table)
-    return [title, *(line.rstrip() for line in drawn.getvalue().splitlines())]
+    return [title, *drawn(table, width=100)]
 
 
 def _winners(ledger: Ledger) -> list[str]:

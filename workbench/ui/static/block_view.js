@@ -1,4 +1,4 @@
-// The browser's half of workbench.ui.block_view: draws `state`, sends the buttons to Python. No dependencies.
+// The browser's half of workbench.ui.cache.block_view: draws `state`, sends the buttons to Python. No dependencies.
 
 function element(tag, className, text) {
   const node = document.createElement(tag);

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from workbench.cache_studies.traces import Request
 from workbench.errors import ArgumentError
 from workbench.kvcache.contiguous import ContiguousKVCache
 from workbench.kvcache.memory_use import MemoryUse
-from workbench.kvcache.traces import Request
 
 
 @dataclass(frozen=True)

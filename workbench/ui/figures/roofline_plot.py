@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_models
 from workbench.errors import ArgumentError
 from workbench.ptx.report import SECTOR_BYTES
-from workbench.ui.plots import OKABE_ITO, figure
+from workbench.ui.plots import figure, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from workbench.comparison import Comparison
     from workbench.trials.trial import Trial
-
-_MARKERS = "osD^vPX*"
 
 
 def intensities(trial: Trial) -> tuple[float, float]:
@@ -37,8 +35,6 @@ def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     Raises:
         ArgumentError: no variant has both a time and counts.
     """
-    import matplotlib.pyplot as plt
-
     times = [
         (trial, trial.seconds)
         for trial in comparison.trials
@@ -50,12 +46,11 @@ def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
         )
     first = times[0][0]
     model = next(one for one in device_models().values() if one.name == first.prediction["device"])
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8, 4.2))
+    ax = new_axes(8, 4.2) if ax is None else ax
     for row, (trial, seconds) in enumerate(times):
         dram, l2 = intensities(trial)
         rate = trial.counts["warp_instructions"] / seconds / 1e9
-        style = {"color": OKABE_ITO[row % len(OKABE_ITO)], "marker": _MARKERS[row % len(_MARKERS)], "markersize": 9}
+        style: dict[str, Any] = {**marked(row), "markersize": 9}
         ax.plot([l2, dram], [rate, rate], ":", color=style["color"], linewidth=1)
         ax.plot(dram, rate, linestyle="", label=trial.variant, **style)
         ax.plot(l2, rate, linestyle="", fillstyle="none", **style)

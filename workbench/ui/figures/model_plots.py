@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.ui.line_plots import marked_lines
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import OKABE_ITO, legend_beside, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
     marked_lines(x, held, xlabel=xlabel, ylabel="KiB held by the sequences", ax=right)
     for ax in (left, right):
         ax.set_ylim(bottom=0)
-    right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    legend_beside(right)
     figure.tight_layout()
     return figure
 
@@ -85,10 +85,7 @@ def perplexity_changes(rows: Sequence[Perplexity], *, ax: Axes | None = None) ->
 
     The axis is linear up to 1 % and logarithmic from there. Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8.5, 0.3 * len(rows) + 0.9))
+    ax = new_axes(8.5, 0.3 * len(rows) + 0.9) if ax is None else ax
     shown = rows[1:]
     for place, row in enumerate(shown):
         change, low, high = (100 * (value - 1) for value in (row.ratio, row.ratio_low, row.ratio_high))

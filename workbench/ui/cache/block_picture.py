@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.kvcache.block_manager import BlockManager
-from workbench.ui.block_state import count_of, snapshot
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.cache.block_state import count_of, snapshot
+from workbench.ui.plots import OKABE_ITO, box, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,6 @@ def block_picture(manager: BlockManager, title: str = "", *, ax: Axes | None = N
 
 def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes:
     """`block_picture` of a `snapshot`."""
-    import matplotlib.pyplot as plt
-
     pitch = max(state["block_size"] * _SLOT, 1.3) + _GAP
     num_columns = min(max(len(state["blocks"]), 4), max(4, int(16 / pitch)))
     width = max(num_columns * pitch, 9.0)
@@ -44,7 +42,7 @@ def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes
     height = 0.75 * max(table_rows, 1) + 1.45 * memory_rows + (1.5 if state["host_blocks"] else 1.0)
     if ax is None:
         scale = min(0.68, 10.5 / width)
-        _, ax = plt.subplots(figsize=(width * scale, height * scale))
+        ax = new_axes(width * scale, height * scale)
     ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     ax.axis("off")
     if title:
@@ -56,22 +54,24 @@ def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes
     return ax
 
 
-def _draw_tables(ax: Axes, state: dict) -> float:
-    from matplotlib.patches import Rectangle
+def _face(owner: dict) -> dict[str, Any]:
+    """How what a sequence owns is drawn."""
+    style = owner["style"] % len(HATCHES)
+    return {"facecolor": OKABE_ITO[style], "hatch": HATCHES[style], "edgecolor": "white", "linewidth": 0}
 
+
+def _draw_tables(ax: Axes, state: dict) -> float:
     top = 0.15
     for seq in state["sequences"]:
-        style = seq["style"] % len(HATCHES)
-        face = {"facecolor": OKABE_ITO[style], "hatch": HATCHES[style], "edgecolor": "white", "linewidth": 0}
-        ax.add_patch(Rectangle((0.05, top), 0.5, 0.5, **face))
+        face = _face(seq)
+        box(ax, 0.05, top, 0.5, 0.5, **face)
         where = ", on the host" if seq["swapped"] else ""
         ax.text(0.7, top + 0.27, seq["name"], va="center", fontsize=10, weight="bold")
         ax.text(1.15, top + 0.27, f"{count_of(seq['num_tokens'], 'token')}{where}", va="center", fontsize=8)
         for block in seq["blocks"]:
             wide, host = (1.75, "host ") if seq["swapped"] else (1.1, "")
             left = 4.1 + block["logical"] * (wide + 0.15)
-            box = {"facecolor": "white", "edgecolor": OKABE_ITO[style], "linewidth": 1.6}
-            ax.add_patch(Rectangle((left, top), wide, 0.5, **box))
+            box(ax, left, top, wide, 0.5, facecolor="white", edgecolor=face["facecolor"], linewidth=1.6)
             physical = "freed" if block["physical"] is None else f"{host}{block['physical']}"
             text = f"{block['logical']} → {physical}"
             ax.text(left + wide / 2, top + 0.27, text, ha="center", va="center", fontsize=8)
@@ -85,8 +85,6 @@ def _draw_tables(ax: Axes, state: dict) -> float:
 def _draw_memory(
     ax: Axes, blocks: Sequence[dict], name: str, size: int, top: float, num_columns: int, pitch: float
 ) -> float:
-    from matplotlib.patches import Rectangle
-
     ax.text(0.05, top + 0.3, name, va="center", fontsize=8, style="italic")
     top += 0.75
     for index, block in enumerate(blocks):
@@ -96,20 +94,14 @@ def _draw_memory(
             x = left + slot * _SLOT
             if slot < block["filled"]:
                 for place, owner in enumerate(owners):
-                    style = owner["style"] % len(HATCHES)
                     part = 0.5 / len(owners)
-                    ax.add_patch(
-                        Rectangle(
-                            (x, up + place * part), _SLOT, part, facecolor=OKABE_ITO[style], hatch=HATCHES[style],
-                            edgecolor="white", linewidth=0,
-                        )
-                    )  # fmt: skip
+                    box(ax, x, up + place * part, _SLOT, part, **_face(owner))
                 if not owners:
-                    ax.add_patch(Rectangle((x, up), _SLOT, 0.5, facecolor="#dddddd"))
-            ax.add_patch(Rectangle((x, up), _SLOT, 0.5, fill=False, edgecolor="#888888", linewidth=0.6))
+                    box(ax, x, up, _SLOT, 0.5, facecolor="#dddddd")
+            box(ax, x, up, _SLOT, 0.5, fill=False, edgecolor="#888888", linewidth=0.6)
         colour, line, width = _FRAMES[min(block["references"], len(_FRAMES) - 1)]
         frame = {"edgecolor": colour, "linestyle": line, "linewidth": width}
-        ax.add_patch(Rectangle((left, up), size * _SLOT, 0.5, fill=False, **frame))
+        box(ax, left, up, size * _SLOT, 0.5, fill=False, **frame)
         ax.text(left, up + 0.72, f"{name.split()[0] if name != 'device memory' else 'block'} {block['number']}",
                 va="center", fontsize=7.5)  # fmt: skip
         ax.text(left, up + 1.02, ownership(block), va="center", fontsize=7.5, weight="bold" if owners else "normal")

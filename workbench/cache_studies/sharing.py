@@ -3,7 +3,7 @@
 Saved is what Kwon et al. plot in Figure 15 of "Efficient Memory Management for Large Language Model Serving with
 PagedAttention" (2023): blocks saved by sharing over blocks without sharing, here summed over the steps of all requests,
 each run to its end. The requests of these two studies share nothing with each other, so that each can run alone; a
-common prefix is shared between requests, which takes a full queue (`workbench.kvcache.waste.simulate`).
+common prefix is shared between requests, which takes a full queue (`workbench.cache_studies.waste.simulate`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.cache_studies.traces import Request
+from workbench.cache_studies.waste import OPT_13B_SLOTS, Paged, WasteResult, simulate
 from workbench.errors import ArgumentError
 from workbench.kvcache.block_manager import BlockManager
 from workbench.kvcache.errors import check_count
-from workbench.kvcache.traces import Request
-from workbench.kvcache.waste import OPT_13B_SLOTS, Paged, WasteResult, simulate
 
 _TOKENS = 50
 """Tokens that a beam may go on with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import OKABE_ITO, ON_HATCH, box, new_axes
 
 if TYPE_CHECKING:
     import torch
@@ -28,15 +28,13 @@ def draw_cells(
     size: float = 1.0,
 ) -> None:
     """A matrix of square cells whose upper left corner is (left, top); y grows downwards. None leaves a cell out."""
-    from matplotlib.patches import Rectangle
-
     for row in range(rows):
         for column in range(columns):
             chosen = style(row, column)
             if chosen is None:
                 continue
             place = (left + column * size, top + row * size)
-            ax.add_patch(Rectangle(place, size, size, facecolor=chosen[0], hatch=chosen[1], edgecolor="white", lw=1.2))
+            box(ax, *place, size, size, facecolor=chosen[0], hatch=chosen[1], edgecolor="white", lw=1.2)
 
 
 def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax: Axes | None = None) -> Axes:
@@ -47,11 +45,8 @@ def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax: 
 
     Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-
     n, d = num_tokens, head_size
-    if ax is None:
-        _, ax = plt.subplots(figsize=(11, 5.2))
+    ax = new_axes(11, 5.2) if ax is None else ax
     gap = 2.2
     top, score_left = n + 1, d + gap  # V stands above the output: n rows
     weight_left = score_left + n + 4.5
@@ -104,7 +99,6 @@ def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None
         The matplotlib Figure.
     """
     import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
 
     figure, axes = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 3.9), squeeze=False)
     for ax, (title, matrix) in zip(axes[0], panels.items(), strict=True):
@@ -116,14 +110,12 @@ def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None
                 value = float(matrix[row, column])
                 covered = hidden is not None and bool(hidden[row, column])
                 if covered:
-                    ax.add_patch(
-                        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", hatch="////", edgecolor="#BBBBBB")
-                    )
+                    box(ax, column - 0.5, row - 0.5, 1, 1, facecolor="white", hatch="////", edgecolor="#BBBBBB")
                 text = "$-\\infty$" if value == -float("inf") else "0" if value == 0 else f"{value:.{digits}f}"
                 dark = not covered and value < (low + high) / 2
                 ax.text(
                     column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8} if covered else None,
+                    bbox=ON_HATCH | {"pad": 0.8} if covered else None,
                 )  # fmt: skip
         ax.set(title=title, xlabel="token $j$ (key)", ylabel="token $i$ (query)")
         ax.set_xticks(range(matrix.shape[1]))
@@ -134,27 +126,19 @@ def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None
 
 def kv_sharing(num_heads: int, num_kv_heads: int, *, title: str = "", ax: Axes | None = None) -> Axes:
     """Draw which query heads read which KV head. Returns the matplotlib Axes."""
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4, 2.2))
+    ax = new_axes(4, 2.2) if ax is None else ax
     group = num_heads // num_kv_heads
     hatches = ("", "//", "..", "xx", "\\\\", "oo", "++", "--")
     for head in range(num_heads):
         kv_head = head // group
         centre = (kv_head * group + (group - 1) / 2) + 0.5
         colour = OKABE_ITO[kv_head % 7]
-        ax.add_patch(Rectangle((head + 0.1, 0), 0.8, 0.8, facecolor=colour, alpha=0.55, edgecolor="black"))
+        box(ax, head + 0.1, 0, 0.8, 0.8, facecolor=colour, alpha=0.55, edgecolor="black")
         ax.text(head + 0.5, 0.4, f"q{head}", ha="center", va="center", fontsize=8)
         ax.plot([head + 0.5, centre], [0.85, 2.15], color="black", lw=1)
         if head % group == 0:
-            box = Rectangle(
-                (centre - 0.4, 2.2), 0.8, 0.8, facecolor=colour, hatch=hatches[kv_head % 8], edgecolor="black"
-            )
-            ax.add_patch(box)
-            white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(centre, 2.6, f"kv{kv_head}", ha="center", va="center", fontsize=8, bbox=white)
+            box(ax, centre - 0.4, 2.2, 0.8, 0.8, facecolor=colour, hatch=hatches[kv_head % 8], edgecolor="black")
+            ax.text(centre, 2.6, f"kv{kv_head}", ha="center", va="center", fontsize=8, bbox=ON_HATCH)
     ax.set(xlim=(0, num_heads), ylim=(3.2, -0.2), title=title)
     ax.axis("off")
     return ax

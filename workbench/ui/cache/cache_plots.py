@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.ui.attention_plots import draw_cells
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.figures.attention_plots import draw_cells
+from workbench.ui.plots import OKABE_ITO, ON_HATCH, legend_of, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,6 @@ def generation_steps(first: int = 3, last: int = 6) -> Figure:
     Returns the matplotlib Figure.
     """
     import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
 
     lengths = range(first, last + 1)
     widths = [length + 3 for length in lengths]
@@ -58,10 +57,8 @@ def generation_steps(first: int = 3, last: int = 6) -> Figure:
         "computed, then hidden by the mask": _HIDDEN,
         "read from the cache": _READ,
     }
-    patches = [
-        Patch(facecolor=face, hatch=hatch, edgecolor="white", label=name) for name, (face, hatch) in names.items()
-    ]
-    figure.legend(handles=patches, loc="lower center", ncols=4, frameon=False)
+    faces = ((name, *style) for name, style in names.items())
+    legend_of(figure, faces, edgecolor="white", loc="lower center", ncols=4)
     figure.subplots_adjust(left=0.05, right=0.99, top=0.93, bottom=0.09, hspace=0.08, wspace=0.05)
     return figure
 
@@ -90,12 +87,9 @@ def rows_in_memory(
 
     Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-
     strips, longest = 2 * num_kv_heads, max(map(len, rows.values()))
     pitch = strips + 0.8
-    if ax is None:
-        _, ax = plt.subplots(figsize=(0.33 * longest + 1.5, 0.33 * pitch * len(rows) + 0.6))
+    ax = new_axes(0.33 * longest + 1.5, 0.33 * pitch * len(rows) + 0.6) if ax is None else ax
     for index, (label, slots) in enumerate(rows.items()):
         top = index * pitch
         draw_cells(ax, 0, top, strips, len(slots), _styles_of(slots))
@@ -117,11 +111,7 @@ def _styles_of(slots: Sequence[str]) -> Callable[[int, int], tuple[str, str]]:
 
 def slots_legend(figure: Figure, **options: Any) -> None:
     """The legend of `rows_in_memory`, for a figure of several axes."""
-    from matplotlib.patches import Patch
-
-    styles = _SLOTS.values()
-    patches = [Patch(facecolor=face, hatch=hatch, edgecolor="#888888", label=name) for name, face, hatch in styles]
-    figure.legend(handles=patches, frameon=False, fontsize=9, **options)
+    legend_of(figure, _SLOTS.values(), edgecolor="#888888", fontsize=9, **options)
 
 
 def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mapping[str, Any] | None = None) -> Figure:
@@ -154,7 +144,7 @@ def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mappi
         for row, texts in enumerate(grid):
             ax.text(-0.15, row + 0.5, f"beam {row}", ha="right", va="center", fontsize=8)
             for column, text in enumerate(texts):
-                label = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9}
+                label = ON_HATCH | {"pad": 0.6, "alpha": 0.9}
                 on_hatch = label if marked is not None and marked[row][column] else None
                 ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, bbox=on_hatch)
         ax.set(xlim=(-1.5, len(grid[0]) + 0.1), ylim=(len(grid) + 0.1, -0.1), aspect="equal")
@@ -176,10 +166,7 @@ class RowUse:
 
 def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax: Axes | None = None) -> Axes:
     """Draw the rows of a contiguous cache as bars of ``max_seqlen`` slots. Returns the matplotlib Axes."""
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(10, 0.5 * len(rows) + 1.6))
+    ax = new_axes(10, 0.5 * len(rows) + 1.6) if ax is None else ax
     parts = {
         "prompt (context phase)": ([row.prompt for row in rows], _BLUE, ""),
         "generated (generation phase)": ([row.generated for row in rows], _GREEN, "//"),
@@ -209,10 +196,7 @@ def memory_over_time(
     series: Mapping[str, Sequence[float]], *, ylabel: str, xlabel: str = "step", ax: Axes | None = None
 ) -> Axes:
     """Stacked areas, bottom first: blue, yellow dotted, vermillion crossed, then grey. Returns the matplotlib Axes."""
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(10, 3.6))
+    ax = new_axes(10, 3.6) if ax is None else ax
     styles = ((_BLUE, ""), (_YELLOW, ".."), (_VERMILLION, "xx"), ("#EEEEEE", ""))[: len(series)]
     steps = range(len(next(iter(series.values()))))
     areas = ax.stackplot(steps, *series.values(), labels=list(series), colors=[colour for colour, _ in styles])

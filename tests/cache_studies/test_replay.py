@@ -2,10 +2,10 @@
 
 import pytest
 
+from workbench.cache_studies.replay import RowState, replay
+from workbench.cache_studies.traces import ALPACA, Request
 from workbench.errors import ArgumentError
 from workbench.kvcache import ContiguousKVCache
-from workbench.kvcache.replay import RowState, replay
-from workbench.kvcache.traces import ALPACA, Request
 
 FREE = RowState()
 

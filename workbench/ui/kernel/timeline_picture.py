@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from workbench.ui.picture import WAITING, Picture, key, lane_range, place, plural, sheet, title
+from workbench.ui.kernel.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
+from workbench.ui.picture import Picture, key, place, plural, sheet, title
 from workbench.ui.request_stepper import recording_of
 
 if TYPE_CHECKING:
@@ -15,10 +16,7 @@ if TYPE_CHECKING:
 
     from workbench.ptx.recording import Recording, WarpSpan
 
-_COLUMNS = 84  # of the text form
 _MOST_JOINTS = 12  # of the text form
-_RUN: dict[str, Any] = {"facecolor": "#9CCBE8", "edgecolor": "white"}
-_WAIT: dict[str, Any] = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class WarpTimeline(Picture):
 
     def __str__(self) -> str:
         """A strip per warp, ``=`` runs, ``.`` waits, ``|`` a barrier lets go; then the barriers in order."""
-        per_column = max(1, -(-self.end // _COLUMNS))
+        per_column = max(1, -(-self.end // TEXT_COLUMNS))
         out = [self.headline, self.caption]
         for warp in range(self.recording.warps):
             spans = [span for span in self.recording.spans if span.warp == warp]
@@ -100,8 +98,7 @@ class WarpTimeline(Picture):
         out.append(f"{'':7} = runs, . waits, | a barrier lets go; {column}")
         for joint in self.joints[:_MOST_JOINTS]:
             if joint.waits:
-                late = f"warp{'s' * (len(joint.last) > 1)} {lane_range(joint.last)}"
-                late = late if joint.last else "a warp that ended"
+                late = warps_of(joint.last) if joint.last else "a warp that ended"
                 who = f"{plural(joint.waited, 'instruction')} of waiting, all for {late}"
             else:
                 who = "all arrive together"
@@ -114,23 +111,16 @@ class WarpTimeline(Picture):
 
     def draw(self, ax: Axes | None = None) -> Axes:
         """A row per warp. A black joint is a barrier that lets go, with its line; hatched is waiting."""
-        from matplotlib.patches import Rectangle
-
         warps = self.recording.warps
         if ax is None:
             ax = sheet((0.34 if warps <= 8 else 0.2) * warps, top=0.8)
         ax.set(xlim=(0, self.end or 1), ylim=(warps, 0))
         for span in self.recording.spans:
             width = span.end - span.start
-            face = _WAIT if span.kind == "wait" else _RUN
-            ax.add_patch(Rectangle((span.start, span.warp + 0.1), width, 0.8, linewidth=0, **face))
+            text = ""
             if span.kind == "wait" and width > 0.028 * self.end:
                 text = f"waits {width:,}" if width > 0.1 * self.end else f"{width:,}"
-                middle, box = (
-                    (span.start + width / 2, span.warp + 0.52),
-                    {"facecolor": "white", "linewidth": 0, "pad": 0.8},
-                )
-                ax.text(*middle, text, ha="center", va="center", fontsize=7.5, bbox=box)
+            span_of_time(ax, span.warp, span.start, span.end, WAIT if span.kind == "wait" else RUN, text)
         labelled = -1.0
         for joint in self.joints:
             top, bottom = min(joint.warps), max(joint.warps) + 1
@@ -140,15 +130,11 @@ class WarpTimeline(Picture):
                     joint.place, (joint.clock, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7.5
                 )
                 labelled = joint.clock
-        ax.set_yticks([warp + 0.5 for warp in range(warps)], [f"warp {warp}" for warp in range(warps)])
-        ax.tick_params(axis="y", length=0, labelsize=8)
-        ax.tick_params(axis="x", labelsize=7.5)
-        ax.set_xlabel("the warp's own instructions", fontsize=8, loc="left")
-        ax.spines[["top", "right", "left"]].set_visible(False)
+        rows_over_time(ax, [(warp, f"warp {warp}") for warp in range(warps)], "the warp's own instructions")
         title(ax, self.headline, self.caption, above=14)
-        marks = [({"facecolor": _RUN["facecolor"]}, "runs")]
+        marks = [({"facecolor": RUN["facecolor"]}, "runs")]
         if self.waited:
-            marks.append((_WAIT | {"linewidth": 0}, "waits, for so many instructions"))
+            marks.append((WAIT | {"linewidth": 0}, "waits, for so many instructions"))
         marks.append(({"facecolor": "black"}, "a barrier lets its warps go"))
         key(ax, marks)
         return ax

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import OKABE_ITO, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,12 +75,10 @@ def wave_picture(
     Returns:
         The matplotlib Axes. Its title says what share of the time the places are busy.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 3.2))
+    ax = new_axes(7, 3.2) if ax is None else ax
     spans = schedule(durations, places)
     kinds = kinds if kinds is not None else [0] * len(spans)
     styles = {

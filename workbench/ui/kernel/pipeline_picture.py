@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.pipeline import COPY_CYCLES
-from workbench.ui.picture import SHARED_BY_LANES, USED, WAITING, Picture, key, lane_range, plural, sheet, title
+from workbench.ui.kernel.warp_rows import RUN, TEXT_COLUMNS, WAIT, rows_over_time, span_of_time, warps_of
+from workbench.ui.picture import SHARED_BY_LANES, USED, Picture, key, plural, sheet, title
 from workbench.ui.request_stepper import recording_of
 
 if TYPE_CHECKING:
@@ -15,12 +16,9 @@ if TYPE_CHECKING:
 
     from workbench.ptx.pipeline import Pipeline, PipelineSpan, StageState
 
-_COLUMNS = 84  # of the text form
 _MOST_STAGES = 12
 _MOST_WARPS = 8  # drawn one by one
 _ROLES = ("producer", "consumer", "both", "")
-_RUN: dict[str, Any] = {"facecolor": "#9CCBE8", "edgecolor": "white"}
-_WAIT: dict[str, Any] = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
 _MULTIPLYING: dict[str, Any] = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
 _MULTIPLIES = {"facecolor": USED}
 _STATES: dict[str, dict[str, Any]] = {
@@ -85,7 +83,7 @@ class PipelinePicture(Picture):
     def __str__(self) -> str:
         """A strip for each warp, the tensor cores and each stage; then who waits for what."""
         pipeline = self.pipeline
-        width = max(1, -(-pipeline.end // _COLUMNS))
+        width = max(1, -(-pipeline.end // TEXT_COLUMNS))
         rows = [(self._name(warp), _strip(self._spans(warp), _run_or_wait, width)) for warp in self._warps()]
         if pipeline.products:
             rows.append(("tensor cores", _strip(pipeline.products, lambda one: "#", width)))
@@ -99,7 +97,7 @@ class PipelinePicture(Picture):
         out.append(f"{'':<{margin}} {marks}; a column is {plural(width, 'cycle')}")
         for (role, what), cycles in self.waits().items():
             warps = pipeline.of_role(role)
-            who = f"{role or 'other'} {_warps(warps)}"
+            who = f"{role or 'other'} {warps_of(warps)}"
             out.append(f"{who}: {plural(cycles // len(warps), 'cycle')} of waiting for {what}")
         return "\n".join(out)
 
@@ -134,13 +132,9 @@ class PipelinePicture(Picture):
                 self._box(ax, row, state.start, state.end, _STATES[state.state], text, state.state in _ON_DARK)
             labels.append((row, f"stage {stage.name}"))
             row += 1
-        ax.set_yticks([at + 0.5 for at, _ in labels], [name for _, name in labels])
-        ax.tick_params(axis="y", length=0, labelsize=8)
-        ax.tick_params(axis="x", labelsize=7.5)
-        ax.set_xlabel("cycles", fontsize=8, loc="left")
-        ax.spines[["top", "right", "left"]].set_visible(False)
+        rows_over_time(ax, labels, "cycles")
         title(ax, self.headline, self.caption)
-        marks = [({"facecolor": _RUN["facecolor"]}, "runs"), (_WAIT | {"linewidth": 0}, "waits")]
+        marks = [({"facecolor": RUN["facecolor"]}, "runs"), (WAIT | {"linewidth": 0}, "waits")]
         if any(span.on == "products" for span in pipeline.spans):
             marks.append((_MULTIPLYING | {"linewidth": 0}, "for products"))
         if stages:
@@ -150,15 +144,8 @@ class PipelinePicture(Picture):
         return ax
 
     def _box(self, ax: Axes, row: float, start: int, end: int, face: dict, text: str, on_dark: bool = False) -> None:
-        from matplotlib.patches import Rectangle
-
-        width, whole = end - start, self.pipeline.end
-        ax.add_patch(Rectangle((start, row + 0.1), width, 0.8, linewidth=0, **face))
-        if not text or width < (0.0085 * len(text) + 0.004) * whole:
-            return
-        box = {"facecolor": "white", "linewidth": 0, "pad": 0.8} if "hatch" in face else None
-        color = "white" if on_dark else "black"
-        ax.text(start + width / 2, row + 0.52, text, ha="center", va="center", fontsize=7.5, color=color, bbox=box)
+        room = end - start >= (0.0085 * len(text) + 0.004) * self.pipeline.end
+        span_of_time(ax, row, start, end, face, text if room else "", "white" if on_dark else "black")
 
     # -- steps of the above -------------------------------------------------------------------------------------
 
@@ -179,7 +166,7 @@ class PipelinePicture(Picture):
 
     def _name(self, warp: int) -> str:
         role, those = self.pipeline.roles[warp], self._like(warp)
-        name = _warps(those)
+        name = warps_of(those)
         if role == "both":
             return f"{name}, producer and consumer"
         return f"{name} {role}{'s' * (len(those) > 1)}" if role else name
@@ -208,11 +195,7 @@ def _what(span: PipelineSpan) -> str:
 
 
 def _face(span: PipelineSpan) -> dict[str, Any]:
-    return _RUN if span.kind == "run" else _MULTIPLYING if span.on == "products" else _WAIT
-
-
-def _warps(warps: list[int]) -> str:
-    return f"warp{'s' * (len(warps) > 1)} {lane_range(warps)}"
+    return RUN if span.kind == "run" else _MULTIPLYING if span.on == "products" else WAIT
 
 
 def _run_or_wait(span: PipelineSpan) -> str:

@@ -23,11 +23,11 @@ from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Protocol
 
+from workbench.cache_studies.buddy import BuddyAllocator
+from workbench.cache_studies.traces import Request
 from workbench.errors import ArgumentError
 from workbench.kvcache.block_manager import BlockManager
-from workbench.kvcache.buddy import BuddyAllocator
 from workbench.kvcache.errors import OutOfBlocksError
-from workbench.kvcache.traces import Request
 
 OPT_13B_SLOTS = 12 * 2**30 // (2 * 40 * 5120 * 2)
 """Slots of the paper's main setting (Table 1): 12 GB beside OPT-13B on an A100; K and V, 40 layers, 5120 x fp16."""

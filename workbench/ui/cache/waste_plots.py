@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.kvcache.sharing import PublishedSharing, SharingResult
-from workbench.kvcache.waste import Published, WasteResult
-from workbench.ui.plots import OKABE_ITO
+from workbench.cache_studies.sharing import PublishedSharing, SharingResult
+from workbench.cache_studies.waste import Published, WasteResult
+from workbench.ui.plots import OKABE_ITO, ON_HATCH, box, in_percent, legend_beside, legend_of, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,19 +33,14 @@ def slot_rows(
 
     Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(9, 0.4 * len(rows) + 0.6))
+    ax = new_axes(9, 0.4 * len(rows) + 0.6) if ax is None else ax
     for row, slots in enumerate(rows.values()):
         for column, part in enumerate(slots):
             _, colour, hatch = PARTS[part]
-            box = Rectangle((column, row + 0.1), 1, 0.8, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=1)
-            ax.add_patch(box)
+            box(ax, column, row + 0.1, 1, 0.8, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=1)
         for column in range(0, len(slots), block_size or len(slots)):
             width = min(block_size or len(slots), len(slots) - column)
-            ax.add_patch(Rectangle((column, row + 0.1), width, 0.8, fill=False, edgecolor="black", clip_on=False))
+            box(ax, column, row + 0.1, width, 0.8, fill=False, edgecolor="black", clip_on=False)
     ax.set(xlim=(0, max(map(len, rows.values()))), ylim=(len(rows), 0), title=title)
     ax.set_yticks([row + 0.5 for row in range(len(rows))], list(rows), fontsize=8)
     ax.tick_params(length=0)
@@ -86,10 +81,7 @@ def rows_and_blocks(
 
 def parts_legend(figure: Figure, **options: Any) -> None:
     """The legend of `PARTS`, for a figure of several axes."""
-    from matplotlib.patches import Patch
-
-    patches = [Patch(facecolor=c, hatch=hatch, edgecolor="#777777", label=name) for name, c, hatch in PARTS.values()]
-    figure.legend(handles=patches, frameon=False, fontsize=8, **options)
+    legend_of(figure, PARTS.values(), edgecolor="#777777", fontsize=8, **options)
 
 
 def waste_bars(
@@ -99,8 +91,6 @@ def waste_bars(
 
     What the paper does not split is drawn as one white part. Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-
     papers = {one.policy: one for one in published}
     bars: list[tuple[str, object, float]] = []
     at = 0.0
@@ -112,8 +102,7 @@ def waste_bars(
             bars.append((f"{paper.system}: paper", paper, at + 0.9))
             at += 0.9
         at += 1.3
-    if ax is None:
-        _, ax = plt.subplots(figsize=(10, 0.36 * at + 1.3))
+    ax = new_axes(10, 0.36 * at + 1.3) if ax is None else ax
     for _, shares, place in bars:
         left = 0.0
         for name, (_, colour, hatch) in PARTS.items():
@@ -122,29 +111,23 @@ def waste_bars(
                 continue
             ax.barh(place, share, 0.8, left=left, color=colour, hatch=hatch, edgecolor="#777777", linewidth=0.5)
             if share >= 0.04:
-                ink = {"color": "white"} if name == "token_states" else {"bbox": _LABEL}
+                ink = {"color": "white"} if name == "token_states" else {"bbox": ON_HATCH | {"alpha": 0.85}}
                 ax.text(left + share / 2, place, f"{share:.1%}", ha="center", va="center", fontsize=8, **ink)
             left += share
         if left < 0.999:
             ax.barh(place, 1 - left, 0.8, left=left, color="white", edgecolor="#777777", linewidth=0.5)
     ax.set_yticks([place for _, _, place in bars], [name for name, _, _ in bars], fontsize=9)
     ax.set(xlim=(0, 1), ylim=(at - 0.4, -0.6), title=title)
-    ax.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    in_percent(ax.xaxis)
     ax.spines[["top", "right"]].set_visible(False)
     parts_legend(ax.figure, loc="lower center", ncols=4)
     ax.figure.tight_layout(rect=(0, 0.08, 1, 1))
     return ax
 
 
-_LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
-
-
 def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes | None = None) -> Axes:
     """The share of slots that hold a token over the block size; one line per workload. Returns the Axes."""
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8, 3.4))
+    ax = new_axes(8, 3.4) if ax is None else ax
     rules = {"contiguous oracle": ":", "contiguous max": "-."}
     sizes: list[int] = []
     for index, (name, found) in enumerate(results.items()):
@@ -159,9 +142,9 @@ def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes |
     ax.set_xscale("log", base=2)
     ax.set_xticks(sizes, [str(size) for size in sizes])
     ax.set(xlabel="block_size, tokens", ylabel="slots that hold a token", ylim=(0, 1.03))
-    ax.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    in_percent(ax.yaxis)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    legend_beside(ax)
     ax.figure.tight_layout()
     return ax
 
@@ -179,7 +162,7 @@ def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequ
         for index, (workload, results) in enumerate(found.items()):
             mine = [result for result in results if result.method == method]
             ways = [result.ways for result in mine]
-            look = {"color": OKABE_ITO[index], "marker": "os"[index % 2]}
+            look = marked(index)
             ax.plot(ways, [result.saved for result in mine], label=f"{workload}, here", **look)
             for paper in published:
                 if paper.method == method and workload.startswith(paper.workload):
@@ -188,9 +171,9 @@ def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequ
                         list(paper.saved), list(paper.saved.values()), label=f"{paper.workload}, paper", **look | ends
                     )
         ax.set(xlabel="sequences per request", title=method, ylim=(0, 0.85), xticks=[2, 4, 6])
-        ax.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        in_percent(ax.yaxis)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("blocks saved by sharing")
-    axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    legend_beside(axes[0][-1])
     figure.tight_layout()
     return figure

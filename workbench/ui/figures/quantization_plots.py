@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST
-from workbench.ui.plots import OKABE_ITO
+from workbench.ui.plots import OKABE_ITO, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_MARKERS = "osD^vPX*"
 
 
 def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)) -> Figure:
@@ -65,18 +63,15 @@ def error_against_bytes(
     The granularities stand in the order of their bytes per element, which are named below them; in each the kinds stand
     side by side, so that none hides another. Colour and marker tell the kinds apart. Returns the matplotlib Axes.
     """
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 3.8))
+    ax = new_axes(7, 3.8) if ax is None else ax
     size_of = {name: size for points in errors.values() for name, (size, _) in points.items()}
     granularities = sorted(size_of, key=size_of.__getitem__)
     for row, (kind, points) in enumerate(errors.items()):
         aside = 0.6 * ((row + 0.5) / len(errors) - 0.5)
         places = [granularities.index(name) + aside for name in points]
         ax.plot(
-            places, [error for _, error in points.values()], _MARKERS[row % len(_MARKERS)], label=kind,
-            color=OKABE_ITO[row % len(OKABE_ITO)], linestyle=("-", "--", ":", "-.")[row % 4], linewidth=1, markersize=8,
+            places, [error for _, error in points.values()], **marked(row), label=kind,
+            linestyle=("-", "--", ":", "-.")[row % 4], linewidth=1, markersize=8,
         )  # fmt: skip
     ax.legend(frameon=False, fontsize=8)
     ax.set_xticks(range(len(granularities)), [f"{name}\n{size_of[name]:.3g} B" for name in granularities])

@@ -6,11 +6,20 @@ from dataclasses import astuple
 
 import pytest
 
+from workbench.cache_studies.buddy import BuddyAllocator
+from workbench.cache_studies.sharing import PAPER_SHARING, beam_search, common_prefix, parallel_sampling
+from workbench.cache_studies.traces import ALPACA, SHAREGPT, Lengths, Request
+from workbench.cache_studies.waste import (
+    OPT_13B_SLOTS,
+    PAPER,
+    Contiguous,
+    Ideal,
+    Paged,
+    average,
+    compare_waste,
+    simulate,
+)
 from workbench.errors import ArgumentError
-from workbench.kvcache.buddy import BuddyAllocator
-from workbench.kvcache.sharing import PAPER_SHARING, beam_search, common_prefix, parallel_sampling
-from workbench.kvcache.traces import ALPACA, SHAREGPT, Lengths, Request
-from workbench.kvcache.waste import OPT_13B_SLOTS, PAPER, Contiguous, Ideal, Paged, average, compare_waste, simulate
 
 # -- traces -----------------------------------------------------------------------------------------------------------
 

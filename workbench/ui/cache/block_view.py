@@ -6,7 +6,6 @@ in the package; nothing is fetched at run time. Where no JavaScript runs, the pi
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Hashable
 from itertools import count
 from pathlib import Path
@@ -18,10 +17,11 @@ import traitlets
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.kvcache.block_manager import BlockManager
 from workbench.kvcache.sequence import Tokens
-from workbench.ui.block_picture import draw_blocks
-from workbench.ui.block_state import count_of, describe, snapshot
+from workbench.ui.cache.block_picture import draw_blocks
+from workbench.ui.cache.block_state import count_of, describe, snapshot
+from workbench.ui.picture import png_of
 
-_STATIC = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parents[1] / "static"
 _ACTIONS = ("allocate", "append", "fork", "free", "swap_out", "swap_in")
 
 
@@ -137,17 +137,12 @@ class BlockView(anywidget.AnyWidget):
         return describe(self.state)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
-        import matplotlib.pyplot as plt
-
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
-        figure = draw_blocks(self.state).figure
-        png = io.BytesIO()
-        figure.savefig(png, format="png", bbox_inches="tight", dpi=90)
-        plt.close(figure)
         data, metadata = bundle
-        return data | {"text/plain": repr(self), "image/png": png.getvalue()}, metadata
+        picture = png_of(draw_blocks(self.state).figure, 90)
+        return data | {"text/plain": repr(self), "image/png": picture}, metadata
 
     # -- steps of the above -------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Pictures of a launch over time: warps that wait for each other, blocks on multiprocessors."""
