@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.devices import arguments
+from workbench.devices import parameters
 from workbench.errors import ArgumentError
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_triton
 
@@ -57,7 +57,7 @@ def _replaced(index: int, value: object) -> list[object]:
 
 
 def test_what_fits_is_taken(every: CompiledKernel):
-    assert arguments.check_arguments(every, GOOD)[1:] == [255, -5, -(2**31), 2**40, 1.5, 2.5, 1, bytes(16)]
+    assert parameters.check_arguments(every, GOOD)[1:] == [255, -5, -(2**31), 2**40, 1.5, 2.5, 1, bytes(16)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_fits_is_taken(every: CompiledKernel):
     ],
 )
 def test_other_forms_are_taken(every: CompiledKernel, index: int, value: object, result: object):
-    assert arguments.check_arguments(every, _replaced(index, value))[index] == result
+    assert parameters.check_arguments(every, _replaced(index, value))[index] == result
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def test_other_forms_are_taken(every: CompiledKernel, index: int, value: object,
 )
 def test_what_does_not_fit_is_refused_by_name(every: CompiledKernel, index: int, value: object, name: str):
     with pytest.raises(ArgumentError) as error:
-        arguments.check_arguments(every, _replaced(index, value))
+        parameters.check_arguments(every, _replaced(index, value))
     assert f"every(): argument {index} '{name}'" in str(error.value)
 
 
 @pytest.mark.parametrize("count", [0, 8, 10])
 def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
     with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(pointer\), small \(u8\)"):
-        arguments.check_arguments(every, [*GOOD, 0][:count])
+        parameters.check_arguments(every, [*GOOD, 0][:count])
 
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
-    values = arguments.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    buffer = arguments.pack(every, values, [0xABCDE, *[None] * 8])
+    values = parameters.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
+    buffer = parameters.pack(every, values, [0xABCDE, *[None] * 8])
     # The layout of C: each value at a multiple of its own alignment.
     assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
         7
@@ -133,17 +133,17 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
 
 def test_a_struct_of_one_pointer_takes_an_array():
     kernel, array = compile_cuda(PLAIN, "holder"), np.zeros(4, np.float32)
-    assert arguments.check_arguments(kernel, [array])[0] is array
-    assert arguments.pack(kernel, [array], [0xABCDE]) == struct.pack("<Q", 0xABCDE)
-    assert arguments.packed_at_once(kernel, [torch.zeros(4)], lambda tensor: 0) is None
+    assert parameters.check_arguments(kernel, [array])[0] is array
+    assert parameters.pack(kernel, [array], [0xABCDE]) == struct.pack("<Q", 0xABCDE)
+    assert parameters.packed_at_once(kernel, [torch.zeros(4)], lambda tensor: 0) is None
     with pytest.raises(ArgumentError, match="struct of 8 bytes"):
-        arguments.check_arguments(kernel, [None])
+        parameters.check_arguments(kernel, [None])
 
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):
-    values = arguments.check_arguments(every, _replaced(0, None))
-    assert arguments.pack(every, values, [None] * 9)[:8] == bytes(8)
-    assert arguments.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
+    values = parameters.check_arguments(every, _replaced(0, None))
+    assert parameters.pack(every, values, [None] * 9)[:8] == bytes(8)
+    assert parameters.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ def test_null_and_negative_values_are_packed(every: CompiledKernel):
 def test_one_pass_packs_what_a_second_look_would_and_nothing_else(plain: CompiledKernel, value: object):
     for position in range(len(plain.parameters)):
         given = [value if at == position else 0 for at in range(len(plain.parameters))]
-        packed = arguments.packed_at_once(plain, given, lambda tensor: 3)
+        packed = parameters.packed_at_once(plain, given, lambda tensor: 3)
         try:
-            values = arguments.check_arguments(plain, given)
+            values = parameters.check_arguments(plain, given)
         except ArgumentError:
             assert packed is None
             continue
         if packed is not None:
             places = [one.data_ptr() if isinstance(one, torch.Tensor) else None for one in values]
-            assert packed == (arguments.pack(plain, values, places), 3 if any(places) else None)
+            assert packed == (parameters.pack(plain, values, places), 3 if any(places) else None)
         else:  # what is left to the second look is not what programs pass at every launch
             assert type(value) not in (int, float, torch.Tensor) or value < 0
 
@@ -175,10 +175,10 @@ def test_one_pass_leaves_tensors_of_two_devices_and_of_none_to_a_second_look(pla
     devices = iter((0, 1))
     numbers = [0] * (len(plain.parameters) - 2)
     pair = [torch.zeros(4), torch.zeros(4), *numbers]
-    assert arguments.packed_at_once(plain, pair, lambda tensor: next(devices)) is None
-    assert arguments.packed_at_once(plain, pair, lambda tensor: None) is None
-    assert arguments.packed_at_once(plain, pair, lambda tensor: 0)[1] == 0
-    assert arguments.packed_at_once(plain, pair[:-1], lambda tensor: 0) is None
+    assert parameters.packed_at_once(plain, pair, lambda tensor: next(devices)) is None
+    assert parameters.packed_at_once(plain, pair, lambda tensor: None) is None
+    assert parameters.packed_at_once(plain, pair, lambda tensor: 0)[1] == 0
+    assert parameters.packed_at_once(plain, pair[:-1], lambda tensor: 0) is None
 
 
 # ---- dimensions and shared memory ------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_one_pass_leaves_tensors_of_two_devices_and_of_none_to_a_second_look(pla
     ("grid", "full"), [(3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ([1, 2, 3], (1, 2, 3)), (np.int64(4), (4, 1, 1))]
 )
 def test_grids_in_every_form(bounded: CompiledKernel, grid: object, full: tuple):
-    assert arguments.check_launch(bounded, grid, 32, 0, "sm_80")[0] == full
+    assert parameters.check_launch(bounded, grid, 32, 0, "sm_80")[0] == full
 
 
 @pytest.mark.parametrize(
@@ -196,31 +196,31 @@ def test_grids_in_every_form(bounded: CompiledKernel, grid: object, full: tuple)
 )
 def test_grids_that_no_gpu_takes(bounded: CompiledKernel, grid: object):
     with pytest.raises(ArgumentError) as error:
-        arguments.check_launch(bounded, grid, 32, 0, "sm_80")
+        parameters.check_launch(bounded, grid, 32, 0, "sm_80")
     assert error.value.argument == "grid"
 
 
 @pytest.mark.parametrize("block", [0, 129, (64, 4), (1, 1, 65), 1025])
 def test_blocks_beyond_the_kernels_bound(bounded: CompiledKernel, block: object):
     with pytest.raises(ArgumentError) as error:
-        arguments.check_launch(bounded, 1, block, 0, "sm_80")
+        parameters.check_launch(bounded, 1, block, 0, "sm_80")
     assert error.value.argument == "block"
 
 
 def test_shared_memory_beside_what_the_kernel_declares(bounded: CompiledKernel):
     room = 163 * 1024 - 4096
-    assert arguments.check_launch(bounded, 1, 32, room, "sm_80")[2] == room
+    assert parameters.check_launch(bounded, 1, 32, room, "sm_80")[2] == room
     for amount in (room + 1, -1, 1.5):
         with pytest.raises(ArgumentError) as error:
-            arguments.check_launch(bounded, 1, 32, amount, "sm_80")
+            parameters.check_launch(bounded, 1, 32, amount, "sm_80")
         assert error.value.argument == "shared_bytes"
-    assert arguments.check_launch(bounded, 1, 32, room + 1, "sm_90")[2] == room + 1
+    assert parameters.check_launch(bounded, 1, 32, room + 1, "sm_90")[2] == room + 1
 
 
 @pytest.mark.parametrize(("named", "used"), [(0, 2048), (1024, 1024), (4096, 4096)])
 def test_a_launch_that_names_no_shared_memory_gets_what_was_named_when_compiling(named: int, used: int):
     kernel = compile_cuda(SOURCE, "bounded", dynamic_shared_bytes=2048)
-    assert arguments.check_launch(kernel, 1, 32, named, "sm_80")[2] == used
+    assert parameters.check_launch(kernel, 1, 32, named, "sm_80")[2] == used
 
 
 @triton.jit
@@ -236,23 +236,23 @@ def summed() -> CompiledKernel:
 
 def test_a_triton_kernel_gets_null_for_its_scratch_and_its_own_shared_memory(summed: CompiledKernel):
     x, out = torch.zeros(256), torch.zeros(1)
-    values = arguments.check_arguments(summed, [x, out, 256])
+    values = parameters.check_arguments(summed, [x, out, 256])
     assert values[3:] == [None] * (len(summed.parameters) - 3)
-    assert arguments.check_launch(summed, 1, 128, 0, "sm_80")[2] == summed.dynamic_shared_bytes
+    assert parameters.check_launch(summed, 1, 128, 0, "sm_80")[2] == summed.dynamic_shared_bytes
     with pytest.raises(ArgumentError, match="exactly"):
-        arguments.check_launch(summed, 1, 64, 0, "sm_80")
+        parameters.check_launch(summed, 1, 64, 0, "sm_80")
 
 
 def test_broken_promises_of_alignment_are_refused(summed: CompiledKernel):
     x, out = torch.zeros(257), torch.zeros(1)
     with pytest.raises(ArgumentError, match=r"argument 0 'x'.*multiples of 16"):
-        arguments.check_arguments(summed, [x[1:], out, 256])
+        parameters.check_arguments(summed, [x[1:], out, 256])
     with pytest.raises(ArgumentError, match=r"argument 2 'n'.*multiples of 16"):
-        arguments.check_arguments(summed, [x, out, 250])
+        parameters.check_arguments(summed, [x, out, 250])
 
 
 def test_static_shared_memory_that_no_assembler_takes_is_refused():
     source = 'extern "C" __global__ void f(float *x) { __shared__ float a[12500]; a[threadIdx.x] = *x; *x = a[0]; }'
     kernel = compile_cuda(source, "f")
     with pytest.raises(ArgumentError, match=r"static shared memory of f: got 50000 bytes; allowed: at most 49152"):
-        arguments.check_launch(kernel, 1, 32, 0, "sm_80")
+        parameters.check_launch(kernel, 1, 32, 0, "sm_80")

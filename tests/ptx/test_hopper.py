@@ -12,7 +12,7 @@ from ptx_support import module
 
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import Kernel, LaunchReport, Program
-from workbench.ptx.arguments import stored
+from workbench.ptx.buffers import stored
 from workbench.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
@@ -162,7 +162,7 @@ def test_an_address_of_no_block_is_out_of_bounds(cluster: int) -> None:
 
 
 def test_a_tensor_map_leads_to_its_tensor_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.ptx.arguments.lookup", lambda addresses: pytest.fail("a search"))
+    monkeypatch.setattr("workbench.ptx.buffers.lookup", lambda addresses: pytest.fail("a search"))
     a, b, out = torch.ones(64, 64).half(), torch.ones(8, 64).half(), torch.zeros(64, 8)
     maps = [TensorMap.of(a, (64, 64), swizzle=128), TensorMap.of(b, (8, 64), swizzle=128)]
     report = program()["pipeline"].launch(1, 160, [*maps, out, 1], statistics=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import DeviceUnavailableError, UnknownNameError
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from workbench.ptx import LaunchReport
+    from workbench.ptx import LaunchOptions, LaunchReport
     from workbench.toolchain import CompiledKernel
 
 NAMES = ("auto", "sim", "cuda")
@@ -62,16 +62,14 @@ class Device(VariableHolder, Protocol):
         grid: int | Sequence[int],
         block: int | Sequence[int],
         args: Sequence[object],
+        options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        statistics: bool = False,
-        checks: bool = False,
-        instruction_limit: int | None = None,
-        seconds_limit: float | None = None,
-        record_block: int | Sequence[int] | None = None,
+        **named: Any,
     ) -> LaunchReport | None:
         """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
-        ``dynamic_shared_bytes``, which for Triton is always there.
+        ``dynamic_shared_bytes``, which for Triton is always there. ``named`` are fields of
+        `LaunchOptions`, in the place of those of ``options``; a GPU takes none.
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """

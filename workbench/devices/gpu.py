@@ -25,14 +25,15 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from workbench.devices import arguments
+from workbench.devices import parameters
 from workbench.driver import images, simulated
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.ptx.options import LaunchOptions, options_of
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.sass import resources_of
 
@@ -83,8 +84,8 @@ class _Ready(NamedTuple):
     """A launch whose shape the kernel and the device take; sizes as the driver wants them."""
 
     function: Any
-    grid: arguments.Dimensions
-    block: arguments.Dimensions
+    grid: parameters.Dimensions
+    block: parameters.Dimensions
     shared_bytes: int
 
 
@@ -151,33 +152,22 @@ class Gpu:
         grid: int | Sequence[int],
         block: int | Sequence[int],
         args: Sequence[object],
+        options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        statistics: bool = False,
-        checks: bool = False,
-        instruction_limit: int | None = None,
-        seconds_limit: float | None = None,
-        record_block: int | Sequence[int] | None = None,
-        cluster: int | Sequence[int] | None = None,
+        **named: Any,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
         It runs on the device of its tensors, which must all be on one; without tensors on torch's current device.
         NumPy arrays are copied there and, after the kernel, back, which waits for it and cannot be captured in a graph.
-        Raises ArgumentError for a launch that the kernel cannot take and for ``statistics``, ``checks``, limits and
-        recordings, which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault inside the kernel
-        shows, as always with CUDA, at a later synchronisation.
+        Raises ArgumentError for a launch that the kernel cannot take and for every option (``statistics``, ``checks``,
+        limits, recordings ...), which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault
+        inside the kernel shows, as always with CUDA, at a later synchronisation.
         """
-        if statistics or checks or (instruction_limit, seconds_limit, record_block) != (None, None, None):
-            requests: dict[str, object] = {"statistics": statistics or None, "checks": checks or None}
-            requests |= {"record_block": record_block, "instruction_limit": instruction_limit}
-            requests |= {"seconds_limit": seconds_limit}
-            name, request = next((name, request) for name, request in requests.items() if request is not None)
-            raise ArgumentError(name, request, 'nothing on device "cuda"', 'Only device="sim" can; use that.')
-        if cluster is not None:
-            remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
-            raise ArgumentError("cluster", cluster, 'nothing on device "cuda"', remedy)
-        packed = None if kernel.scratch_bytes else arguments.packed_at_once(kernel, args, self._index_of)
+        if named or options is not None:
+            _refuse(options_of(options, named))
+        packed = None if kernel.scratch_bytes else parameters.packed_at_once(kernel, args, self._index_of)
         buffer, found, copies, _held = self._packed(kernel, grid, args) if packed is None else (*packed, (), None)
         index = self._torch.cuda.current_device() if found is None else found
         with self._lock, self._context(index):
@@ -219,11 +209,11 @@ class Gpu:
         """
         values: list[Any] = [
             _encoded(value) if isinstance(value, TensorMap) else value
-            for value in arguments.check_arguments(kernel, args)
+            for value in parameters.check_arguments(kernel, args)
         ]
         found = None
         for position, value in enumerate(values):
-            if not arguments.is_array(value) or isinstance(value, np.ndarray):
+            if not parameters.is_array(value) or isinstance(value, np.ndarray):
                 continue
             index = self._index_of(value)
             if index is None or found not in (None, index):
@@ -234,17 +224,17 @@ class Gpu:
             found = index
         found = self._torch.cuda.current_device() if found is None else found
         room = functools.partial(self._torch.empty, dtype=self._torch.uint8, device=f"cuda:{found}")
-        scratch = arguments.give_scratch(kernel, values, arguments.dimensions("grid", grid), room)
+        scratch = parameters.give_scratch(kernel, values, parameters.dimensions("grid", grid), room)
         copies = {
             position: self._copy(kernel, position, value, found)
             for position, value in enumerate(values)
             if isinstance(value, np.ndarray)
         }
         addresses = [
-            copies.get(position, value).data_ptr() if arguments.is_array(value) else None
+            copies.get(position, value).data_ptr() if parameters.is_array(value) else None
             for position, value in enumerate(values)
         ]
-        buffer, pairs = arguments.pack(kernel, values, addresses), [(values[at], copy) for at, copy in copies.items()]
+        buffer, pairs = parameters.pack(kernel, values, addresses), [(values[at], copy) for at, copy in copies.items()]
         return buffer, found, pairs, scratch
 
     def _copy(self, kernel: CompiledKernel, position: int, value: np.ndarray, index: int) -> Any:
@@ -290,7 +280,7 @@ class Gpu:
         key = index, kernel.key, grid, block, shared_bytes
         found = self._checked.get(key) if known else None
         if found is None:
-            shape = arguments.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
+            shape = parameters.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
             found = _Ready(self._function(kernel, index, shape[2], buffer_bytes), *shape)
             if known:
                 if len(self._checked) >= _MOST_CHECKED:
@@ -453,6 +443,17 @@ class _Pushed(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         self._pop()
+
+
+def _refuse(options: LaunchOptions) -> None:
+    """Raise ArgumentError for the first option that is not the default one."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            remedy = 'Only device="sim" can; use that.'
+            if field.name == "cluster":
+                remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
+            raise ArgumentError(field.name, value, 'nothing on device "cuda"', remedy)
 
 
 def _simulated() -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.devices import arguments
+from workbench.devices import parameters
 from workbench.errors import ArgumentError
+from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
 
 if TYPE_CHECKING:
@@ -42,60 +44,34 @@ class Simulator:
         grid: int | Sequence[int],
         block: int | Sequence[int],
         args: Sequence[object],
+        options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        statistics: bool = False,
-        checks: bool = False,
-        instruction_limit: int | None = None,
-        seconds_limit: float | None = None,
-        record_block: int | Sequence[int] | None = None,
-        cooperative: bool = False,
-        sample: Sequence[Sequence[int]] | None = None,
-        cluster: int | Sequence[int] | None = None,
-        copies_early: bool = False,
+        **named: Any,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
 
-        ``statistics`` counts memory traffic by source line, ``checks`` looks for races, uninitialised reads and misused
-        barriers; both cost time. ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in
-        ``report.recording``. ``cooperative`` lets blocks wait for each other (``grid.sync()``). ``sample`` are the (x,
-        y, z) of the blocks to run, if not all (:mod:`workbench.ptx.sample` chooses them). ``cluster`` are the blocks
-        along x, y, z that run together (default: what the kernel requires), and with ``copies_early`` bulk copies land
-        at once, not when somebody waits for them. Raises ArgumentError
-        for a launch that the kernel cannot take, KernelFault where it makes an illegal access, KernelTimeout past
-        ``instruction_limit`` (warp instructions) or ``seconds_limit``, and UnsupportedInstructionError, before anything
-        runs, for PTX beyond the machine.
+        ``named`` are fields of `LaunchOptions`, in the place of those of ``options``.
+
+        Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes an illegal access,
+        KernelTimeout past a limit, and UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
         """
         from workbench import ptx
 
-        values = arguments.check_arguments(kernel, args)
+        grid, block, shared_bytes, values = parameters.for_the_machine(kernel, grid, block, args, shared_bytes)
         for parameter, value in zip(kernel.parameters, values, strict=True):
             _check_on_cpu(kernel, parameter.name, value)
-        # A kernel for a newer architecture is measured by that one's limits, not by the simulator's default.
-        grid, block, shared_bytes = arguments.check_launch(kernel, grid, block, shared_bytes, kernel.arch)
-        arguments.give_scratch(kernel, values, grid, arguments.scratch_on_the_cpu)
         machine, squares, because = ptx.Program.from_text(kernel.ptx).kernels[kernel.name], [], ""
+        options = options_of(options, named)
+        sample = options.sample
         if self.sample and sample is None:
-            because = "they run at the same time" if cooperative or cluster else machine.dependence
+            together = options.cooperative or options.cluster
+            because = "they run at the same time" if together else machine.dependence
             squares = [] if because else squares_of(grid, self.sample)
             sample = [place for square in squares for place in square] or None
-        report = machine.launch(
-            grid,
-            block,
-            values,
-            shared_bytes=shared_bytes,
-            statistics=statistics,
-            checks=checks,
-            instruction_limit=instruction_limit,
-            seconds_limit=seconds_limit,
-            record_block=record_block,
-            repeats=kernel.language == "triton",
-            names=[parameter.name for parameter in kernel.parameters],
-            cooperative=cooperative,
-            sample=sample,
-            cluster=cluster,
-            copies_early=copies_early,
-        )
+        names = [parameter.name for parameter in kernel.parameters]
+        options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
+        report = machine.launch(grid, block, values, options, shared_bytes=shared_bytes)
         if self.sample:
             blocks = math.prod(report.grid)
             error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0
@@ -134,7 +110,7 @@ class Simulator:
 def _check_on_cpu(kernel: CompiledKernel, name: str, value: object) -> None:
     device = getattr(value, "device", None)
     kind = getattr(device, "type", device)
-    if arguments.is_array(value) and kind not in (None, "cpu"):
+    if parameters.is_array(value) and kind not in (None, "cpu"):
         raise ArgumentError(
             f"{kernel.label}(): {name!r}",
             f"a tensor on {device}",

@@ -1,4 +1,5 @@
-"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. Mirrors library/hooks.hpp.
+"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. The structs are those of
+library/hooks.hpp; a test compares the two.
 
 Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
 raise, as ctypes would print the exception. One that Ctrl-C ends leaves its answer unwritten, and the library sees to it
@@ -30,8 +31,9 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
-from workbench.ptx import Finding, LaunchReport, Program
-from workbench.ptx.arguments import Buffer
+from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
+from workbench.ptx.buffers import Buffer
+from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -54,7 +56,6 @@ _FAULT_CODES = {
     "deadlock": _TIMEOUT,
     "timeout": _TIMEOUT,
 }
-_MOST_PARAMETER_BYTES = 32764
 
 _u32, _u64, _double, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
 
@@ -197,7 +198,7 @@ class Machine:
         loaded = self._modules[number]
         kernel: Kernel = loaded.program[name.decode(errors="replace")]
         bytes_of_parameters = kernel.entry.parameter_bytes
-        if bytes_of_parameters > _MOST_PARAMETER_BYTES:
+        if bytes_of_parameters > MOST_PARAMETER_BYTES:
             raise _Failed(
                 _INVALID_PTX, f"{kernel.name}: {bytes_of_parameters} bytes of parameters are more than CUDA allows"
             )
@@ -229,12 +230,12 @@ class Machine:
         rows, table = self._rows(launch)
         timed = bool(launch.timed)
         launches, checks, trace = self.watched or (None, False, False)
+        cluster = tuple(launch.cluster) if any(launch.cluster) else None
+        options = _options(self._seconds_limit, timed or trace, checks, bool(launch.cooperative), cluster)
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), shared_bytes=shared, statistics=timed or trace,
-                seconds_limit=self._seconds_limit, checks=checks, cooperative=bool(launch.cooperative),
-                cluster=tuple(launch.cluster) if any(launch.cluster) else None,
+                functools.partial(_named, table), options, shared,
             )  # fmt: skip
         except KernelFault as fault:
             if launches is not None:
@@ -369,6 +370,16 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
             return
 
     return call
+
+
+@functools.lru_cache
+def _options(
+    seconds_limit: float | None, statistics: bool, checks: bool, cooperative: bool, cluster: tuple[int, ...] | None
+) -> LaunchOptions:
+    """Made once for all launches alike."""
+    return LaunchOptions(
+        seconds_limit=seconds_limit, statistics=statistics, checks=checks, cooperative=cooperative, cluster=cluster
+    )
 
 
 def _named(table: list[list[int]]) -> list[Buffer]:

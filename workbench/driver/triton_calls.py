@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError
+from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
     from workbench.reports.launches import Launch
@@ -30,28 +31,32 @@ def run_call(
     grid: Any,
     args: Sequence[object],
     kwargs: Mapping[str, object] | None,
+    options: LaunchOptions,
     *,
-    block: object = None,
-    shared_bytes: int = 0,
-    cluster: object = None,
-    arch: str | None = None,
-    **options: Any,
+    block: object,
+    shared_bytes: int,
+    arch: str | None,
+    both_orders: bool = False,
 ) -> Launch:
     """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch; of an autotuner the one of the best
-    configuration. ``options`` are those of `SimulatedTriton`.
+    configuration. With ``both_orders`` it is rehearsed in the opposite order of warps.
 
-    Raises ArgumentError for ``block``, ``shared_bytes`` and ``cluster``, which the kernel knows, and for arguments that
+    Raises ArgumentError for ``block``, ``shared_bytes`` and a cluster, which the kernel knows, and for arguments that
     the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
     raises.
     """
     from workbench.reports.launches import Launches
 
-    for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", cluster)):
+    for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
         if value is not None:
             raise ArgumentError(name, value, "nothing", "A kernel of Triton has its own: leave it out.")
     if isinstance(grid, int):
         grid = (grid,)
-    with _session(kernel, arch, launches=Launches(keep_all=True), show=lambda report: None, **options) as session:
+    unwritten = [args[position] for position in options.uninitialised]
+    with _session(
+        kernel, arch, options, launches=Launches(keep_all=True), show=lambda report: None, both_orders=both_orders,
+        unwritten=unwritten,
+    ) as session:  # fmt: skip
         with _explained(kernel, session.arch):
             kernel[grid](*args, **dict(kwargs or {}))
         if not len(session.launches):
@@ -66,7 +71,7 @@ def compile_call(
 
     Raises as `run_call`.
     """
-    with _session(kernel, arch, compile_only=True) as session, _explained(kernel, session.arch):
+    with _session(kernel, arch, LaunchOptions(), compile_only=True) as session, _explained(kernel, session.arch):
         made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
         if isinstance(made, list):
             if len(made) != 1:
@@ -79,7 +84,9 @@ def compile_call(
     return made.compiled
 
 
-def _session(kernel: Any, arch: str | None, *, compile_only: bool = False, **options: Any) -> Any:
+def _session(
+    kernel: Any, arch: str | None, options: LaunchOptions, *, compile_only: bool = False, **others: Any
+) -> Any:
     """The device of one call: of ``arch``, else of the session that is active, else the default one."""
     from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model, refuse_interpreter
     from workbench.toolchain.occupancy import limits_of
@@ -92,7 +99,7 @@ def _session(kernel: Any, arch: str | None, *, compile_only: bool = False, **opt
     model = active_model() if arch is None else None
     if compile_only and arch is not None:  # for more architectures than the machine runs
         model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
-    return SimulatedTriton(model or checked_model(arch, None), **options)
+    return SimulatedTriton(model or checked_model(arch, None), options, **others)
 
 
 @contextmanager

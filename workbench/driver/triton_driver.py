@@ -13,6 +13,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from workbench.errors import (
     PredictedTimeWarning,
 )
 from workbench.home import home
+from workbench.ptx.options import LaunchOptions
 from workbench.reports.launches import Launches, prediction_of
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
@@ -87,7 +89,8 @@ def simulated_triton(
         raise DeviceUnavailableError(
             f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
         )
-    return SimulatedTriton(found, checks, trace, seconds_limit, inductor=inductor, store=store)
+    options = LaunchOptions(checks=checks, statistics=trace, seconds_limit=seconds_limit)
+    return SimulatedTriton(found, options, inductor=inductor, store=store)
 
 
 def refuse_interpreter() -> None:
@@ -130,34 +133,31 @@ def _real_gpu() -> str | None:
 class SimulatedTriton:
     """Triton's simulated device: ``launches`` has what ran on it, ``findings`` what the checks found.
 
-    ``model`` is the GPU it stands for, ``arch`` its architecture, ``last_report`` the machine's report of the latest
-    launch. ``close()`` gives Triton its driver back, as the end of a ``with`` block does.
+    ``model`` is the GPU it stands for, ``arch`` its architecture, ``options`` are those of every launch,
+    ``last_report`` is the machine's report of the latest one. ``close()`` gives Triton its driver back, as the end of a
+    ``with`` block does.
     """
 
     def __init__(
         self,
         model: DeviceModel,
-        checks: bool = False,
-        trace: bool = False,
-        seconds_limit: float | None = None,
+        options: LaunchOptions,
         *,
         inductor: bool = False,
         store: str | Path | None = None,
         launches: Launches | None = None,
         both_orders: bool = False,
         show: Callable[[Any], None] | None = None,
-        record_block: int | Sequence[int] | None = None,
-        uninitialised: Sequence[object] = (),
+        unwritten: Sequence[object] = (),
     ):
         from workbench.driver.triton_launcher import Driver
 
-        self.model, self.arch = model, model.arch
-        self.checks, self.trace, self.seconds_limit = checks, trace, seconds_limit
+        self.model, self.arch, self.options = model, model.arch, options
         self.launches = Launches() if launches is None else launches
         self.last_report: LaunchReport | None = None
         self.cleared = 0  # how often a benchmark asked for clean caches
-        self._both_orders, self._show, self._record_block = both_orders, show or _show, record_block
-        self._uninitialised = tuple(uninitialised)  # tensors that nobody has written
+        self._both_orders, self._show = both_orders, show or _show
+        self._unwritten = tuple(unwritten)  # tensors that nobody has written
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
         self._previous: Any = None
@@ -209,7 +209,8 @@ class SimulatedTriton:
         self.close()
 
     def __repr__(self) -> str:
-        modes = "".join(f", {mode}" for mode, on in (("checked", self.checks), ("traced", self.trace)) if on)
+        asked = ("checked", self.options.checks), ("traced", self.options.statistics)
+        modes = "".join(f", {mode}" for mode, on in asked if on)
         state = "" if self in _running else ", closed"
         return f"<Triton on the PTX machine as {self.model}{modes}, {len(self.launches)} launches kept{state}>"
 
@@ -220,12 +221,13 @@ class SimulatedTriton:
     ) -> None:
         """Run one launch, and keep what this session was asked to keep."""
         timing = getattr(self._thread, "timing", False)
-        timed = self.trace or self._timed or timing
-        run = functools.partial(
-            function.launch, grid, block, values, shared_bytes=shared, checks=self.checks,
-            seconds_limit=self.seconds_limit, names=launcher.names, repeats=True, cluster=cluster,
-            uninitialised=[at for at, value in enumerate(values) if any(value is one for one in self._uninitialised)],
-        )  # fmt: skip
+        checks, trace = self.options.checks, self.options.statistics
+        timed = trace or self._timed or timing
+        unwritten = [at for at, value in enumerate(values) if any(value is one for one in self._unwritten)]
+        options = replace(
+            self.options, statistics=timed, names=launcher.names, repeats=True, cluster=cluster, uninitialised=unwritten
+        )
+        run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
         findings: Sequence[Finding] = ()
         try:
             rehearsal = None
@@ -233,16 +235,16 @@ class SimulatedTriton:
                 from workbench.ptx.warp_orders import rehearse
 
                 rehearsal = rehearse(function.program, values, run, launcher.names)
-            report = run(statistics=timed, record_block=self._record_block)
+            report = run()
             if rehearsal is not None and rehearsal.fault is not None:
                 raise rehearsal.fault
         except KernelFault as fault:
             self.launches.failed(fault)
             raise
         self.last_report = report
-        if self.checks:
+        if checks:
             findings = tuple(report.findings) if rehearsal is None else rehearsal.together(report)
-        if self.checks or self.trace:
+        if checks or trace:
             kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
             seconds = kept.seconds
             if findings:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.devices import arguments as launch_arguments
+from workbench.devices import parameters
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import of_finding
@@ -86,11 +86,9 @@ def launch(
     ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
     """
     try:
-        values = launch_arguments.check_arguments(kernel, given.arguments)
-        grid, block, shared_bytes = launch_arguments.check_launch(
-            kernel, given.grid, given.block, given.shared_bytes, kernel.arch
+        grid, block, shared_bytes, values = parameters.for_the_machine(
+            kernel, given.grid, given.block, given.arguments, given.shared_bytes
         )
-        launch_arguments.give_scratch(kernel, values, grid, launch_arguments.scratch_on_the_cpu)
         report = program[kernel.name].launch(
             grid,
             block,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench.argument_kinds import checked_kinds
-from workbench.devices import arguments
+from workbench.devices import parameters
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.loading import block_of, compiled_kernel
-from workbench.ptx import Program
+from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.warp_orders import rehearse
 from workbench.reports.check_report import CheckReport, notes_on
 
@@ -52,29 +53,20 @@ def check_kernel(
     Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
     overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
+    options = LaunchOptions(cluster=cluster, checks=True, seconds_limit=seconds_limit, uninitialised=uninitialised)
     if is_jit(kernel):
-        unwritten = [args[position] for position in uninitialised]
         return run_call(
-            kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, cluster=cluster, arch=arch,
-            checks=True, both_orders=True, seconds_limit=seconds_limit, uninitialised=unwritten,
-        ).check  # fmt: skip
+            kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
+        ).check
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
-    values = arguments.check_arguments(compiled, args)
-    grid, block, shared_bytes = arguments.check_launch(compiled, grid, block, shared_bytes, compiled.arch)
-    arguments.give_scratch(compiled, values, grid, arguments.scratch_on_the_cpu)
+    grid, block, shared_bytes, values = parameters.for_the_machine(compiled, grid, block, args, shared_bytes)
     program = Program.from_text(compiled.ptx)
-    options: dict[str, Any] = {
-        "shared_bytes": shared_bytes,
-        "cluster": cluster,
-        "checks": True,
-        "seconds_limit": seconds_limit,
-        "uninitialised": uninitialised,
-        "repeats": compiled.language == "triton",
-        "names": [parameter.name for parameter in compiled.parameters],
-    }
-    launch = functools.partial(program.kernels[compiled.name].launch, grid, block, values, **options)
-    rehearsal = rehearse(program, values, launch, options["names"])
+    names = [parameter.name for parameter in compiled.parameters]
+    options = replace(options, names=names, repeats=compiled.language == "triton")
+    kernel = program.kernels[compiled.name]
+    launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)
+    rehearsal = rehearse(program, values, launch, names)
     report = launch()
     if rehearsal.fault is not None:
         raise rehearsal.fault

@@ -11,7 +11,7 @@ from workbench import devices
 from workbench.argument_kinds import checked_kinds
 from workbench.demangle import normalised
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels.arguments import converted
+from workbench.kernels.declared_types import converted
 from workbench.kernels.variables import Variable, Variables
 from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of

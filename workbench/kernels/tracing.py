@@ -9,6 +9,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.devices.sim import Simulator
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.kernels.loading import block_of, compiled_kernel
+from workbench.ptx import LaunchOptions
 from workbench.reports.trace import Trace, trace_of
 
 
@@ -43,23 +44,12 @@ def trace_kernel(
     Raises ArgumentError for anything else than a kernel and for arguments that it cannot take, KernelFault where it
     makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
+    options = LaunchOptions(
+        cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block
+    )
     if is_jit(kernel):
-        return run_call(
-            kernel, grid, args, kwargs, block=block, shared_bytes=shared_bytes, cluster=cluster, arch=arch,
-            trace=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
-        ).trace  # fmt: skip
+        return run_call(kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch).trace
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
-    report = Simulator(arch=compiled.arch).launch(
-        compiled,
-        grid,
-        block,
-        args,
-        shared_bytes=shared_bytes,
-        cluster=cluster,
-        statistics=True,
-        checks=checks,
-        seconds_limit=seconds_limit,
-        record_block=record_block,
-    )
+    report = Simulator(arch=compiled.arch).launch(compiled, grid, block, args, options, shared_bytes=shared_bytes)
     return trace_of(compiled, report, shared_bytes)

@@ -18,6 +18,7 @@ from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 from workbench.programs import children
+from workbench.ptx import LaunchOptions
 from workbench.reports.launches import Launches
 from workbench.terminal import say
 
@@ -115,9 +116,8 @@ def _start(
     driver.watch(launches, checks=check, trace=trace)
 
     def start_triton() -> None:
-        SimulatedTriton(
-            wanted, check, trace, seconds_limit, inductor=inductor, launches=launches, show=lambda report: None
-        )
+        options = LaunchOptions(checks=check, statistics=trace, seconds_limit=seconds_limit)
+        SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
 
     if inductor:
         start_triton()

@@ -7,6 +7,7 @@ triton.
 from __future__ import annotations
 
 from workbench.ptx.launch import Kernel
+from workbench.ptx.options import LaunchOptions
 from workbench.ptx.parse import Parameter, PtxSyntaxError
 from workbench.ptx.program import Program
 from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
@@ -16,6 +17,7 @@ __all__ = [
     "BufferFacts",
     "Finding",
     "Kernel",
+    "LaunchOptions",
     "LaunchReport",
     "LineFacts",
     "Parameter",

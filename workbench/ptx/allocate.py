@@ -16,8 +16,7 @@ from workbench.ptx.flow import Block
 from workbench.ptx.machine import core
 from workbench.ptx.operands import Constant, DynamicShared, Frame, Operand, Register, Special
 
-TRUE_SLOT = 0  # a predicate that always holds; the guard of unguarded instructions
-_FIRST_FREE = 64
+_FIRST_FREE = 64  # behind the predicate that always holds, in a line of its own
 
 
 @dataclass(frozen=True, slots=True)

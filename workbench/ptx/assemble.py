@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.ptx import calls, flow, products
-from workbench.ptx.allocate import TRUE_SLOT, Accesses, Slots
+from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
-from workbench.ptx.machine import ADDRESS_SLOT, CALL, NO_SLOT, OPCODES, core
+from workbench.ptx.machine import ADDRESS_SLOT, CALL, FLAGS_SLOT, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
 from workbench.ptx.parse import Entry
 
 if TYPE_CHECKING:
     from workbench.ptx.program import Program
 
-# The head of a row: opcode, guard, guard is negated, counted, elements, bytes, target, immediate (low, high).
-_GUARD, _NEGATED, _COUNTED, _TARGET, _ROW_HEAD = 1, 2, 3, 6, 9
+_HEAD = core.ROW["names"][:-1]  # of a row of 32-bit numbers; behind it are the slots
+_GUARD, _FLIP, _COUNTED, _TARGET = map(_HEAD.index, ("guard", "guard_flip", "counted", "target"))
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Decoded:
             np.concatenate(rows).tobytes(), (slots.size + 63) // 64 * 64, constants,
             [(SPECIALS[operand.name], offset) for operand, offset in slots.specials],
             self.static_shared, shared_end, self.local_bytes, entry.parameter_bytes, _granule(forms),
-            0xFFFFFFFF if slots.frame is None else slots.frame, saves, fragments,
+            NO_SLOT if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
         self.misused = _misused(parts, code) if any(map(products.is_product, forms)) else []
@@ -155,12 +155,12 @@ class _Table:
         """
         rows = self._rows[self._form]
         rows[self._guarded, _GUARD] = offsets[self._guards]
-        rows[self._guarded, _NEGATED] = -self._negated
+        rows[self._guarded, _FLIP] = -self._negated
         rows[self._inserted, _COUNTED] = 0
         pc, register = self._numbers(self._places)
         slot, offset = self._slots.of(self._form)[1], offsets[register]
         own = slot < core.SLOTS
-        rows[pc[own], _ROW_HEAD + slot[own]] = offset[own]
+        rows[pc[own], len(_HEAD) + slot[own]] = offset[own]
         for at in np.unique(pc[~own]).tolist():
             mine = (pc == at) & ~own
             rows[at, _TARGET] = len(fragments)
@@ -187,13 +187,17 @@ class _Lists:
 def _row(form: Form, slots: Slots) -> list[int]:
     """What the rows of all steps of this form have in common."""
     made = form.instruction
-    row = [form.opcode.number, TRUE_SLOT, 0, 1, made.elements, made.bytes, NO_SLOT, _signed(form.imm)]
-    row += [_signed(form.imm >> 32), *[0] * core.SLOTS]
+    head = {
+        "opcode": form.opcode.number, "guard": TRUE_SLOT, "guard_flip": 0, "counted": 1, "elements": made.elements,
+        "bytes": made.bytes, "target": NO_SLOT, "imm_low": _signed(form.imm), "imm_high": _signed(form.imm >> 32),
+    }  # fmt: skip
+    own = [NO_SLOT] * core.SLOTS
+    own[FLAGS_SLOT] = 0
     for slot, operand in form.fixed:
-        row[_ROW_HEAD + slot] = slots.take(operand)
+        own[slot] = slots.take(operand)
     for slot, value in made.raw.items():
-        row[_ROW_HEAD + slot] = value
-    return row
+        own[slot] = value
+    return [*map(head.__getitem__, _HEAD), *own]
 
 
 def _signed(value: int) -> int:

@@ -8,38 +8,61 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx import products
-from workbench.ptx.arguments import Buffer
+from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
+from workbench.ptx.options import coordinates
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
     from workbench.ptx.launch import Kernel
 
-# In the order of the core's enum Problem; the last ones are found before a launch (products.py).
-KINDS = (
-    "out-of-bounds", "misaligned", "write to read-only memory", "out-of-bounds", "out-of-bounds", "shared race",
-    "uninitialised shared read", "divergent barrier", "warp race", "absent lane",
-    "cp.async data read before wait", "trap", "deadlock", "timeout", "out-of-bounds",
-    "assertion failed", "stack overflow", "global race", "uninitialised global read", "mbarrier misuse",
-    "absent lane", "mismatched mask", "barrier misuse", "missing fence.proxy.async", "async copy or product misuse",
-    "write to shared memory that is being read", "cluster misuse", products.TOUCHED, products.UNFENCED,
-)  # fmt: skip
+# What findings call the core's problems, and those that products.py finds before a launch.
+KINDS = {
+    "out_of_bounds": "out-of-bounds",
+    "misaligned": "misaligned",
+    "read_only": "write to read-only memory",
+    "shared_out_of_bounds": "out-of-bounds",
+    "local_out_of_bounds": "out-of-bounds",
+    "parameter_out_of_bounds": "out-of-bounds",
+    "shared_race": "shared race",
+    "warp_race": "warp race",
+    "global_race": "global race",
+    "uninitialised_shared": "uninitialised shared read",
+    "uninitialised_global": "uninitialised global read",
+    "pending_copy": "cp.async data read before wait",
+    "pending_read": "write to shared memory that is being read",
+    "proxy_fence": "missing fence.proxy.async",
+    "divergent_barrier": "divergent barrier",
+    "barrier_misuse": "barrier misuse",
+    "mbarrier_misuse": "mbarrier misuse",
+    "bulk_misuse": "async copy or product misuse",
+    "remote_misuse": "cluster misuse",
+    "absent_lane": "absent lane",
+    "absent_self": "absent lane",
+    "mismatched_mask": "mismatched mask",
+    "trap": "trap",
+    "assertion": "assertion failed",
+    "stack_overflow": "stack overflow",
+    "deadlock": "deadlock",
+    "timeout": "timeout",
+    products.TOUCHED: products.TOUCHED,
+    products.UNFENCED: products.UNFENCED,
+}
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"
 )
-_MISALIGNED, _SHARED, _LOCAL, _PARAMETER = 1, 3, 4, 14
-_TOLD = (20, 21, 22, 24, 26)  # what is wrong is told in words
+_TOLD = ("absent_self", "mismatched_mask", "barrier_misuse", "bulk_misuse", "remote_misuse")  # in words
 _ASYNC = ("missing fence.proxy.async", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
-_WINDOWS = {_SHARED: "shared memory", _LOCAL: "local memory", _PARAMETER: "the parameters"}
-
-
-def _coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
+_WINDOWS = {
+    "shared_out_of_bounds": "shared memory",
+    "local_out_of_bounds": "local memory",
+    "parameter_out_of_bounds": "the parameters",
+}
 
 
 def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
@@ -86,7 +109,7 @@ def describe(
     code = kernel.decoded.code
     statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
     other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
-    block_at, thread_at = _coordinates(row["block"], grid), _coordinates(row["thread"], block)
+    block_at, thread_at = coordinates(row["block"], grid), coordinates(row["thread"], block)
     buffer, detail, address = _detail(row, problem, kind, grid, block, buffers)
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
@@ -108,8 +131,8 @@ def describe(
         other_statement.line if other_statement else None,
         row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
         at != row["pc"], other_at != row["other_pc"],
-        None if row["other_block"] < 0 else _coordinates(row["other_block"], grid),
-        None if row["other_thread"] < 0 else _coordinates(row["other_thread"], block),
+        None if row["other_block"] < 0 else coordinates(row["other_block"], grid),
+        None if row["other_thread"] < 0 else coordinates(row["other_thread"], block),
     )  # fmt: skip
 
 
@@ -136,20 +159,19 @@ def _times(count: int, places: int = 1) -> str:
 
 def _detail(
     row: Mapping[str, Any],
-    problem: int,
+    problem: str,
     kind: str,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     buffers: Sequence[Buffer],
 ) -> tuple[str | None, str, int | None]:
     size, address = row["bytes"], row["address"]
-    other = _coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
+    other = coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
     if problem in _WINDOWS:
         return None, f": {size} bytes at offset {address} of {_WINDOWS[problem]}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
-        name, where = (
-            nearest(address, size, buffers) if address >= 1 << 40 or problem != 1 else (None, "shared or local memory")
-        )
+        own = kind == "misaligned" and address < 1 << 40
+        name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
         return name, f": {size} bytes at 0x{address:x}, {where}", address
     if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
         with_ = f" with thread {other}" if other else ""
@@ -158,7 +180,7 @@ def _detail(
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:
-            with_ = f" with block {_coordinates(row['other_block'], grid)}"
+            with_ = f" with block {coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None

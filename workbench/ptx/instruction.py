@@ -19,7 +19,8 @@ from workbench.ptx.parse import Body, Statement
 @final
 @dataclass(slots=True)
 class Instruction:
-    """A row of the core's code. ``slots`` maps slot numbers to operands; ``raw`` to plain numbers."""
+    """A row of the core's code. ``slots`` maps slot numbers to operands, ``raw`` to plain numbers; a slot that is in
+    neither has no operand, and without flags there are none set."""
 
     opcode: Opcode
     slots: dict[int, Operand]
@@ -29,7 +30,6 @@ class Instruction:
     elements: int = 1
     bytes: int = 0
     target: str = ""
-    group: str | None = None
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
 
 
@@ -170,6 +170,11 @@ def source(symbols: Symbols, token: str, type_name: str, width: int | None = Non
     if width is not None and operand.width != width:
         raise Refused(f"the operand {token}, which has {8 * operand.width} bits where {8 * width} belong")
     return operand
+
+
+def predicate(symbols: Symbols, token: str) -> tuple[Operand, dict[int, int]]:
+    """The operand of ``p`` or ``!p``, and what says which of the two it is to the instructions that take both."""
+    return source(symbols, token.lstrip("! "), "pred", 0), {5: -1 if token[0] == "!" else 0}
 
 
 def expect(operands: list[str], *counts: int) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import recording
-from workbench.ptx.arguments import Buffer, pack
-from workbench.ptx.findings import KINDS, called, describe, folded
+from workbench.ptx.buffers import Buffer, pack
+from workbench.ptx.findings import called, describe, folded
 from workbench.ptx.machine import core
+from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
 from workbench.ptx.report import BufferFacts, LaunchReport, LineFacts
 from workbench.ptx.sample import dependence
@@ -30,25 +31,9 @@ MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architec
 _PROCESSORS, _SHARED_OF_PROCESSOR = 108, 164 * 1024  # of an A100
 _WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
-_COUNTS = (
-    "executions",
-    "active_lanes",
-    "requests",
-    "sectors",
-    "wavefronts",
-    "ideal_wavefronts",
-    "bytes",
-    "barrier_waits",
-    "distinct_bytes",
-    "ideal_sectors",
-    "landed_bytes",
-    "filled_bytes",
-)
+_COUNTS = np.dtype(core.COUNTS)
 _SPACES = ("global", "shared", "local", "constant")
 _BULK_STORE = "global.shared"
-_SECTORS, _WAVEFRONTS = _COUNTS.index("sectors"), _COUNTS.index("wavefronts")
-
-Shape = int | Sequence[int]
 _Row = tuple[int, int, int, bool, bool]
 
 
@@ -74,15 +59,14 @@ def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
     return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
 
 
-def _place_of(index: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    return index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1]
-
-
-def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: bool) -> list[int]:
-    if cooperative:
+def _sampled(options: LaunchOptions, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> list[int]:
+    """The blocks to run, by index; none where all should."""
+    if options.sample is None:
+        return []
+    if options.cooperative or cluster != (1, 1, 1):
         remedy = "Run all of them: they wait for each other."
         raise ArgumentError("sample", "blocks of a cooperative launch or of clusters", "None there", remedy)
-    found = sorted({_index_of_block("sample", place, grid) for place in sample})
+    found = sorted({_index_of_block("sample", place, grid) for place in options.sample})
     if not found:
         raise ArgumentError("sample", "no block", "one or more", "Pass None to run all of them.")
     return found
@@ -90,7 +74,7 @@ def _sampled(sample: Sequence[Shape], grid: tuple[int, int, int], cooperative: b
 
 def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
     """A finding of the code itself, as the core reports one."""
-    place = {"problem": KINDS.index(kind), "pc": pc, "other_pc": other, "block": 0, "thread": 0}
+    place = {"problem": kind, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
     return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 
 
@@ -148,61 +132,32 @@ class Kernel:
         grid: Shape,
         block: Shape,
         args: Sequence[Any],
+        options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        statistics: bool = False,
-        checks: bool = False,
-        threads: int | None = None,
-        instruction_limit: int | None = None,
-        seconds_limit: float | None = None,
-        uninitialised: Sequence[int] = (),
-        record_block: Shape | None = None,
-        last_warp_first: bool = False,
-        names: Sequence[str] = (),
-        repeats: bool = False,
-        cooperative: bool = False,
-        follow_addresses: bool = True,
-        sample: Sequence[Shape] | None = None,
-        cluster: Shape | None = None,
-        copies_early: bool = False,
+        **named: Any,
     ) -> LaunchReport:
         """Runs the kernel and returns what it did.
 
         ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
         element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
-        values, a struct of pointers. What they lead to is checked like an argument and named by its place; without
-        ``follow_addresses`` they are mere numbers.
-        ``shared_bytes`` is dynamic shared memory. ``threads`` are OS threads that share the blocks (default: all; one
-        with ``checks``, so that a race between blocks always names the same sides). ``instruction_limit`` counts warp
-        instructions of the whole launch. ``uninitialised`` are positions of arrays in ``args`` that nobody has written:
-        with ``checks``, what the kernel reads from them before it writes is a finding. ``record_block`` is the (x, y,
-        z) of one block whose requests and waits are kept one by one, in ``report.recording``; the others run as before.
-        ``last_warp_first`` lets the warps of a block take turns in the opposite order: any order is as good as another,
-        but some mistakes show in one of them only. ``names`` are what findings call the arguments, "argument 0" and so
-        on where there is none. ``repeats`` says that threads may repeat what others do and keep nothing of it, as
-        Triton's do: what they load then races with nothing. ``cooperative`` runs all blocks at the same time, in turns
-        on one OS thread, so that they can wait for each other (``grid.sync()``); they must fit on an A100 together.
-        ``sample`` are the (x, y, z) of the blocks to run, if not all: counts are then those of these blocks only.
-        ``cluster`` are the blocks along x, y, z that run together and reach each other's shared memory (default: what
-        the kernel requires, else 1). Bulk copies land when somebody waits for them, or with ``copies_early`` at once: a
-        kernel that waits as it should does not notice.
+        values, a struct of pointers. ``shared_bytes`` is dynamic shared memory per block. ``named`` are fields of
+        `LaunchOptions`, in the place of those of ``options``.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
         ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
         collected in ``report.findings`` instead.
         """
-        params, buffers = pack(self.name, self.parameters, args, follow_addresses)
+        options = options_of(options, named)
+        params, buffers = pack(self.name, self.parameters, args, options.follow_addresses)
         variables = self.program.variable_buffers()
         buffers = [
             Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
         ] + buffers
-        unwritten = self._unwritten(uninitialised, buffers)
+        unwritten = self._unwritten(options.uninitialised, buffers)
         buffers.sort(key=lambda buffer: buffer.address)
         rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
-        return self._run(
-            grid, block, params, rows, lambda: buffers, shared_bytes, statistics, checks, threads, instruction_limit,
-            seconds_limit, record_block, last_warp_first, names, repeats, cooperative, sample, cluster, copies_early,
-        )  # fmt: skip
+        return self.launch_packed(grid, block, params, rows, lambda: buffers, options, shared_bytes)
 
     def launch_packed(
         self,
@@ -210,70 +165,53 @@ class Kernel:
         block: Shape,
         params: bytes,
         rows: Sequence[_Row],
-        buffers: Callable[[], list[Buffer]],
-        *,
-        shared_bytes: int = 0,
-        statistics: bool = False,
-        checks: bool = False,
-        seconds_limit: float | None = None,
-        cooperative: bool = False,
-        cluster: Shape | None = None,
+        name_buffers: Callable[[], list[Buffer]],
+        options: LaunchOptions,
+        shared_bytes: int,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
         ``rows``: (address, bytes, address in this process, writable, uninitialised) of every range that the kernel may
-        touch, the program's variables among them, by ascending address; ``buffers`` gives them names, and is asked only
-        where something is to be told about them.
+        touch, the program's variables among them, by ascending address; ``name_buffers`` gives them names, and is
+        asked only where something is to be told about them.
         """
-        return self._run(
-            grid, block, params, rows, buffers, shared_bytes, statistics, checks, None, None, seconds_limit, None,
-            False, (), False, cooperative, None, cluster,
-        )  # fmt: skip
-
-    def _run(
-        self, grid: Shape, block: Shape, params: bytes, rows: Sequence[_Row], name_buffers: Callable[[], list[Buffer]],
-        shared_bytes: int, statistics: bool, checks: bool, threads: int | None, instruction_limit: int | None,
-        seconds_limit: float | None, record_block: Shape | None, last_warp_first: bool, names: Sequence[str],
-        repeats: bool, cooperative: bool, sample: Sequence[Shape] | None = None, cluster: Shape | None = None,
-        copies_early: bool = False,
-    ) -> LaunchReport:  # fmt: skip
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
-        cluster = self._cluster(cluster, grid)
-        if cooperative:
+        cluster, checks = self._cluster(options.cluster, grid), options.checks
+        if options.cooperative:
             self._check_together(grid, block, shared_bytes)
             storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
             barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
             rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
-        recorded = None if record_block is None else _index_of_block("record_block", record_block, grid)
-        chosen = [] if sample is None else _sampled(sample, grid, cooperative or cluster != (1, 1, 1))
+        recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
+        chosen = _sampled(options, grid, cluster)
         result = core.launch(
-            self.decoded.core, grid, block, params, rows, shared_bytes, statistics, checks,
-            threads or (1 if checks else os.cpu_count() or 1), instruction_limit or 0, seconds_limit or 0.0,
-            -1 if recorded is None else recorded,
-            recording.MAX_REQUESTS, last_warp_first, _WORKSPACE if cooperative else 0,
-            self._unused(block) if checks and repeats else [], chosen, cluster, copies_early,
+            self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks,
+            options.threads or (1 if checks else os.cpu_count() or 1), options.instruction_limit or 0,
+            options.seconds_limit or 0.0, -1 if recorded is None else recorded, recording.MAX_REQUESTS,
+            options.last_warp_first, _WORKSPACE if options.cooperative else 0,
+            self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
             print(printed, end="")
         if result["fault"]:
-            self._raise(result, grid, block, called(name_buffers(), names), instruction_limit, seconds_limit)
+            self._raise(result, grid, block, called(name_buffers(), options.names), options)
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
-            result["threads"], self.shared_bytes + shared_bytes, has_statistics=statistics, has_checks=checks,
+            result["threads"], self.shared_bytes + shared_bytes, has_statistics=options.statistics, has_checks=checks,
             printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
             blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
-            sampled_instructions={_place_of(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
+            sampled_instructions={coordinates(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
         )  # fmt: skip
-        buffers = name_buffers() if checks or statistics or recorded is not None else []
+        buffers = name_buffers() if checks or options.statistics or recorded is not None else []
         if checks:
-            told = called(buffers, names)
+            told = called(buffers, options.names)
             problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
             found = [describe(self, problem, grid, block, told) for problem in problems]
             report.findings = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
-        if statistics:
+        if options.statistics:
             if self._counted[0] != result["counts"]:  # a launch that is repeated, to be timed, counts the same
                 self._counted = result["counts"], self._lines(result["counts"])
             report.lines = [*self._counted[1]]
@@ -283,7 +221,7 @@ class Kernel:
             )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
-            report.recording = recording.unpack(self, _place_of(recorded, grid), warps, result, buffers)
+            report.recording = recording.unpack(self, coordinates(recorded, grid), warps, result, buffers)
         return report
 
     def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
@@ -360,14 +298,14 @@ class Kernel:
 
     def _raise(
         self, result: dict[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int],
-        buffers: Sequence[Buffer], instruction_limit: int | None, seconds_limit: float | None,
+        buffers: Sequence[Buffer], options: LaunchOptions,
     ) -> None:  # fmt: skip
         finding = describe(self, result["fault"], grid, block, buffers)
         if finding.kind == "timeout":
             if result["timed_out"]:
-                limit, name = f"{seconds_limit:g} s", "seconds_limit"
+                limit, name = f"{options.seconds_limit:g} s", "seconds_limit"
             else:
-                limit, name = f"{instruction_limit:,} warp instructions", "instruction_limit"
+                limit, name = f"{options.instruction_limit:,} warp instructions", "instruction_limit"
             remedy = f"{name}= sets another, None no limit"
             message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             raise KernelTimeout(message, finding)
@@ -376,11 +314,12 @@ class Kernel:
         raise KernelFault(finding.message + before, finding)
 
     def _lines(self, raw: bytes) -> list[LineFacts]:
-        counts = np.frombuffer(raw, np.uint64).reshape(-1, len(_COUNTS))
-        ran = np.flatnonzero(counts[:, 0])
+        counts = np.frombuffer(raw, _COUNTS)
+        ran = np.flatnonzero(counts["executions"])
         lines: list[LineFacts] = []
         places: dict[int, tuple[str, int, str, int]] = {}  # by location; statements in a row share theirs
-        for pc, numbers in zip(ran.tolist(), counts[ran].tolist(), strict=True):
+        for pc, row in zip(ran.tolist(), counts[ran].tolist(), strict=True):
+            numbers = dict(zip(core.COUNTS["names"], row, strict=True))
             instruction = self.decoded.code[pc]
             statement = instruction.statement
             if statement is None:
@@ -390,7 +329,7 @@ class Kernel:
             if place is None:
                 place = places[id(location)] = *self._place(location), *self._place(location, in_kernel_file=True)
             space = opcode.group if opcode.group in _SPACES else ""
-            if space == "global" and not numbers[_SECTORS] and numbers[_WAVEFRONTS]:
+            if space == "global" and not numbers["sectors"] and numbers["wavefronts"]:
                 space = "shared"  # a generic address that always pointed there
             lines.append(
                 LineFacts(
@@ -402,7 +341,7 @@ class Kernel:
                     space,
                     opcode.name.startswith(("ld", "cp.async")) and not opcode.name.endswith(_BULK_STORE),
                     opcode.name.startswith("st") or opcode.name.endswith(_BULK_STORE),
-                    *numbers,
+                    **numbers,
                 )
             )
         return sorted(lines, key=lambda line: (line.ptx_line, line.pc))

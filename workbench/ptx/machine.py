@@ -11,10 +11,7 @@ from workbench.ptx import _core as _first  # type: ignore[attr-defined]  # compi
 
 
 class Opcode(NamedTuple):
-    """One row of the core's table.
-
-    ``kind``: 0 plain, 1 branch, 2 exit, 3 trap, 4 barrier, 5 collective, 6 call, 7 return, 8 poll, 9 wait.
-    """
+    """One row of the core's table; ``kind`` is one of the numbers in ``core.Kind``."""
 
     number: int
     name: str
@@ -64,10 +61,11 @@ OPCODES: dict[str, Opcode] = {
     name: Opcode(index, name, kind, group, _split(destinations), _split(sources))
     for index, (name, kind, group, destinations, sources) in enumerate(core.instruction_table())
 }
-BRANCH, EXIT, COLLECTIVE, CALL, RETURN = 1, 2, 5, 6, 7
-NO_SLOT = -1
-ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = 8, 20, 21
+BRANCH, EXIT, CALL, RETURN = core.Kind.branch, core.Kind.exit, core.Kind.call, core.Kind.ret
+NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # the second: a predicate that always holds, for what has no guard
+ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = core.ADDRESS_SLOT, core.MEMBER_SLOT, core.FLAGS_SLOT
 FRAGMENT_SLOT = core.SLOTS  # from here on: results too many for an instruction's own slots
-STRONG, NARROW_BASE, WIDE_BASE, RELEASE, UNORDERED, ASYNC_PROXY, CLUSTER_BASE = 1, 2, 4, 8, 16, 32, 64
+STRONG, RELEASE, UNORDERED, ASYNC_PROXY = core.STRONG, core.RELEASE, core.UNORDERED, core.ASYNC_PROXY
+NARROW_BASE, WIDE_BASE, CLUSTER_BASE = core.NARROW_BASE, core.WIDE_BASE, core.CLUSTER_BASE
 WIDTHS = {"pred": 0, "b8": 2, "b16": 2, "b32": 4, "b64": 8}
-SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << 56, 2 << 56, 3 << 56
+SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = core.SHARED_WINDOW, core.LOCAL_WINDOW, core.PARAM_WINDOW

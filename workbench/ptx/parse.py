@@ -226,7 +226,7 @@ _ITEM = re.compile(
 )
 _MARK = re.compile(r"(?<![\w.\"])\.loc\s+")
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
-_MOST_PARAMETER_BYTES, _MOST_ALIGNMENT, _MOST_VARIABLE_BYTES = 32764, 1 << 16, 1 << 34
+MOST_PARAMETER_BYTES, _MOST_ALIGNMENT, _MOST_VARIABLE_BYTES = 32764, 1 << 16, 1 << 34
 _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
 
@@ -320,7 +320,7 @@ def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
             raise PtxSyntaxError(f"line {line}: parameter {name} has the unknown type .{kind}")
         alignment = max(int(align or TYPE_SIZES[kind]), 1)
         size = TYPE_SIZES[kind] * int(count or 1)
-        if size > _MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
+        if size > MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
             raise PtxSyntaxError(f"line {line}: parameter {name} of {size} bytes, aligned to {alignment}")
         offset = (offset + alignment - 1) // alignment * alignment
         found.append(Parameter(name, kind, size, alignment, offset))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.ptx.arguments import Buffer
+from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import readable
+from workbench.ptx.machine import core
 from workbench.ptx.pipeline import COPY_CYCLES, Pipeline, Rates, pipeline_of
 
 if TYPE_CHECKING:
@@ -18,23 +19,7 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 50_000  # of one recording, and as many spans: about 100 MB of Python objects
 
-# As the core's RecordedRequest and RecordedSpan lay them out.
-_REQUEST = np.dtype(
-    [(name, "<i4") for name in ("warp", "pc")]
-    + [(name, "<u4") for name in ("mask", "bytes", "flags", "sectors", "wavefronts", "ideal")]
-    + [("address", "<u8", 32)]
-)
-_SPAN = np.dtype(
-    [(name, "<i4") for name in ("warp", "pc", "barrier")] + [("waiting", "<u4"), ("start", "<u8"), ("end", "<u8")]
-)
-_EVENT = np.dtype(
-    [("warp", "<i4"), ("pc", "<i4"), ("kind", "<u4"), ("at", "<u4"), ("phase", "<i4")]
-    + [(name, "<u4") for name in ("count", "bytes", "to")]
-    + [("tick", "<u8")]
-)
-_SHARED, _READS, _WRITES = 1, 2, 4
-_KINDS = ("arrive", "arrive_late", "copy", "pass", "product", "wait_products", "meet", "come", "end", "complete")
-_IN_REGISTERS = 0xFFFFFFFF
+_KINDS = {number: name for name, number in vars(core.Event).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,41 +162,49 @@ def unpack(
         return buffers[at].name if at >= 0 and address < starts[at] + buffers[at].size else None
 
     requests, counts = [], [0] * warps
-    for row in np.frombuffer(result["requests"], _REQUEST):
-        warp, pc, mask, width, flags, sectors, wavefronts, ideal, raw = row.tolist()
-        addresses = tuple(address if mask >> lane & 1 else None for lane, address in enumerate(raw.tolist()))
-        shared = bool(flags & _SHARED)
+    for row in _records(result["requests"], core.REQUEST):
+        warp, flags = row["warp"], row["flags"]
+        addresses = tuple(
+            address if row["mask"] >> lane & 1 else None for lane, address in enumerate(row["address"].tolist())
+        )
+        shared = bool(flags & core.RequestFlags.shared)
         buffer = None if shared else owner(next(address for address in addresses if address is not None))
         requests.append(
             WarpRequest(
-                counts[warp], warp, pc, *place(pc), "shared" if shared else "global", bool(flags & _READS),
-                bool(flags & _WRITES), width, addresses, buffer, sectors, wavefronts, ideal,
+                counts[warp], warp, row["pc"], *place(row["pc"]), "shared" if shared else "global",
+                bool(flags & core.RequestFlags.reads), bool(flags & core.RequestFlags.writes), row["bytes"], addresses,
+                buffer, row["sectors"], row["wavefronts"], row["ideal"],
             )
         )  # fmt: skip
         counts[warp] += 1
     spans = []
-    for row in np.frombuffer(result["spans"], _SPAN):
-        warp, pc, barrier, waiting, start, end = row.tolist()
-        span: Literal["run", "wait"] = "wait" if waiting else "run"
-        spans.append(WarpSpan(warp, start, end, span, barrier if pc >= 0 else None, *place(pc)[2:]))
+    for row in _records(result["spans"], core.SPAN):
+        span: Literal["run", "wait"] = "wait" if row["waiting"] else "run"
+        barrier = row["barrier"] if row["pc"] >= 0 else None
+        spans.append(WarpSpan(row["warp"], row["start"], row["end"], span, barrier, *place(row["pc"])[2:]))
     spans.sort(key=lambda span: (span.warp, span.start))
     events = []
-    for row in np.frombuffer(result["events"], _EVENT):
-        warp, pc, number, at, phase, count, moved, to, tick = row.tolist()
-        kind, operand = _KINDS[number], None
+    for row in _records(result["events"], core.EVENT):
+        kind, moved, operand = _KINDS[row["kind"]], row["bytes"], None
         if kind == "product":
-            operand, moved = None if moved == _IN_REGISTERS else moved, 0
-        line, _, source, source_line, kernel_source, kernel_line = place(pc)
+            operand, moved = None if moved == core.IN_REGISTERS else moved, 0
+        line, _, source, source_line, kernel_source, kernel_line = place(row["pc"])
         events.append(
             PipelineEvent(
-                warp, kind, at, phase, count, moved, to, operand, tick, source, source_line, kernel_source,
-                kernel_line, line,
+                row["warp"], kind, row["at"], row["phase"], row["count"], moved, row["to"], operand, row["tick"],
+                source, source_line, kernel_source, kernel_line, line,
             )
         )  # fmt: skip
     used = {event.at for event in events if event.kind in ("arrive", "arrive_late", "copy", "pass")}
     variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
     names = mbarrier_names(used, variables)
     return Recording(block, warps, tuple(requests), tuple(spans), result["truncated"], tuple(events), names)
+
+
+def _records(raw: bytes, layout: Any) -> Iterator[dict[str, Any]]:
+    """The core's records of that layout, field by field."""
+    for values in np.frombuffer(raw, np.dtype(layout)):
+        yield dict(zip(layout["names"], values.tolist(), strict=True))
 
 
 def mbarrier_names(offsets: Iterable[int], variables: Mapping[int, str]) -> dict[int, str]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.ptx.options import coordinates
+
 if TYPE_CHECKING:
     from workbench.trials.values import SampleRecord
 
@@ -62,7 +64,7 @@ def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[B
     blocks share, the places how uneven blocks are. Every block is as likely as another, up to half a square at the
     edges. Empty where the grid has no more blocks than that, and all should run.
     """
-    full = tuple(grid) + (1,) * (3 - len(grid))
+    full = width, height, depth = (*grid, 1, 1)[:3]
     blocks = math.prod(full)
     if blocks <= count:
         return []
@@ -72,7 +74,7 @@ def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[B
     found = []
     for place in range(places):
         index = int((place + rng.random()) * blocks / places)
-        x, y, z = index % full[0], index // full[0] % full[1], index // full[0] // full[1]
+        x, y, z = coordinates(index, (width, height, depth))
         x, y = min(x, full[0] - square[0]), min(y, full[1] - square[1])
         found.append([(x + dx, y + dy, z) for dx, dy in itertools.product(range(square[0]), range(square[1]))])
     return found

@@ -1,4 +1,5 @@
-// Between this library and workbench.driver, which reads PTX and runs kernels. The structs are mirrored in hooks.py.
+// Between this library and workbench.driver, which reads PTX and runs kernels. hooks.py has the same structs,
+// and tests/driver/test_hooks.py compares the two.
 #pragma once
 #include "abi.hpp"
 

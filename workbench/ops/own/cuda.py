@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.home import cuda_sources
-from workbench.kernels.arguments import declared_value
+from workbench.kernels.declared_types import declared_value
 from workbench.kernels.loading import Kernel, Module, loaded_from
 from workbench.kernels.variables import Variables
 from workbench.ops.expressions import FUNCTIONS, Expression, Names

@@ -5,6 +5,7 @@
 
 #include "bulk_copy.hpp"
 #include "cluster.hpp"
+#include "codes.hpp"
 #include "global_shadow.hpp"
 #include "mbarrier.hpp"
 #include "scheduler.hpp"
@@ -273,12 +274,12 @@ void BlockRunner::release(u32 number) {
       if (split.state != Split::at_barrier || split.need != number) continue;
       if (block.shadow) block.shadow->clocks.leave(static_cast<u32>(warp.index), number);
       const Instruction& in = kernel_.code[split.pc];
-      if (in.imm == 2) {
+      if (in.imm == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
         PTX_LANES { counts[lane] = barrier.votes; }
         write_lanes(warp.registers, in.slot[0], split.mask, counts);
-      } else if (in.imm > 2) {
-        const bool result = in.imm == 3 ? barrier.votes == barrier.waiting : barrier.votes != 0;
+      } else if (in.imm > Meeting::popc) {
+        const bool result = in.imm == Meeting::and_ ? barrier.votes == barrier.waiting : barrier.votes != 0;
         set_predicate(warp.registers, in.slot[0], split.mask, result ? ~0u : 0u);
       }
       split.state = Split::ready, split.pc += 1;

@@ -1,8 +1,8 @@
 // cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane asks for.
 //
 // Slots: 0 shared offset, 1 its mbarrier (a load), 2 size (no tensor map), 3-7 coordinates, innermost first, 8 the global
-// address or the tensor map; 9 the mask of a multicast. Plain numbers: 10-12 the constant offsets of slots 0, 1 and 8,
-// 13 the operation of a reduction, 14 its type, 15 the dimensions. A load happens when somebody asks for its mbarrier's
+// address or the tensor map; 9 the mask of a multicast. Plain numbers: the constant offsets of slots 0, 1 and 8, the
+// operation of a reduction and its type, the dimensions (codes.hpp). A load happens when somebody asks for its mbarrier's
 // phase, a store when its lane waits for its group: no earlier, so that whoever does not wait sees the old bytes.
 #include "bulk_copy.hpp"
 
@@ -10,6 +10,7 @@
 
 #include "access.hpp"
 #include "cluster.hpp"
+#include "codes.hpp"
 #include "global_shadow.hpp"
 #include "mbarrier.hpp"
 #include "numeric.hpp"
@@ -40,9 +41,9 @@ struct Operands {
 
   Operands(u8* registers, const Instruction& in, u32 lane) {
     const u32 flags = in.slot[kFlagsSlot];
-    shared = shared_offset(registers, in.slot[0], in.slot[10], flags & 1u << 8, lane);
-    barrier = in.slot[1] == kNoSlot ? 0 : shared_offset(registers, in.slot[1], in.slot[11], flags & 1u << 9, lane);
-    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[12])));
+    shared = shared_offset(registers, in.slot[0], in.slot[Bulk::shared_offset], flags & BulkFlags::shared_wide, lane);
+    barrier = in.slot[1] == kNoSlot ? 0 : shared_offset(registers, in.slot[1], in.slot[Bulk::barrier_offset], flags & BulkFlags::barrier_wide, lane);
+    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[Bulk::global_offset])));
   }
 };
 
@@ -141,7 +142,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   }
   TensorMap map;
   std::memcpy(&map, bytes, sizeof map);
-  const int dimensions = static_cast<int>(in.slot[15]);
+  const int dimensions = static_cast<int>(in.slot[Bulk::dimensions]);
   const char* fault = fault_of(map, dimensions);
   const u32 element = fault ? 1 : kMapTypeBytes[map.type], row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
   const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
@@ -159,7 +160,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
   copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
   s64 start[TensorMap::kMostDimensions] = {};
-  for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[3 + d])[lane];
+  for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[Bulk::coordinates + d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
   const s64 left = map.steps[0];
   const s64 first = std::clamp<s64>(start[0] < 0 ? (-start[0] + left - 1) / left : 0, 0, counts[0]);
@@ -268,7 +269,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     observe(warp, in, copy, false);
-    const u32 ranks = in.slot[9] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[9])[lane];
+    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
     if (block.shadow && ranks >> block.rank & 1) {
       bool reported = false;
       for_units(copy, false, [&](u32 offset) { block.shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
@@ -299,8 +300,6 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 }
 
 // ---- stores and reductions: groups of the lane that asked for them ----
-
-enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 
 template <class T>
 T reduced(Reduction operation, T old, T value) {
@@ -374,11 +373,11 @@ void perform(Warp& warp, BulkCopy& copy) {
   if (!copy.taken) take(warp, copy);
   Block& block = *warp.block;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
-  const Reduction operation = static_cast<Reduction>(in.slot[13]);
-  const MapType type = static_cast<MapType>(in.slot[14]);
+  const Reduction operation = static_cast<Reduction>(in.slot[Bulk::operation]);
+  const MapType type = static_cast<MapType>(in.slot[Bulk::type]);
   const u8* from = copy.values.data();
   if (operation != Reduction::none) {
-    const u32 size = kMapTypeBytes[in.slot[14]];
+    const u32 size = kMapTypeBytes[in.slot[Bulk::type]];
     for (const BulkPiece& piece : copy.pieces) {
       if (!piece.host) continue;
       for (u32 i = 0; i < piece.bytes; i += size) reduce_element(piece.host + i, from + i, operation, type);

@@ -2,12 +2,12 @@
 //
 // The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4 is read, slot 5 set.
 // For sub it is the borrow.
+#include "codes.hpp"
 #include "elementwise.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-constexpr int kCarryIn = 4, kCarryOut = 5;
 
 template <class T>
 struct Sum {
@@ -47,7 +47,7 @@ void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* a = at<const T>(registers, in.slot[1]);
   const T* b = at<const T>(registers, in.slot[2]);
   const T* c = at<const T>(registers, in.slot[3] == kNoSlot ? in.slot[1] : in.slot[3]);
-  const u32 before = in.slot[kCarryIn] == kNoSlot ? 0 : *at<u32>(registers, in.slot[kCarryIn]);
+  const u32 before = in.slot[Carry::carry_in] == kNoSlot ? 0 : *at<u32>(registers, in.slot[Carry::carry_in]);
   alignas(64) T out[kLanes];
   u32 after = 0;
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -56,7 +56,7 @@ void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
     after |= (sum.carry ? 1u : 0u) << lane;
   }
   write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[kCarryOut] != kNoSlot) set_predicate(registers, in.slot[kCarryOut], mask, after);
+  if (in.slot[Carry::carry_out] != kNoSlot) set_predicate(registers, in.slot[Carry::carry_out], mask, after);
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 // with their sign, into a 32-bit register. The decoder picks one from the PTX types and the register widths.
 #include <limits>
 
+#include "codes.hpp"
 #include "numeric.hpp"
 #include "rounding.hpp"
 
@@ -38,7 +39,7 @@ void add_extends(Table& table) {
   add_extend<u64, Target, Source>(table);
 }
 
-// Limits of the destination types of a saturating conversion, in the order of the decoder's immediate.
+// Limits of the destination types of a saturating conversion, by IntegerType.
 constexpr s64 kLow[] = {INT8_MIN, 0, INT16_MIN, 0, INT32_MIN, 0, INT64_MIN, 0};
 constexpr u64 kHigh[] = {INT8_MAX, UINT8_MAX, INT16_MAX, UINT16_MAX, INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX};
 
@@ -63,21 +64,20 @@ void add_saturating_targets(Table& table) {
 
 // ---- floating point to integer: round, then clamp ----
 
-// The rounding comes as an immediate: 0 nearest even, 1 to zero, 2 down, 3 up; 4 is added for .ftz.
 inline f32 round_whole(f32 x, s64 mode) {
-  switch (mode & 3) {
-    case 0: return __builtin_rintf(x);
-    case 1: return __builtin_truncf(x);
-    case 2: return __builtin_floorf(x);
+  switch (mode & ~s64{Rounding::ftz}) {
+    case Rounding::rni: return __builtin_rintf(x);
+    case Rounding::rzi: return __builtin_truncf(x);
+    case Rounding::rmi: return __builtin_floorf(x);
     default: return __builtin_ceilf(x);
   }
 }
 
 inline f64 round_whole(f64 x, s64 mode) {
-  switch (mode & 3) {
-    case 0: return __builtin_rint(x);
-    case 1: return __builtin_trunc(x);
-    case 2: return __builtin_floor(x);
+  switch (mode & ~s64{Rounding::ftz}) {
+    case Rounding::rni: return __builtin_rint(x);
+    case Rounding::rzi: return __builtin_trunc(x);
+    case Rounding::rmi: return __builtin_floor(x);
     default: return __builtin_ceil(x);
   }
 }
@@ -101,7 +101,7 @@ void add_to_integer(Table& table) {
                                  if constexpr (std::is_same_v<S, f64>) return clamp_whole<D>(round_whole(x, mode), true);
                                  else {
                                    const f32 value = to_f32(x);
-                                   return clamp_whole<D>(round_whole(mode & 4 ? flush(value) : value, mode), false);
+                                   return clamp_whole<D>(round_whole(mode & Rounding::ftz ? flush(value) : value, mode), false);
                                  }
                                }));
 }

@@ -99,14 +99,14 @@ inline u32 to_tf32_away(f32 x) {
   const u32 bits = bits_as<u32>(x);
   if ((bits & 0x7fffffff) > 0x7f800000) return kNaN32;
   if ((bits & 0x7f800000) == 0x7f800000) return bits;
-  return (bits + 0x1000) & 0xffffe000;
+  return (bits + 0x1000) & kTf32Bits;
 }
 
 inline u32 to_tf32_even(f32 x) {
   const u32 bits = bits_as<u32>(x);
   if ((bits & 0x7fffffff) > 0x7f800000) return kNaN32;
   if ((bits & 0x7f800000) == 0x7f800000) return bits;
-  return (bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000;
+  return (bits + 0xfff + (bits >> 13 & 1)) & kTf32Bits;
 }
 
 }  // namespace
@@ -131,9 +131,9 @@ void add_float_conversions(Table& table) {
   add("cvt.ftz.sat.f32.f32", [](f32 x) -> f32 { return saturate(flush(x)); });
   add("cvt.f32.f32", [](f32 x) -> f32 { return x; });
   add("cvt.rn.tf32.f32", [](f32 x) -> u32 { return to_tf32_even(x); });
-  add("cvt.rz.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : bits_as<u32>(x) & 0xffffe000; });
+  add("cvt.rz.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : bits_as<u32>(x) & kTf32Bits; });
   add("cvt.rn.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? to_tf32_even(x) : 0; });
-  add("cvt.rz.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? bits_as<u32>(x) & 0xffffe000 : 0; });
+  add("cvt.rz.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? bits_as<u32>(x) & kTf32Bits : 0; });
   add("cvt.sat.f64.f64", [](f64 x) -> f64 { return x > 0 ? (x < 1 ? x : 1.0) : 0.0; });
   add("cvt.sat.f16.f16", [](Half x) -> Half { return to_half(saturate(to_f32(x))); });
   add("cvt.rna.tf32.f32", [](f32 x) -> u32 { return to_tf32_away(x); });

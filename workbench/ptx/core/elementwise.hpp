@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "codes.hpp"
 #include "half.hpp"
 #include "warp.hpp"
 
@@ -119,9 +120,10 @@ void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
   PTX_LANES { flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0; }
   const u32 result = pack_mask(flags);
   u32 first = result, second = ~result;
-  if (in.imm) {
+  const Combine how = static_cast<Combine>(in.imm);
+  if (how != Combine::none) {
     const u32 third = *at<u32>(registers, in.slot[4]) ^ in.slot[5];  // slot 5: all ones for a negated operand
-    const auto combine = [&](u32 x) { return in.imm == 1 ? x & third : in.imm == 2 ? x | third : x ^ third; };
+    const auto combine = [&](u32 x) { return how == Combine::and_ ? x & third : how == Combine::or_ ? x | third : x ^ third; };
     first = combine(result), second = combine(~result);
   }
   if (in.slot[0] != kNoSlot) set_predicate(registers, in.slot[0], mask, first);

@@ -1,6 +1,7 @@
 // Masks and fields of bits, and integers packed two or four to a register.
 #include <algorithm>
 
+#include "codes.hpp"
 #include "elementwise.hpp"
 
 namespace workbench::ptx {
@@ -34,9 +35,7 @@ inline u32 find_nth_set(u32 mask, u32 base, s32 offset) {
   return ~0u;
 }
 
-// ---- video instructions on bytes and halves: imm 1 a is signed, 2 b is signed, 4 the result is, 8 .sat, 16 .add ----
-
-constexpr s64 kSignedA = 1, kSignedB = 2, kSignedD = 4, kSaturate = 8, kAdd = 16;
+// ---- video instructions on bytes and halves: imm is made of Video ----
 
 template <int Count>
 inline s32 part_of(u32 word, int i, bool is_signed) {
@@ -51,15 +50,15 @@ inline u32 packed(u32 a, u32 b, u32 c, s64 flags) {
   u32 result = 0;
   s64 sum = 0;
   for (int i = 0; i < Count; ++i) {
-    s32 value = F{}(part_of<Count>(a, i, flags & kSignedA), part_of<Count>(b, i, flags & kSignedB));
-    if (flags & kSaturate) {
-      const s32 low = flags & kSignedD ? -(1 << (bits - 1)) : 0, high = (1 << (bits - (flags & kSignedD ? 1 : 0))) - 1;
+    s32 value = F{}(part_of<Count>(a, i, flags & Video::signed_a), part_of<Count>(b, i, flags & Video::signed_b));
+    if (flags & Video::saturate) {
+      const s32 low = flags & Video::signed_d ? -(1 << (bits - 1)) : 0, high = (1 << (bits - (flags & Video::signed_d ? 1 : 0))) - 1;
       value = std::clamp(value, low, high);
     }
     sum += value;
     result |= (static_cast<u32>(value) & ((u64{1} << bits) - 1)) << (bits * i);
   }
-  return flags & kAdd ? c + static_cast<u32>(sum) : result;
+  return flags & Video::add ? c + static_cast<u32>(sum) : result;
 }
 
 template <class F>

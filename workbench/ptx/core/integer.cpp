@@ -28,20 +28,9 @@ inline u32 prmt(u32 a, u32 b, u32 selector) {
 }
 
 // The special modes of prmt take their position from the two low bits of the selector.
-inline u32 prmt_mode(u32 a, u32 b, u32 selector, s64 mode) {
-  static constexpr u16 kForward[4] = {0x3210, 0x4321, 0x5432, 0x6543}, kBackward[4] = {0x5670, 0x6701, 0x7012, 0x0123};
-  static constexpr u16 kEdgeLeft[4] = {0x3210, 0x3211, 0x3222, 0x3333}, kEdgeRight[4] = {0x0000, 0x1110, 0x2210, 0x3210};
-  static constexpr u16 kHalf[4] = {0x1010, 0x3232, 0x1010, 0x3232};
-  const u32 i = selector & 3;
-  switch (mode) {
-    case 1: return prmt(a, b, kForward[i]);
-    case 2: return prmt(a, b, kBackward[i]);
-    case 3: return prmt(a, b, i * 0x1111);
-    case 4: return prmt(a, b, kEdgeLeft[i]);
-    case 5: return prmt(a, b, kEdgeRight[i]);
-    default: return prmt(a, b, kHalf[i]);
-  }
-}
+constexpr u16 kForward[4] = {0x3210, 0x4321, 0x5432, 0x6543}, kBackward[4] = {0x5670, 0x6701, 0x7012, 0x0123};
+constexpr u16 kEdgeLeft[4] = {0x3210, 0x3211, 0x3222, 0x3333}, kEdgeRight[4] = {0x0000, 0x1110, 0x2210, 0x3210};
+constexpr u16 kByte[4] = {0x0000, 0x1111, 0x2222, 0x3333}, kHalf[4] = {0x1010, 0x3232, 0x1010, 0x3232};
 
 inline u32 extract_unsigned(u32 value, u32 position, u32 length) {
   position &= 255, length &= 255;
@@ -188,12 +177,12 @@ void add_integer(Table& table) {
                                [](u32 a, u32 b, u32 c, s64 k) -> u32 { return lop3(a, b, c, k); }));
 
   add("prmt.b32", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, c); });
-  const char* modes[] = {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"};
-  for (int mode = 0; mode < 6; ++mode) {
-    // The decoder passes the mode's number, counted from one, as the immediate.
-    table.push_back(immediate_op(std::string("prmt.b32.") + modes[mode], kInt, "b32,b32,b32",
-                                 [](u32 a, u32 b, u32 c, s64 m) -> u32 { return prmt_mode(a, b, c, m); }));
-  }
+  add("prmt.b32.f4e", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kForward[c & 3]); });
+  add("prmt.b32.b4e", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kBackward[c & 3]); });
+  add("prmt.b32.rc8", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kByte[c & 3]); });
+  add("prmt.b32.ecl", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kEdgeLeft[c & 3]); });
+  add("prmt.b32.ecr", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kEdgeRight[c & 3]); });
+  add("prmt.b32.rc16", [](u32 a, u32 b, u32 c) -> u32 { return prmt(a, b, kHalf[c & 3]); });
   add("bfe.u32", [](u32 a, u32 b, u32 c) -> u32 { return extract_unsigned(a, b, c); });
   add("bfe.s32", [](u32 a, u32 b, u32 c) -> u32 { return extract_signed(a, b, c); });
   add("bfi.b32", [](u32 a, u32 b, u32 c, u32 d) -> u32 { return insert(a, b, c, d); });

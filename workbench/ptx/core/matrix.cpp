@@ -13,7 +13,7 @@ template <int Steps>
 void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Row sums[16];
   alignas(64) f32 b[4 * Steps][8];
-  const auto factor = [](u32 x) { return bits_as<f32>(x & 0xffffe000u); };
+  const auto factor = [](u32 x) { return bits_as<f32>(x & kTf32Bits); };
   for (int step = 0; step < Steps; ++step) {
     const u32* from = at<const u32>(registers, in.slot[9 + step]);
     for (int lane = 0; lane < kLanes; ++lane) b[4 * step + lane % 4][lane / 4] = factor(from[lane]);

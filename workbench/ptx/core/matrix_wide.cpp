@@ -90,7 +90,7 @@ PTX_WIDE void split(__m512i from, Bfloat, __m512* columns) {
 }
 
 PTX_WIDE void split(__m512i from, Tf32, __m512* columns) {  // whose low 13 bits are not seen
-  columns[0] = _mm512_castsi512_ps(_mm512_and_si512(from, _mm512_set1_epi32(static_cast<int>(0xffffe000u))));
+  columns[0] = _mm512_castsi512_ps(_mm512_and_si512(from, _mm512_set1_epi32(static_cast<int>(kTf32Bits))));
 }
 
 PTX_WIDE void split_halves(__m512i evens, __m512i odds, __m512* columns) {
@@ -126,7 +126,7 @@ template <class B, u32 Steps>
   if constexpr (std::is_same_v<B, Tf32>) {
     for (u32 step = 0; step < Steps; ++step)
       for (u32 lane = 0; lane < kLanes; ++lane)
-        b[lane / 4 * 4 * Steps + 4 * step + lane % 4] = bits_as<f32>(reinterpret_cast<const u32*>(registers[step])[lane] & 0xffffe000u);
+        b[lane / 4 * 4 * Steps + 4 * step + lane % 4] = bits_as<f32>(reinterpret_cast<const u32*>(registers[step])[lane] & kTf32Bits);
   } else {
     widen_rows<B, Steps>(registers, b);
     if (scale != 1.0f) std::transform(b, b + 8 * Steps * 4 * kColumns<B>, b, [scale](f32 x) { return x * scale; });

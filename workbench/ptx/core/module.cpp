@@ -10,43 +10,95 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
+#include <sstream>
 #include <thread>
 #include <unordered_map>
 
+#include "access.hpp"
+#include "codes.hpp"
 #include "global_shadow.hpp"
 #include "machine.hpp"
 #include "processor.hpp"
 #include "recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
+#include "tensor_map.hpp"
 
 namespace nb = nanobind;
 
 namespace workbench::ptx {
 namespace {
 
-// One row per instruction, as decode.py packs them: opcode, guard, guard_flip, counted, elements, bytes, target, imm
-// (low, high), then the slots.
-constexpr int kRow = 9 + kSlots;
+// One instruction, as assemble.py packs it.
+struct CodeRow {
+  s32 opcode, guard, guard_flip, counted, elements, bytes, target, imm_low, imm_high;
+  s32 slot[kSlots];
+};
+
+// (name, number) of each enumerator of a PTX_NAMED_ENUM.
+std::vector<std::pair<std::string, s64>> enumerators(const char* text) {
+  std::vector<std::pair<std::string, s64>> found;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t begin = part.find_first_not_of(' '), equals = part.find('=');
+    const s64 number = equals != std::string::npos ? std::stoll(part.substr(equals + 1)) : found.empty() ? 0 : found.back().second + 1;
+    found.emplace_back(part.substr(begin, part.find_first_of(" =", begin) - begin), number);
+  }
+  return found;
+}
+
+// They as the attributes of one value; a name that C++ keeps for itself loses its underscore.
+nb::object named(const char* text) {
+  nb::dict all;
+  for (auto& [name, number] : enumerators(text)) {
+    if (name.back() == '_') name.pop_back();
+    all[name.c_str()] = number;
+  }
+  return nb::module_::import_("types").attr("SimpleNamespace")(**all);
+}
+
+// What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and its size.
+template <class R>
+class Layout {
+ public:
+  template <class M>
+  Layout& field(const char* name, M R::*member) {
+    using Number = std::remove_all_extents_t<M>;
+    const std::string number = (std::is_signed_v<Number> ? "i" : "u") + std::to_string(sizeof(Number));
+    const R record{};
+    names_.append(name);
+    formats_.append(std::is_array_v<M> ? "(" + std::to_string(std::extent_v<M>) + ",)" + number : number);
+    offsets_.append(reinterpret_cast<const char*>(&(record.*member)) - reinterpret_cast<const char*>(&record));
+    return *this;
+  }
+  operator nb::object() const {
+    nb::dict layout;
+    layout["names"] = names_, layout["formats"] = formats_, layout["offsets"] = offsets_, layout["itemsize"] = sizeof(R);
+    return layout;
+  }
+
+ private:
+  nb::list names_, formats_, offsets_;
+};
 
 void append_code(Kernel& kernel, nb::bytes rows) {
   const auto& table = instruction_table();
-  const std::size_t count = rows.size() / (kRow * sizeof(s32));
+  const std::size_t count = rows.size() / sizeof(CodeRow);
   const char* from = rows.c_str();
   kernel.code.resize(count), kernel.needs_others.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    s32 row[kRow];
-    std::memcpy(row, from + i * sizeof row, sizeof row);
-    const TableEntry& entry = table.at(static_cast<std::size_t>(row[0]));
+    CodeRow row;
+    std::memcpy(&row, from + i * sizeof row, sizeof row);
+    const TableEntry& entry = table.at(static_cast<std::size_t>(row.opcode));
     Instruction& in = kernel.code[i];
     in.run = entry.run, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
-    in.guard = static_cast<u32>(row[1]), in.guard_flip = static_cast<u32>(row[2]);
-    in.counted = static_cast<u8>(row[3]), in.elements = static_cast<u8>(row[4]), in.bytes = static_cast<u8>(row[5]);
-    in.target = row[6];
-    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row[8])) << 32 | static_cast<u32>(row[7]));
-    for (int k = 0; k < kSlots; ++k) in.slot[k] = static_cast<u32>(row[9 + k]);
+    in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
+    in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements), in.bytes = static_cast<u8>(row.bytes);
+    in.target = row.target;
+    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row.imm_high)) << 32 | static_cast<u32>(row.imm_low));
+    for (int k = 0; k < kSlots; ++k) in.slot[k] = static_cast<u32>(row.slot[k]);
   }
 }
 
@@ -65,7 +117,7 @@ using SpecialRow = std::tuple<int, u32>;
 
 void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
                   const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end, u32 local_bytes, u32 param_bytes, u32 granule,
-                  u32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves, const std::vector<std::vector<u32>>& fragments) {
+                  s32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves, const std::vector<std::vector<u32>>& fragments) {
   new (self) Kernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
@@ -75,7 +127,7 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
     self->reserves_shared |= static_cast<Special>(special) >= Special::reserved_begin;
   }
   self->static_shared = static_shared, self->shared_end = shared_end, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
-  self->shared_granule = granule, self->frame_slot = frame_slot;
+  self->shared_granule = granule, self->frame_slot = static_cast<u32>(frame_slot);
   for (const auto& list : saves) {
     auto& kept = self->saves.emplace_back();
     for (const auto& [slot, width] : list) kept.push_back({slot, width});
@@ -138,8 +190,9 @@ bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seco
 }
 
 nb::dict describe(const Finding& finding) {
+  static const auto names = enumerators(kProblemNames);
   nb::dict row;
-  row["problem"] = static_cast<int>(finding.problem);
+  row["problem"] = names[static_cast<std::size_t>(finding.problem)].first;
   row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
   row["other_block"] = finding.other_block, row["block"] = finding.block, row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
   row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count, row["text"] = nb::bytes(finding.text.data(), finding.text.size());
@@ -313,11 +366,60 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
 // (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
 nb::list table_rows() {
   nb::list rows;
+  const auto classes = enumerators(kClassNames);
   for (const TableEntry& entry : instruction_table()) {
-    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind), kClassNames[static_cast<int>(entry.group)],
+    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind), classes[static_cast<std::size_t>(entry.group)].first,
                                entry.destinations, entry.sources));
   }
   return rows;
+}
+
+// The numbers and layouts that Python shares with the core.
+void add_constants(nb::module_& m) {
+  m.attr("LANES") = kLanes, m.attr("SLOTS") = kSlots;
+  m.attr("NO_SLOT") = static_cast<s32>(kNoSlot), m.attr("TRUE_SLOT") = kTrueSlot;
+  m.attr("ADDRESS_SLOT") = kAddressSlot, m.attr("MEMBER_SLOT") = kMemberSlot, m.attr("FLAGS_SLOT") = kFlagsSlot;
+  m.attr("PRODUCT_FLAGS_SLOT") = WarpGroupProduct::kFlags;
+  m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase, m.attr("RELEASE") = kRelease;
+  m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy, m.attr("CLUSTER_BASE") = kClusterBase;
+  m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow, m.attr("PARAM_WINDOW") = kParamWindow;
+  m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);
+  m.attr("IntegerType") = named(kIntegerTypeNames), m.attr("Rounding") = named(Rounding::kNames);
+  m.attr("Combine") = named(kCombineNames), m.attr("Meeting") = named(Meeting::kNames);
+  m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames), m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
+  m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames), m.attr("Reduction") = named(kReductionNames);
+  m.attr("Event") = named(RecordedEvent::kKindNames), m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;
+  m.attr("RequestFlags") = named(RecordedRequest::kFlagNames);
+  m.attr("ROW") = nb::object(Layout<CodeRow>()
+      .field("opcode", &CodeRow::opcode).field("guard", &CodeRow::guard).field("guard_flip", &CodeRow::guard_flip)
+      .field("counted", &CodeRow::counted).field("elements", &CodeRow::elements).field("bytes", &CodeRow::bytes)
+      .field("target", &CodeRow::target).field("imm_low", &CodeRow::imm_low).field("imm_high", &CodeRow::imm_high)
+      .field("slot", &CodeRow::slot));
+  m.attr("COUNTS") = nb::object(Layout<Counts>()
+      .field("executions", &Counts::executions).field("active_lanes", &Counts::lanes).field("requests", &Counts::requests)
+      .field("sectors", &Counts::sectors).field("wavefronts", &Counts::wavefronts).field("ideal_wavefronts", &Counts::ideal)
+      .field("bytes", &Counts::bytes).field("barrier_waits", &Counts::waits).field("distinct_bytes", &Counts::distinct_bytes)
+      .field("ideal_sectors", &Counts::ideal_sectors).field("landed_bytes", &Counts::landed_bytes)
+      .field("filled_bytes", &Counts::filled_bytes));
+  m.attr("REQUEST") = nb::object(Layout<RecordedRequest>()
+      .field("warp", &RecordedRequest::warp).field("pc", &RecordedRequest::pc).field("mask", &RecordedRequest::mask)
+      .field("bytes", &RecordedRequest::bytes).field("flags", &RecordedRequest::flags).field("sectors", &RecordedRequest::sectors)
+      .field("wavefronts", &RecordedRequest::wavefronts).field("ideal", &RecordedRequest::ideal)
+      .field("address", &RecordedRequest::address));
+  m.attr("SPAN") = nb::object(Layout<RecordedSpan>()
+      .field("warp", &RecordedSpan::warp).field("pc", &RecordedSpan::pc).field("barrier", &RecordedSpan::barrier)
+      .field("waiting", &RecordedSpan::waiting).field("start", &RecordedSpan::start).field("end", &RecordedSpan::end));
+  m.attr("EVENT") = nb::object(Layout<RecordedEvent>()
+      .field("warp", &RecordedEvent::warp).field("pc", &RecordedEvent::pc).field("kind", &RecordedEvent::kind)
+      .field("at", &RecordedEvent::at).field("phase", &RecordedEvent::phase).field("count", &RecordedEvent::count)
+      .field("bytes", &RecordedEvent::bytes).field("to", &RecordedEvent::to).field("tick", &RecordedEvent::tick));
+  // By the names of tensormap.replace.
+  m.attr("TENSOR_MAP") = nb::object(Layout<TensorMap>()
+      .field("global_address", &TensorMap::address).field("global_stride", &TensorMap::strides).field("global_dim", &TensorMap::sizes)
+      .field("box_dim", &TensorMap::box).field("element_stride", &TensorMap::steps).field("rank", &TensorMap::rank_less_one)
+      .field("elemtype", &TensorMap::type).field("interleave_layout", &TensorMap::interleave)
+      .field("swizzle_mode", &TensorMap::swizzle).field("swizzle_atomicity", &TensorMap::atomicity)
+      .field("fill_mode", &TensorMap::fill));
 }
 
 }  // namespace
@@ -325,7 +427,7 @@ nb::list table_rows() {
 NB_MODULE(PTX_MODULE_NAME, m) {
   nb::set_leak_warnings(false);  // kernels are cached for the life of the process
   m.doc() = "SIMT core of the PTX machine.";
-  m.attr("SLOTS") = kSlots;
+  add_constants(m);
   m.attr("TARGET") = PTX_TARGET;
   nb::list specials;
   for (int i = 0; i < static_cast<int>(Special::kCount); ++i) specials.append(kSpecialNames[i]);

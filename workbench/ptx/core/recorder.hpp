@@ -12,9 +12,9 @@
 
 namespace workbench::ptx {
 
-// One warp request, as recording.py unpacks it.
+// One warp request.
 struct RecordedRequest {
-  enum Flags : u32 { shared = 1, reads = 2, writes = 4 };
+  PTX_NAMED_ENUM(enum Flags : u32, kFlagNames, shared = 1, reads = 2, writes = 4);
   s32 warp;
   s32 pc;
   u32 mask;   // lanes whose access was allowed
@@ -39,7 +39,7 @@ static_assert(sizeof(RecordedSpan) == 32);
 // What one warp does that another may wait for, or a wait that is over. `tick` are the instructions that the warp had
 // issued, without those of polls that found nothing; pipeline.py makes times of them.
 struct RecordedEvent {
-  enum Kind : u32 {
+  PTX_NAMED_ENUM(enum Kind : u32, kKindNames,
     arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
     arrive_late,    // likewise, once the warp's copies have landed
     copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
@@ -49,7 +49,7 @@ struct RecordedEvent {
     meet, come,     // at barrier number `at`, for the `phase`-th time: waits, or arrives only
     end,
     complete        // of nobody: a phase of an mbarrier
-  };
+  );
   static constexpr u32 kInRegisters = 0xffffffffu;
   s32 warp;   // -1: of nobody, or of another block
   s32 pc;

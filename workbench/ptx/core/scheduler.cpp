@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "access.hpp"
+#include "codes.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -173,18 +174,18 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
   Barrier& barrier = block.barriers[number];
   if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
   if (block.recorder)
-    block.recorder->event({.warp = warp.index, .pc = pc, .kind = in.imm == 1 ? RecordedEvent::come : RecordedEvent::meet, .at = number,
+    block.recorder->event({.warp = warp.index, .pc = pc, .kind = in.imm == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet, .at = number,
                            .phase = block.recorder->meeting(number), .count = 0, .bytes = 0, .to = 0, .tick = warp.now});
   barrier.latest = std::max(barrier.latest, clock);
   const u32 expected = in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
   if (block.shadow) check_count(block, warp, pc, active, number, expected);
   if (expected) barrier.expected = expected;
-  if (in.imm == 1) {
+  if (in.imm == Meeting::arrive) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
     return false;
   }
   barrier.waiting += static_cast<u32>(count_lanes(active));
-  if (in.imm >= 2) {
+  if (in.imm >= Meeting::popc) {
     const u32 votes = *at<u32>(warp.registers, in.slot[3]) ^ in.slot[5];
     barrier.votes += static_cast<u32>(count_lanes(votes & active));
   }

@@ -3,9 +3,6 @@
 
 namespace workbench::ptx {
 
-const char* const kClassNames[] = {"integer", "fp32", "fp16", "fp64", "conversion", "special", "tensor",
-                                   "global", "shared", "local", "constant", "control", "sync", "other"};
-
 const char* const kSpecialNames[] = {"tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "ntid.x", "ntid.y", "ntid.z",
                                      "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
                                      "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
@@ -23,8 +20,7 @@ void add_control(Table& table) {
   add("bra", Kind::branch, Class::control);
   add("exit", Kind::exit, Class::control);
   add("trap", Kind::trap, Class::control);
-  // Slot 1 barrier number, 2 thread count or kNoSlot, 3 predicate, 4 whether .aligned is missing; imm 0 sync, 1 arrive,
-  // 2 popc, 3 and, 4 or.
+  // Slot 1 barrier number, 2 thread count or kNoSlot, 3 predicate, 4 whether .aligned is missing; imm is a Meeting.
   add("bar.sync", Kind::barrier, Class::sync);
   add("bar.arrive", Kind::barrier, Class::sync);
   add("bar.red.popc", Kind::barrier, Class::sync, "b32", "pred");

@@ -2,13 +2,14 @@
 // bytes.
 //
 // Slots: 0-3 A in registers, 8 or else its descriptor, 9 that of B, 10 the predicate that keeps D; `elements` is N / 8,
-// `target` the list of D's registers, and slot 11 has the flags below as a plain number. Each warp computes its sixteen
+// `target` the list of D's registers, and slot 11 has flags (codes.hpp) as a plain number. Each warp computes its sixteen
 // rows when it gets there, which is as early as the hardware may; what the operands' memory holds later is a matter of
 // checks. A group is over when all four warps have issued it.
 #include <algorithm>
 #include <vector>
 
 #include "access.hpp"
+#include "codes.hpp"
 #include "processor.hpp"
 #include "tensor_map.hpp"
 #include "tiles.hpp"
@@ -16,7 +17,7 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr u32 kARegisters = 1, kNegateA = 2, kNegateB = 4, kTransposeA = 8, kTransposeB = 16, kDropD = 32;
+using Product = WarpGroupProduct;
 constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
 constexpr u32 kMostColumns = 256;
 constexpr u32 kSwizzleBytes = 1024;  // after which every swizzle repeats itself, and within which it stays
@@ -121,7 +122,7 @@ constexpr bool kHalves = kFactorBytes<T> == 2;
 inline f32 factor_at(const u8* from) {  // of TF32, whose low 13 bits are not seen
   u32 bits;
   std::memcpy(&bits, from, sizeof bits);
-  return bits_as<f32>(bits & 0xffffe000u);
+  return bits_as<f32>(bits & kTf32Bits);
 }
 
 // The order of eight columns here: those of a lane's even registers, then those of the odd ones.
@@ -176,12 +177,12 @@ const Row* widen_b(const Instruction& in, const u8* raw, u32 columns, u32 flags)
   for (u32 eight = 0; eight < eights; ++eight) {
     Row* to = entry.values.data() + eight;
     if constexpr (kHalves<T>) {
-      if (flags & kTransposeB) {
-        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & kNegateB, to, eights);
+      if (flags & Product::transpose_b) {
+        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to, eights);
         continue;
       }
     }
-    widen_rows<T>(raw + eight * 8 * kRowBytes, flags & kNegateB, to, eights);
+    widen_rows<T>(raw + eight * 8 * kRowBytes, flags & Product::negate_b, to, eights);
   }
   return entry.values.data();
 }
@@ -193,9 +194,9 @@ void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
   for (u32 half = 0; half < 2; ++half) {
     bool done = false;
     if constexpr (kHalves<T>) {
-      if (flags & kTransposeA) widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & kNegateA, rows, 1), done = true;
+      if (flags & Product::transpose_a) widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & Product::negate_a, rows, 1), done = true;
     }
-    if (!done) widen_rows<T>(raw + half * 8 * kRowBytes, flags & kNegateA, rows, 1);
+    if (!done) widen_rows<T>(raw + half * 8 * kRowBytes, flags & Product::negate_a, rows, 1);
     for (u32 k = 0; k < kDepth<T>; ++k) {
       const Row r = rows[k];  // rows 0 2 4 6 1 3 5 7
       out[half][k][0] = __builtin_shufflevector(r, r, 0, 0, 0, 0, 4, 4, 4, 4);
@@ -366,8 +367,8 @@ struct Task {
 // Brings both operands together. False where one lies outside shared memory.
 bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   Block& block = *warp.block;
-  const u32 flags = in.slot[11], columns = 8u * in.elements, row = 16 * static_cast<u32>(warp.index % 4);
-  const u64* descriptor_a = flags & kARegisters ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
+  const u32 flags = in.slot[Product::kFlags], columns = 8u * in.elements, row = 16 * static_cast<u32>(warp.index % 4);
+  const u64* descriptor_a = flags & Product::a_registers ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
   const u64* descriptor_b = at<const u64>(registers, in.slot[9]);
   check_group(warp, in, descriptor_a, descriptor_b);
   WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
@@ -377,10 +378,10 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
                            .phase = static_cast<s32>(product), .count = columns,
                            .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
                            .to = Descriptor(descriptor_b[0]).start, .tick = warp.now});
-  const Operand b{Descriptor(descriptor_b[0]), (flags & kTransposeB) != 0, 0, columns};
+  const Operand b{Descriptor(descriptor_b[0]), (flags & Product::transpose_b) != 0, 0, columns};
   bool fine = gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
-    const Operand a{Descriptor(descriptor_a[0]), (flags & kTransposeA) != 0, row, 16};
+    const Operand a{Descriptor(descriptor_a[0]), (flags & Product::transpose_a) != 0, row, 16};
     fine &= gather(warp, in, a, task.a);
     if (fine && block.shadow) look(warp, in, a, false, group, product, reported);
   } else {
@@ -400,9 +401,9 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   static thread_local Task task;
   if (!fetch(registers, in, warp, task)) return;
   alignas(64) Row a[2][kDepth<A>][4];
-  widen_a<A>(task.a, in.slot[11], a);
-  const Row* b = widen_b<B>(in, task.b, 8u * in.elements, in.slot[11]);
-  const bool keep = !(in.slot[11] & kDropD) && (*at<u32>(registers, in.slot[10]) & mask);
+  widen_a<A>(task.a, in.slot[Product::kFlags], a);
+  const Row* b = widen_b<B>(in, task.b, 8u * in.elements, in.slot[Product::kFlags]);
+  const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 column = 0; column < in.elements; ++column) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
 }
@@ -411,7 +412,7 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   static thread_local Task task;
   if (!fetch(registers, in, warp, task)) return;
-  const bool keep = !(in.slot[11] & kDropD) && (*at<u32>(registers, in.slot[10]) & mask);
+  const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 i = 0; i < 4u * in.elements; ++i) {
     alignas(64) s32 out[kLanes];

@@ -18,7 +18,6 @@ NAMES = (
 
 # Two's complement does not care about the sign here.
 _SIGNLESS = {"add", "sub", "mul.lo", "mad.lo", "and", "or", "xor", "not"}
-_PRMT_MODES = {"f4e": 1, "b4e": 2, "rc8": 3, "ecl": 4, "ecr": 5, "rc16": 6}
 
 
 def _candidates(parts: list[str]) -> list[str]:
@@ -52,7 +51,6 @@ def plan(parts: list[str]) -> Plan:
 
 def _plan(parts: list[str]) -> SinglePlan | None:
     """By the core's table; None where that has no such row."""
-    mode = _PRMT_MODES.get(parts[-1], 0) if parts[0] == "prmt" else 0
     row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
     if row is None:
         return None
@@ -67,7 +65,7 @@ def _plan(parts: list[str]) -> SinglePlan | None:
         expect(operands, count)
         target = result(symbols, operands[0], width)
         slots: dict[int, Operand] = {0: target}
-        imm = mode
+        imm = 0
         for i, (kind, literal_type, bytes_) in enumerate(kinds, 1):
             if kind == "imm":
                 imm = int(operands[i], 0)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, MEMBER_SLOT, STRONG
+from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.tensor_map import ELEMENTS
 
-_SHARED_WIDE, _BARRIER_WIDE = 1 << 8, 1 << 9
-_COORDINATES, _MULTICAST = 3, 9
-_SHARED_OFFSET, _BARRIER_OFFSET, _GLOBAL_OFFSET, _OPERATION, _TYPE, _DIMENSIONS = 10, 11, 12, 13, 14, 15
-_OPERATIONS = {name: i + 1 for i, name in enumerate(("add", "min", "max", "inc", "dec", "and", "or", "xor"))}
-# Element types in the order of tensormap.replace (core/tensor_map.hpp).
-TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
+_SLOTS, _FLAGS = core.Bulk, core.BulkFlags
+_OPERATIONS = {name: number for name, number in vars(core.Reduction).items() if name != "none"}
+_TYPES = [name for name, _ in ELEMENTS]
 _REDUCED = {
     "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "f64"},
     "min": {"u32", "s32", "u64", "s64", "f16", "bf16"},
@@ -50,7 +52,7 @@ def bulk(parts: list[str]) -> Plan:
         kind = rest[-1] if not dimensions else "u32"
         if name is None or (not dimensions and kind not in _REDUCED[name]):
             raise Refused("the machine does not know this reduction")
-        operation, type_name = _OPERATIONS[name], TYPES.index(kind)
+        operation, type_name = _OPERATIONS[name], _TYPES.index(kind)
     row = opcode(f"cp.async.bulk.{'tensor.' if dimensions else ''}{to}.{from_}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -58,10 +60,9 @@ def bulk(parts: list[str]) -> Plan:
         if hinted:
             operands.pop()
         slots: dict[int, Operand] = {}
-        raw = {1: -1, 2: -1, _MULTICAST: -1, _OPERATION: operation, _TYPE: type_name, _DIMENSIONS: dimensions}
+        raw = {_SLOTS.operation: operation, _SLOTS.type: type_name, _SLOTS.dimensions: dimensions}
         if multicast:
-            slots[_MULTICAST] = source(symbols, operands.pop(), "b16", 2)
-            del raw[_MULTICAST]
+            slots[_SLOTS.multicast] = source(symbols, operands.pop(), "b16", 2)
         size = "" if dimensions else operands.pop(2)
         expect(operands, 3 if is_load else 2)
         here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
@@ -70,21 +71,19 @@ def bulk(parts: list[str]) -> Plan:
             if len(coordinates) != dimensions:
                 raise Refused(f"{len(coordinates)} coordinates for {dimensions} dimensions")
             for i, token in enumerate(coordinates):
-                slots[_COORDINATES + i] = source(symbols, token, "s32", 4)
+                slots[_SLOTS.coordinates + i] = source(symbols, token, "s32", 4)
         else:
             slots[2] = source(symbols, size, "u32", 4)
-            del raw[2]
         shared, elsewhere = symbols.address(here), symbols.address(there)
         place(symbols, shared, slots, 0, "shared")
         place(symbols, elsewhere, slots, ADDRESS_SLOT, "global")
-        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_SHARED_WIDE if slots[0].width == 8 else 0)
-        raw |= {_SHARED_OFFSET: shared.offset, _GLOBAL_OFFSET: elsewhere.offset, _BARRIER_OFFSET: 0}
+        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_FLAGS.shared_wide if slots[0].width == 8 else 0)
+        raw |= {_SLOTS.shared_offset: shared.offset, _SLOTS.global_offset: elsewhere.offset, _SLOTS.barrier_offset: 0}
         if is_load:
             barrier = symbols.address(operands[2])
             place(symbols, barrier, slots, 1, "shared")
-            del raw[1]
-            flags |= _BARRIER_WIDE if slots[1].width == 8 else 0
-            raw[_BARRIER_OFFSET] = barrier.offset
+            flags |= _FLAGS.barrier_wide if slots[1].width == 8 else 0
+            raw[_SLOTS.barrier_offset] = barrier.offset
         raw[FLAGS_SLOT] = flags
         return Instruction(row, slots, (), raw, 0, 1, 16)
 
@@ -113,32 +112,28 @@ def _nothing(symbols: Symbols, operands: list[str]) -> Instruction:
     return Instruction(opcode("nop"), {})
 
 
-# Where the fields of a tensor map lie and what one takes (core/tensor_map.hpp); with an ordinal, that of the first.
-_FIELDS = {
-    "global_address": (0, 8), "global_stride": (8, 8), "global_dim": (40, 4), "box_dim": (60, 4),
-    "element_stride": (80, 4), "rank": (100, 1), "elemtype": (101, 1), "interleave_layout": (102, 1),
-    "swizzle_mode": (103, 1), "swizzle_atomicity": (104, 1), "fill_mode": (105, 1),
-}  # fmt: skip
-_ORDERED = {"global_stride": 4, "global_dim": 5, "box_dim": 5, "element_stride": 5}
+_MAP = np.dtype(core.TENSOR_MAP).fields or {}
 
 
 def tensormap(parts: list[str]) -> Plan:
     """``tensormap.replace.tile.field.space.b1024.type`` and ``tensormap.cp_fenceproxy``."""
     if parts[1] == "cp_fenceproxy":
         return _copy_map
-    if parts[1:3] != ["replace", "tile"] or parts[3] not in _FIELDS:
+    if parts[1:3] != ["replace", "tile"] or parts[3] not in _MAP:
         raise Refused("the machine does not know this tensormap")
     field, space, type_name = parts[3], parts[4].split("::")[0], parts[-1]
     row, size = opcode(f"tensormap.replace.{space}.{type_name}"), 8 if type_name == "b64" else 4
-    offset, width = _FIELDS[field]
+    layout, offset, *_ = _MAP[field]
+    width, count = layout.base.itemsize, math.prod(layout.shape)
+    ordered = bool(layout.shape)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        expect(operands, 3 if field in _ORDERED else 2)
+        expect(operands, 3 if ordered else 2)
         at = offset
-        if field in _ORDERED:
+        if ordered:
             ordinal = int(operands[1], 0)
-            if not 0 <= ordinal < _ORDERED[field]:
-                raise Refused(f"dimension {ordinal} of a tensor map, which has {_ORDERED[field]}")
+            if not 0 <= ordinal < count:
+                raise Refused(f"dimension {ordinal} of a tensor map, which has {count}")
             at += ordinal * width
         slots: dict[int, Operand] = {1: source(symbols, operands[-1], type_name, size)}
         address = symbols.address(operands[0])
@@ -155,7 +150,7 @@ def _copy_map(symbols: Symbols, operands: list[str]) -> Instruction:
         raise Refused(f"a tensor map of {operands[2]} bytes, which has 128")
     to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
     slots: dict[int, Operand] = {}
-    raw = {MEMBER_SLOT: -1, 9: from_.offset}
+    raw = {9: from_.offset}
     raw[FLAGS_SLOT] = place(symbols, to, slots, ADDRESS_SLOT, "global")
     place(symbols, from_, slots, 1, "shared")
     raw[10] = int(slots[1].width == 8)

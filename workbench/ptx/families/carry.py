@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from workbench.ptx.families import arithmetic
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_CARRY_IN, _CARRY_OUT = 4, 5
-_SPACES = {"global": 0, "shared": 1, "local": 2}
+_WINDOWS = {"global": 0, "shared": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
 
 
 def plan(parts: list[str]) -> Plan:
@@ -29,15 +29,10 @@ def plan(parts: list[str]) -> Plan:
         target = destination(symbols, operands[0], size)
         slots: dict[int, Operand] = {0: target}
         slots.update({i: source(symbols, operands[i], kind, size) for i in range(1, count)})
-        raw: dict[int, int] = {}
-        if count == 3:
-            raw[3] = -1
-        for slot, needed in ((_CARRY_IN, uses), (_CARRY_OUT, sets)):
+        for slot, needed in ((core.Carry.carry_in, uses), (core.Carry.carry_out, sets)):
             if needed:
                 slots[slot] = symbols.carry()
-            else:
-                raw[slot] = -1
-        return Instruction(row, slots, (target, symbols.carry()) if sets else (target,), raw)
+        return Instruction(row, slots, (target, symbols.carry()) if sets else (target,))
 
     return bind
 
@@ -45,14 +40,14 @@ def plan(parts: list[str]) -> Plan:
 def is_space(parts: list[str]) -> Plan:
     """``isspacep.space p, a;``"""
     space = parts[1].removesuffix("::cta")
-    if space not in _SPACES:
+    if space not in _WINDOWS:
         raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], 0)
         slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "u64", 8)}
-        return Instruction(opcode("isspacep"), slots, (target,), imm=_SPACES[space])
+        return Instruction(opcode("isspacep"), slots, (target,), imm=_WINDOWS[space])
 
     return bind
 

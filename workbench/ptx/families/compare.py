@@ -9,7 +9,6 @@ from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
-_COMBINE = ("and", "or", "xor")
 
 
 def set_(parts: list[str]) -> Plan:
@@ -23,7 +22,7 @@ def set_(parts: list[str]) -> Plan:
     compare = moves.setp(["setp", *parts[1:-2], from_])
     size = TYPE_SIZES[to]
     yes = Constant(size, _ONE.get(to, (1 << 8 * size) - 1))
-    count = 4 if any(part in _COMBINE for part in parts) else 3
+    count = 4 if any(part in moves.COMBINE for part in parts) else 3
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, count)
@@ -53,7 +52,7 @@ def slct(parts: list[str]) -> Plan:
         compared: dict[int, Operand] = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
         chosen: dict[int, Operand] = {0: target, 3: predicate}
         chosen |= {i: source(symbols, operands[i], type_name, size) for i in (1, 2)}
-        return [Instruction(test, compared, (predicate,), {1: -1}), Instruction(row, chosen, (target,))]
+        return [Instruction(test, compared, (predicate,)), Instruction(row, chosen, (target,))]
 
     return bind
 
@@ -78,7 +77,7 @@ def setp(parts: list[str]) -> Plan:
             )
         for target, a, b in zip(targets, *halves, strict=False):
             if target is not None:
-                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,), {1: -1}))
+                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,)))
         return made
 
     return bind

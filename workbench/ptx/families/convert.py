@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from workbench.ptx.families import moves
 from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, expect, opcode, source
-from workbench.ptx.machine import OPCODES
+from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_ROUNDS = {"rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
-_INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
-
-
+_ROUNDS = {name: number for name, number in vars(core.Rounding).items() if name != "ftz"}
+_INTEGERS = vars(core.IntegerType)
 _PACKED = {"s16": 80, "u16": 16, "s8": 72, "u8": 8, "s4": 68, "u4": 4, "s2": 66, "u2": 2}  # bits, 64 for signed
 
 
@@ -109,7 +107,7 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
             if value.width != max(from_size, 2):
                 raise Refused("a saturating conversion from a wider register")
             row = opcode(f"cvt.sat.{from_}.b{8 * target.width}")
-            return Instruction(row, {0: target, 1: value}, (target,), imm=_INTEGERS.index(to))
+            return Instruction(row, {0: target, 1: value}, (target,), imm=_INTEGERS[to])
         if to_size > from_size and target.width > to_size and from_[0] == "s" and to[0] == "u":
             raise Refused("a conversion into a wider register than its type")
         low = "u64" if narrow == "s64" else narrow
@@ -123,7 +121,9 @@ def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     rounds = [part for part in modifiers if part in _ROUNDS]
     if len(rounds) != 1 or any(part not in (*_ROUNDS, "ftz", "sat") for part in modifiers):
         raise Refused("the machine does not know this conversion")
-    mode = _ROUNDS[rounds[0]] + (4 if "ftz" in modifiers else 0)  # integer results are clamped with or without .sat
+    mode = _ROUNDS[rounds[0]] | (
+        core.Rounding.ftz if "ftz" in modifiers else 0
+    )  # integer results are clamped with or without .sat
     row = opcode(f"cvt.{to}.{from_}")
     size, width = TYPE_SIZES[from_], max(TYPE_SIZES[to], 2)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import SCALED_MMA, SPARSE
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
 _D, _A, _B, _C = 0, 4, 9, 11  # first slots of the fragments
@@ -58,7 +58,7 @@ def _product(
         for first, fragment in ((_D, d), (_A, a), (_B, b), (_C, c))
         for i, operand in enumerate(fragment)
     }
-    return Instruction(opcode(name), slots, tuple(d), {MEMBER_SLOT: -1})
+    return Instruction(opcode(name), slots, tuple(d))
 
 
 # ---- wmma ----
@@ -164,10 +164,9 @@ def wmma(parts: list[str]) -> Plan:
         slots: dict[int, Operand] = dict(enumerate(values))
         address = symbols.address(where)
         flags = place(symbols, address, slots, ADDRESS_SLOT, space)
-        raw = {FLAGS_SLOT: flags, MEMBER_SLOT: -1, 9: -1}
+        raw = {FLAGS_SLOT: flags}
         if len(operands) == 3:
             slots[9] = source(symbols, operands[2], "u32", 4)
-            del raw[9]
         rows, columns = (sum(each[i] << 8 * bit for bit, each in enumerate(shaped.places)) for i in (0, 1))
         numbers = (rows, columns, int(shaped.by_row), shaped.parts, shaped.bits, shaped.leading, shaped.step)
         raw |= {10 + i: number for i, number in enumerate(numbers)}
@@ -256,7 +255,7 @@ def movmatrix(parts: list[str]) -> Plan:
         expect(operands, 2)
         target = destination(symbols, operands[0], 4)
         slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b32", 4)}
-        return Instruction(opcode("movmatrix.trans"), slots, (target,), {MEMBER_SLOT: -1})
+        return Instruction(opcode("movmatrix.trans"), slots, (target,))
 
     return bind
 

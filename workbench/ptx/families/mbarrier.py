@@ -31,14 +31,11 @@ def mbarrier(parts: list[str]) -> SinglePlan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         slots: dict[int, Operand] = {}
-        raw: dict[int, int] = {2: -1, 3: int(operation == "try_wait")}
         target: Register | None = None
         if name == "test_wait":
             target = destination(symbols, operands.pop(0), 0)
         elif operation not in ("init", "inval", "expect_tx", "complete_tx"):
             target = unless_sink(symbols, operands.pop(0), 8)
-            if target is None:
-                raw[0] = -1
         if target is not None:
             slots[0] = target
         if name == "test_wait":
@@ -49,16 +46,14 @@ def mbarrier(parts: list[str]) -> SinglePlan:
             expect(operands, 1)
         elif expects:
             expect(operands, 2)
-            slots[2], raw = source(symbols, operands[1], "b32", 4), raw | {1: -1}
-            del raw[2]
+            slots[2] = source(symbols, operands[1], "b32", 4)
         else:
             expect(operands, *((2,) if operation == "init" or kept or counts_bytes else (1, 2)))
             if len(operands) == 2:
                 slots[1] = source(symbols, operands[1], "b32", 4)
-            else:
-                raw[1] = -1
         address = symbols.address(operands[0])
-        raw[FLAGS_SLOT] = marks | place(symbols, address, slots, ADDRESS_SLOT, "shared")
+        marked = marks | place(symbols, address, slots, ADDRESS_SLOT, "shared")
+        raw = {3: int(operation == "try_wait"), FLAGS_SLOT: marked}
         return Instruction(row, slots, (target,) if target else (), raw, address.offset, 1, 8)
 
     return bind

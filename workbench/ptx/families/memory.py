@@ -80,7 +80,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         kind = sign if width > size else "u"
         address = symbols.address(where)
         slots: dict[int, Operand] = {}
-        raw: dict[int, int] = {i: -1 for i, value in enumerate(values) if value is None}
+        raw: dict[int, int] = {}
         slots.update({i: value for i, value in enumerate(values) if value is not None})
         targets = tuple(register for register in into if register is not None)
         tail = f"{kind}{8 * size}/{8 * width}"
@@ -182,17 +182,12 @@ def atomic(parts: list[str]) -> Plan:
         """The atomic on one element, ``further`` bytes from the address."""
         target = unless_sink(symbols, operands[0], size)
         slots: dict[int, Operand] = {1: source(symbols, operands[2], type_name, size)}
-        raw = {}
-        if target is None:
-            raw[0] = -1
-        else:
+        if target is not None:
             slots[0] = target
         if second:
             slots[2] = source(symbols, operands[3], type_name, size)
-        else:
-            raw[2] = -1
         address = symbols.address(operands[1])
-        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, "shared" if base else space)
+        raw = {FLAGS_SLOT: strong | place(symbols, address, slots, ADDRESS_SLOT, "shared" if base else space)}
         return Instruction(row, slots, (target,) if target else (), raw, address.offset + further, 1, size)
 
     return bind
@@ -221,14 +216,11 @@ def copy(parts: list[str]) -> Plan:
         if size not in (4, 8, 16):
             raise Refused(f"a copy of {size} bytes")
         slots: dict[int, Operand] = {}
-        raw = {2: -1, 3: -1, 4: to.offset}
-        raw[FLAGS_SLOT] = place(symbols, from_, slots, ADDRESS_SLOT, "global")
+        raw = {4: to.offset, FLAGS_SLOT: place(symbols, from_, slots, ADDRESS_SLOT, "global")}
         raw[5] = place(symbols, to, slots, 1, "shared")
         if len(operands) == 4:
             extra = source(symbols, operands[3], "b32")
-            slot = 3 if extra.width == 0 else 2
-            slots[slot] = extra
-            del raw[slot]
+            slots[3 if extra.width == 0 else 2] = extra
         return Instruction(row, slots, (), raw, from_.offset, 1, size)
 
     return bind
@@ -252,7 +244,7 @@ def matrix(parts: list[str]) -> Plan:
         targets = tuple(result(symbols, token, 4) for token in tokens) if is_load else ()
         slots: dict[int, Operand] = dict(enumerate(targets or (source(symbols, t, "b32", 4) for t in tokens)))
         address = symbols.address(where)
-        raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared"), 20: -1}
+        raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared")}
         return Instruction(row, slots, targets, raw, address.offset, count, 16)
 
     return bind

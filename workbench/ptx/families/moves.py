@@ -10,11 +10,12 @@ from workbench.ptx.instruction import (
     destination,
     expect,
     opcode,
+    predicate,
     source,
     unless_sink,
     vector,
 )
-from workbench.ptx.machine import OPCODES
+from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -68,15 +69,8 @@ def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size
     part = size // len(parts)
     row = opcode(f"unpack.b{8 * size}.{len(parts)}")
     slots: dict[int, Operand] = {len(parts): source(symbols, from_, type_name, size)}
-    raw, targets = {}, []
-    for i, token in enumerate(parts):
-        target = unless_sink(symbols, token, part)
-        if target is None:
-            raw[i] = -1
-        else:
-            slots[i] = target
-            targets.append(target)
-    return Instruction(row, slots, tuple(targets), raw)
+    targets = {i: target for i, token in enumerate(parts) if (target := unless_sink(symbols, token, part))}
+    return Instruction(row, slots | targets, tuple(targets.values()))
 
 
 def cvta(parts: list[str]) -> Plan:
@@ -120,15 +114,15 @@ def selp(parts: list[str]) -> Plan:
 
 
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_COMBINE = {"and": 1, "or": 2, "xor": 3}
+COMBINE = {name: number for name, number in vars(core.Combine).items() if name != "none"}
 
 
 def setp(parts: list[str]) -> SinglePlan:
     """``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};`` q is the comparison's opposite, combined alike."""
     type_name, test = parts[-1], _UNSIGNED.get(parts[1], parts[1])
     middle = parts[2:-1]
-    combine = next((_COMBINE[part] for part in middle if part in _COMBINE), 0)
-    if any(part not in ("ftz", *_COMBINE) for part in middle):
+    combine = next((COMBINE[part] for part in middle if part in COMBINE), core.Combine.none)
+    if any(part not in ("ftz", *COMBINE) for part in middle):
         raise Refused("the machine does not know this form of setp")
     if "ftz" in middle and type_name != "f32":
         raise Refused("a comparison of half precision with .ftz: leave .ftz away")
@@ -148,20 +142,12 @@ def setp(parts: list[str]) -> SinglePlan:
             2: source(symbols, operands[1], type_name, size),
             3: source(symbols, operands[2], type_name, size),
         }
-        raw, targets = {}, []
-        names = [part.strip() for part in operands[0].split("|")]
-        for i in (0, 1):
-            target = unless_sink(symbols, names[i], 0) if i < len(names) else None
-            if target is None:
-                raw[i] = -1
-            else:
-                slots[i] = target
-                targets.append(target)
+        names = [part.strip() for part in operands[0].split("|")[:2]]
+        targets = {i: target for i, name in enumerate(names) if (target := unless_sink(symbols, name, 0))}
+        negated: dict[int, int] = {}
         if combine:
-            third = operands[3]
-            raw[5] = -1 if third[0] == "!" else 0
-            slots[4] = source(symbols, third.lstrip("! "), "pred", 0)
-        return Instruction(row, slots, tuple(targets), raw, imm=combine, group=None)
+            slots[4], negated = predicate(symbols, operands[3])
+        return Instruction(row, slots | targets, tuple(targets.values()), negated, imm=combine)
 
     return bind
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.machine import core
 from workbench.ptx.operands import Operand, Refused, Symbols
 
 _NAMES = ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
-_SIGNED_A, _SIGNED_B, _SIGNED_D, _SATURATE, _ADD = 1, 2, 4, 8, 16
 
 
 def packed(parts: list[str]) -> Plan:
@@ -16,8 +16,8 @@ def packed(parts: list[str]) -> Plan:
         raise Refused("the machine does not know this video instruction")
     row = opcode(parts[0])
     d, a, b = (kind == "s32" for kind in types)
-    flags = _SIGNED_A * a | _SIGNED_B * b | _SIGNED_D * d
-    flags |= _SATURATE * ("sat" in rest) | _ADD * ("add" in rest)
+    flags = core.Video.signed_a * a | core.Video.signed_b * b | core.Video.signed_d * d
+    flags |= core.Video.saturate * ("sat" in rest) | core.Video.add * ("add" in rest)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 4)

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
-from workbench.ptx.instruction import Instruction, Plan, Step, destination, expect, opcode, result, source, unless_sink
-from workbench.ptx.machine import MEMBER_SLOT
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    Step,
+    destination,
+    expect,
+    opcode,
+    predicate,
+    result,
+    source,
+    unless_sink,
+)
+from workbench.ptx.machine import MEMBER_SLOT, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -28,12 +39,10 @@ def shfl(parts: list[str]) -> Plan:
 
 
 def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]) -> Instruction:
-    predicate = unless_sink(symbols, names[1], 0) if len(names) > 1 else None
-    if predicate is None:
-        instruction.raw[4] = -1
-    else:
-        instruction.slots[4] = predicate
-        instruction.destinations += (predicate,)
+    told = unless_sink(symbols, names[1], 0) if len(names) > 1 else None
+    if told is not None:
+        instruction.slots[4] = told
+        instruction.destinations += (told,)
     return instruction
 
 
@@ -47,12 +56,9 @@ def vote(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
         target = result(symbols, operands[0], width)
-        slots: dict[int, Operand] = {
-            0: target,
-            1: source(symbols, operands[1].lstrip("! "), "pred", 0),
-            MEMBER_SLOT: source(symbols, operands[2], "b32", 4),
-        }
-        return Instruction(row, slots, (target,), {5: -1 if operands[1][0] == "!" else 0})
+        voted, negated = predicate(symbols, operands[1])
+        slots: dict[int, Operand] = {0: target, 1: voted, MEMBER_SLOT: source(symbols, operands[2], "b32", 4)}
+        return Instruction(row, slots, (target,), negated)
 
     return bind
 
@@ -111,9 +117,7 @@ def elect(parts: list[str]) -> Plan:
         target = unless_sink(symbols, names[0], 4)
         slots: dict[int, Operand] = {MEMBER_SLOT: source(symbols, operands[1], "b32", 4)}
         instruction = Instruction(opcode("elect.sync"), slots)
-        if target is None:
-            instruction.raw[0] = -1
-        else:
+        if target is not None:
             slots[0], instruction.destinations = target, (target,)
         return _with_predicate(symbols, instruction, names)
 
@@ -133,18 +137,15 @@ def barrier(parts: list[str]) -> Plan:
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
         raise Refused("the machine does not know this barrier")
-    row, imm = opcode(f"bar.{kept[0]}"), 1 if kept[0] == "arrive" else 0
+    row, imm = opcode(f"bar.{kept[0]}"), vars(core.Meeting)[kept[0]]
     apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1, 2)
         slots: dict[int, Operand] = {1: source(symbols, operands[0], "b32", 4)}
-        raw = {4: apart}
         if len(operands) == 2:
             slots[2] = source(symbols, operands[1], "b32", 4)
-        else:
-            raw[2] = -1
-        return Instruction(row, slots, (), raw, imm)
+        return Instruction(row, slots, (), {4: apart}, imm)
 
     return bind
 
@@ -152,23 +153,16 @@ def barrier(parts: list[str]) -> Plan:
 def _reducing_barrier(kept: list[str]) -> Plan:
     operation = kept[1]
     row = opcode(f"bar.red.{operation}")
-    imm = {"popc": 2, "and": 3, "or": 4}[operation]
+    imm = vars(core.Meeting)[operation]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3, 4)
         target = destination(symbols, operands[0], 4 if operation == "popc" else 0)
-        predicate = operands[-1]
-        slots: dict[int, Operand] = {
-            0: target,
-            1: source(symbols, operands[1], "b32", 4),
-            3: source(symbols, predicate.lstrip("! "), "pred", 0),
-        }
-        raw = {5: -1 if predicate[0] == "!" else 0}
+        voted, negated = predicate(symbols, operands[-1])
+        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b32", 4), 3: voted}
         if len(operands) == 4:
             slots[2] = source(symbols, operands[2], "b32", 4)
-        else:
-            raw[2] = -1
-        return Instruction(row, slots, (target,), raw, imm)
+        return Instruction(row, slots, (target,), {4: 0} | negated, imm)
 
     return bind
 
@@ -196,9 +190,7 @@ def indexed_branch(parts: list[str]) -> Plan:
         made: list[Instruction | Step] = []
         for i, target in enumerate(targets):
             hit = symbols.temporary(0)
-            made.append(
-                Instruction(opcode("setp.eq.b32"), {0: hit, 2: index, 3: Constant(4, i)}, (hit,), {1: -1}, imm=0)
-            )
+            made.append(Instruction(opcode("setp.eq.b32"), {0: hit, 2: index, 3: Constant(4, i)}, (hit,)))
             branch = Step.of(Instruction(opcode("bra"), {}, target=target))
             branch.guard = hit
             made.append(branch)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, MEMBER_SLOT
+from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
-_A_REGISTERS, _NEGATE_A, _NEGATE_B, _TRANSPOSE_A, _TRANSPOSE_B, _DROP_D = 1, 2, 4, 8, 16, 32
+_FLAGS = core.WarpGroupProduct
 _DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 SPARSE = "sparse wgmma is out of the machine's scope: use the dense product"
@@ -43,35 +43,33 @@ def wgmma(parts: list[str]) -> Plan:
         expected = 4 + (2 if scaled else 0) + ((1 if in_registers else 2) if halves else 0)
         expect(operands, expected)
         slots: dict[int, Operand] = {FRAGMENT_SLOT + i: value for i, value in enumerate(values)}
-        raw, flags = {MEMBER_SLOT: -1, ADDRESS_SLOT: -1, 10: -1}, 0
+        flags = 0
         if in_registers:
-            flags |= _A_REGISTERS
+            flags |= _FLAGS.a_registers
             tokens = vector(operands[1])
             if len(tokens) != 4:
                 raise Refused(f"{len(tokens)} registers of A")
             slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens)}
         else:
             slots[ADDRESS_SLOT] = source(symbols, operands[1], "b64", 8)
-            del raw[ADDRESS_SLOT]
         slots[9] = source(symbols, operands[2], "b64", 8)
         keep = operands[3]
         if keep.lstrip("-").isdigit():
-            flags |= 0 if int(keep) else _DROP_D
+            flags |= 0 if int(keep) else _FLAGS.drop_d
             slots[10] = Constant(0, 1)
         else:
             slots[10] = source(symbols, keep, "pred", 0)
-        del raw[10]
-        if not flags & _DROP_D:  # what D was is read, too
+        if not flags & _FLAGS.drop_d:  # what D was is read, too
             slots |= {FRAGMENT_SLOT + registers + i: value for i, value in enumerate(values)}
         if scaled:
             signs = [int(token) for token in operands[4:6]]
             if any(sign not in (1, -1) for sign in signs):
                 raise Refused(f"factors of {operands[4]} and {operands[5]}, where 1 and -1 are allowed")
-            flags |= (signs[0] < 0) * _NEGATE_A | (signs[1] < 0) * _NEGATE_B
+            flags |= (signs[0] < 0) * _FLAGS.negate_a | (signs[1] < 0) * _FLAGS.negate_b
         if halves:
             transposed = [int(token) for token in operands[6:]]
-            flags |= transposed[-1] * _TRANSPOSE_B | (0 if in_registers else transposed[0] * _TRANSPOSE_A)
-        raw[11] = flags
+            flags |= transposed[-1] * _FLAGS.transpose_b | (0 if in_registers else transposed[0] * _FLAGS.transpose_a)
+        raw = {core.PRODUCT_FLAGS_SLOT: flags}
         return Instruction(row, slots, tuple(values), raw, 0, columns // 8, 0)
 
     return bind
@@ -81,7 +79,7 @@ def _group(name: str) -> Plan:
     row, waits = opcode(f"wgmma.{name}"), name == "wait_group"
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(row, {}, (), {MEMBER_SLOT: -1}, int(operands[0], 0) if waits else 0)
+        return Instruction(row, {}, imm=int(operands[0], 0) if waits else 0)
 
     return bind
 

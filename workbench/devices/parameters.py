@@ -133,9 +133,23 @@ def give_scratch(kernel: CompiledKernel, values: list[object], grid: Dimensions,
     return scratch
 
 
-def scratch_on_the_cpu(size: int) -> np.ndarray:
-    """For `give_scratch`; zeros, because what looks like an address in an argument is taken for one."""
-    return np.zeros(size, np.uint8)
+def for_the_machine(
+    kernel: CompiledKernel,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[object],
+    shared_bytes: int,
+) -> tuple[Dimensions, Dimensions, int, list[object]]:
+    """Grid, block, dynamic shared memory (bytes) and arguments, with scratch memory, of a launch on the PTX machine.
+
+    A kernel for a newer architecture is measured by that one's limits. Raises ArgumentError as `check_launch` and
+    `check_arguments`.
+    """
+    values = check_arguments(kernel, args)
+    grid, block, shared_bytes = check_launch(kernel, grid, block, shared_bytes, kernel.arch)
+    # Zeros, because what looks like an address in an argument is taken for one.
+    give_scratch(kernel, values, grid, lambda size: np.zeros(size, np.uint8))
+    return grid, block, shared_bytes, values
 
 
 def _checked(where: str, parameter: Parameter, value: Any) -> object:

@@ -1,0 +1,58 @@
+"""What Python has from the core by name: every problem has words, every count a place in the report."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from workbench.ptx import LineFacts, products
+from workbench.ptx.findings import KINDS
+from workbench.ptx.machine import OPCODES, core
+from workbench.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+
+
+def test_every_problem_has_words_and_nothing_else_has() -> None:
+    assert set(KINDS) == {*vars(core.Problem), products.TOUCHED, products.UNFENCED}
+
+
+def test_every_count_is_a_fact_of_a_line() -> None:
+    names = {field.name for field in fields(LineFacts)}
+    assert set(core.COUNTS["names"]) <= names
+    assert core.COUNTS["itemsize"] == 8 * len(core.COUNTS["names"]), "a count of the core has no name"
+
+
+def test_records_name_all_of_their_bytes() -> None:
+    sizes = {"i4": 4, "u4": 4, "u8": 8, "(32,)u8": 8 * core.LANES, f"({core.SLOTS},)i4": 4 * core.SLOTS}
+    for layout in (core.ROW, core.REQUEST, core.SPAN, core.EVENT):
+        assert sum(sizes[one] for one in layout["formats"]) == layout["itemsize"], layout["names"]
+
+
+def test_opcodes_are_of_kinds_that_the_core_has() -> None:
+    assert {opcode.kind for opcode in OPCODES.values()} <= set(vars(core.Kind).values())
+
+
+def test_the_driver_numbers_the_same_elements_in_another_order() -> None:
+    assert sorted(DRIVER_ELEMENTS) == sorted(name for name, _ in ELEMENTS)
+
+
+def test_a_tensor_map_is_laid_out_as_the_core_reads_it() -> None:
+    sizes, strides, box, steps = (64, 48, 40), (512, 32768), (16, 8, 4), (1, 2, 1)
+    content = bytes(TensorMap("f32", 4096, sizes, strides, box, steps, 64, "nan"))
+    layout = np.dtype(core.TENSOR_MAP)
+    assert len(content) == layout.itemsize == TENSOR_MAP_BYTES
+    (row,) = np.frombuffer(content, layout)
+    found = {name: row[name].tolist() for name in core.TENSOR_MAP["names"]}
+    assert found == {
+        "global_address": 4096,
+        "global_stride": [*strides, 0, 0],
+        "global_dim": [*sizes, 0, 0],
+        "box_dim": [*box, 0, 0],
+        "element_stride": [*steps, 0, 0],
+        "rank": 2,
+        "elemtype": [name for name, _ in ELEMENTS].index("f32"),
+        "interleave_layout": 0,
+        "swizzle_mode": SWIZZLES.index(64),
+        "swizzle_atomicity": 0,
+        "fill_mode": 1,
+    }
