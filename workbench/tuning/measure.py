@@ -195,6 +195,29 @@ def compile_configuration(
     return Compiled(kernels, outcome, message, time.perf_counter() - begun)
 
 
+def attempted(variant: Variant, config: Config, case: Case, device: Device, outcome: str, **facts: Any) -> Trial:
+    """What an attempt came to, with the ``facts`` that are known of it."""
+    return Trial(
+        op=variant.op,
+        variant=variant.name,
+        language=variant.language,
+        case=case.name,
+        config=dict(config),
+        device=device.name,
+        arch=device.arch,
+        outcome=outcome,
+        **facts,
+    )
+
+
+def with_compiled(trial: Trial, compiled: Compiled) -> Trial:
+    """The trial with how long compiling took, and what was made."""
+    trial, kernels = replace(trial, compile_seconds=compiled.seconds), compiled.kernels
+    if not kernels:
+        return trial
+    return replace(trial, from_cache=all(kernel.from_cache for kernel in kernels), resources=resources_of(kernels))
+
+
 def evaluate(
     variant: Variant,
     config: Config,
@@ -215,17 +238,7 @@ def evaluate(
     DeviceLostError, which mean that no further configuration can be tried either.
     """
     limits = limits or Limits()
-    trial = Trial(
-        op=variant.op,
-        variant=variant.name,
-        language=variant.language,
-        case=case.name,
-        config=dict(config),
-        device=device.name,
-        arch=device.arch,
-        outcome="crash",
-        started=time.time(),
-    )
+    trial = attempted(variant, config, case, device, "crash", started=time.time())
     inputs = inputs or Inputs(case, device.name)
     try:
         trial = _evaluate(trial, variant, config, case, device, device_model(model), limits, inputs, compiled, clock)
@@ -272,12 +285,9 @@ def _evaluate(
     kernels: tuple[CompiledKernel, ...] = ()
     if variant.language != "torch":
         compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
-        trial = replace(trial, compile_seconds=compiled.seconds)
-        kernels = compiled.kernels
+        trial, kernels = with_compiled(trial, compiled), compiled.kernels
         if not kernels:
             return replace(trial, outcome=compiled.outcome, message=compiled.message)
-        cached = all(kernel.from_cache for kernel in kernels)
-        trial = replace(trial, from_cache=cached, resources=resources_of(kernels))
         for kernel in kernels:
             if kernel.occupancy.blocks_per_sm == 0:
                 # The simulator would run it; no GPU of this architecture does.
