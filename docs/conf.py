@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import click
+from docutils import nodes
 from sphinx.application import Sphinx
 
 from workbench import __version__
@@ -93,7 +94,15 @@ def add_epilog(app: Sphinx, context: click.Context, lines: list[str]) -> None:
         lines += [".. code-block:: text", "", *("    " + line for line in formatter.getvalue().splitlines()), ""]
 
 
+def colour_cuda_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Cells of ``%%cuda`` as C++, as JupyterLab shows them."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.astext().startswith("%%cuda"):
+            block["language"] = "c++"
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("doctree-read", colour_cuda_cells)
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-epilog", add_epilog)

@@ -130,6 +130,16 @@ def offered(module: str) -> set[str]:
 
 
 @pytest.mark.long
+def test_cells_of_cuda_are_coloured_as_cpp(site):
+    notebooks = [path for path in (CHECKOUT / "notebooks").glob("*.ipynb") if '"%%cuda' in path.read_text()]
+    assert notebooks
+    for path in notebooks:
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        expected = sum("".join(cell["source"]).startswith("%%cuda") for cell in cells)
+        assert (site / "notebooks" / f"{path.stem}.html").read_text().count('class="highlight-c++') >= expected > 0
+
+
+@pytest.mark.long
 def test_every_public_name_has_an_entry(site):
     rooms = {
         path.parent.name for path in (CHECKOUT / "workbench").glob("*/__init__.py") if "\n__all__" in path.read_text()

@@ -32,6 +32,10 @@ TUNING = (
     "print('the kernel answers;', live.phase)",
     "gate.set()\nrun = live.result(60)\nprint(len(run.trials), 'kept', run.outcomes, live.phase)",
 )
+CUDA = (
+    "%%cuda kernels\n// twice each\n__global__ void twice(float *x) { x[threadIdx.x] *= 2; }",
+    "twice = lambda x: x // 2  # no comment of C++",
+)
 
 
 pytestmark = pytest.mark.browser
@@ -44,7 +48,7 @@ def lab(tmp_path_factory):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    for name, texts in (("blocks", BLOCKS), ("tuning", TUNING)):
+    for name, texts in (("blocks", BLOCKS), ("tuning", TUNING), ("cuda", CUDA)):
         blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
         cells = [blank | {"id": f"cell{i}", "source": text} for i, text in enumerate(texts)]
         notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
@@ -142,6 +146,25 @@ def test_a_tuning_run_is_watched_and_stopped_while_the_kernel_answers(page, lab)
     expect(view.locator(".tv-headline")).to_contain_text("everything finished is kept")
     expect(view.locator(".tv-stop")).to_be_hidden()
     expect(view.locator(".tv-point")).to_have_count(10)
+
+
+def test_cells_of_cuda_have_the_colours_of_cpp(page, lab):
+    from playwright.sync_api import expect
+
+    open_notebook(page, lab, "cuda")
+    cuda, python = (page.locator(".jp-CodeCell .cm-content").nth(number) for number in range(2))
+    expect(cuda.get_by_text("// twice each", exact=True)).to_have_css("font-style", "italic")
+    expect(python.get_by_text("lambda", exact=True)).to_have_css("font-weight", "700")
+    expect(python.get_by_text("# no comment of C++", exact=True)).to_have_css("font-style", "italic")
+
+    # As it is typed, and back.
+    python.click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("%%cuda\n")
+    expect(python.get_by_text("// 2  # no comment of C++", exact=True)).to_have_css("font-style", "italic")
+    page.keyboard.press("Backspace")
+    page.keyboard.type("x")
+    expect(python.get_by_text("# no comment of C++", exact=True)).to_have_css("font-style", "italic")
 
 
 def run(page, number: int) -> None:
