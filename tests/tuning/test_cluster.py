@@ -319,7 +319,7 @@ class Hanging(toy.StepsVariant):
 
     language = "triton"
 
-    def kernels(self, config, problem, arch="sm_80"):
+    def kernels(self, config, problem, arch="sm_80", *, machine_code=True):
         self._log("compile", config)
         if config["STEPS"] == 3:
             signal.pause()

@@ -33,7 +33,7 @@ class HugeCase(toy.ToyCase):
 def test_a_hang_in_a_process_ends_in_time(monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 3.0)
     with contextlib.closing(isolation.InWorker(devices.get("sim"), device_model(), Limits(seconds=0.2))) as measurer:
-        process = measurer._worker._process
+        process = measurer._worker._running.process
         with pytest.raises(NotTimedError, match=r"stopped after 3\.4 s"):
             measurer.time_again(LEADERS, HangingCase(), LEADER_ROUNDS)
         assert process.returncode == -signal.SIGKILL

@@ -21,19 +21,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel
-from workbench.errors import ConfigurationError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.trials.trial import Trial, canonical
 from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
+from workbench.tuning.inputs import Inputs
 from workbench.tuning.measure import (
     Compiled,
     DeviceLostError,
-    Inputs,
     Limits,
     attempted,
     compile_configuration,
     evaluate,
+    to_compile,
     with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
@@ -192,20 +193,6 @@ class InWorker:
             return self._shipments.of(value).packed()
         except WorkbenchError as error:
             raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
-
-
-def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
-    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
-
-    On a GPU Triton's own JIT compiles, where the kernel is measured.
-    """
-    if variant.language == "torch" or (variant.language == "triton" and device.name == "cuda"):
-        return None
-    try:
-        problem = case.problem(config, arch=device.arch)
-        return None if variant.broken(config, problem) else problem
-    except ConfigurationError:
-        return None
 
 
 def measurer(isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None) -> InProcess | InWorker:

@@ -17,8 +17,8 @@ from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.trials.trial import Trial
 from workbench.tuning.gpu_choice import device_label, use_gpu
-from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
-from workbench.tuning.measure import DeviceLostError, Limits
+from workbench.tuning.isolation import InProcess, InWorker, measurer
+from workbench.tuning.measure import DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
 from workbench.versions import toolchain
 from workbench.worker import end_with_pool
