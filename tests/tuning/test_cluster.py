@@ -319,7 +319,7 @@ class Hanging(toy.StepsVariant):
 
     language = "triton"
 
-    def kernels(self, config, problem, arch="sm_80"):
+    def kernels(self, config, problem, arch="sm_80", *, machine_code=True):
         self._log("compile", config)
         if config["STEPS"] == 3:
             signal.pause()
@@ -400,6 +400,7 @@ def test_a_worker_keeps_what_it_made_for_the_runs_that_go_on_and_for_no_other(tm
     def try_in(run, *runs):
         values = [Shipped(value) for value in (toy.steps_variant(), toy.ToyCase(), sim)]
         setting = {"model": device_model(), "limits": None, "isolation": "none", "parent": os.getpid()}
+        setting["stamp"] = tasks.stamp_of(values[0].value, sim)
         task = tasks.Task(values[0], {"STEPS": 1}, *values[1:], **setting, run=run, runs=frozenset(runs))
         assert tasks.run_task(task).trial == "a trial"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import signal
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import toy
 
 from workbench import devices
-from workbench.tuning import Limits, Trial, device_model, isolation
+from workbench.tuning import Limits, Trial, device_model, isolation, search
+from workbench.tuning.attempts import Attempts
 from workbench.tuning.isolation import NotTimedError
-from workbench.tuning.job import LEADER_ROUNDS, _remeasure
+from workbench.tuning.job import LEADER_ROUNDS, Options, TuningJob, _remeasure
 from workbench.worker import WorkerEnded
 
 LEADERS = [(toy.steps_variant(), {"STEPS": steps}) for steps in (1, 2)]
@@ -33,7 +33,7 @@ class HugeCase(toy.ToyCase):
 def test_a_hang_in_a_process_ends_in_time(monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 3.0)
     with contextlib.closing(isolation.InWorker(devices.get("sim"), device_model(), Limits(seconds=0.2))) as measurer:
-        process = measurer._worker._process
+        process = measurer._worker._running.process
         with pytest.raises(NotTimedError, match=r"stopped after 3\.4 s"):
             measurer.time_again(LEADERS, HangingCase(), LEADER_ROUNDS)
         assert process.returncode == -signal.SIGKILL
@@ -81,14 +81,18 @@ def test_leaders_that_cannot_be_timed_again_keep_their_times_and_the_run_says_so
             raise NotTimedError("stopped after 300 s, in _time_again_there")
         return [(2e-6,) * rounds] * len(leaders)
 
-    attempts = SimpleNamespace(
-        trials=dict(enumerate(trials)),
-        measurer=SimpleNamespace(time_again=time_again),
-        identity=lambda variant, config, case: SimpleNamespace(key=(case.name, config["STEPS"])),
-    )
-    amended = {}
-    notes = _remeasure(attempts, {variant: None}, cases, SimpleNamespace(amend=amended.__setitem__))
-    assert set(amended) == {("large", 1), ("large", 2)}
+    sim = devices.get("sim")
+    plan, no_limit = search.exhaustive, search.Budget()
+    options = Options(plan, no_limit, None, False, None, False, 0, None, None, "none", None, None)
+    job = TuningJob(None, cases, {variant: ()}, (), sim, device_model(), options)
+    with Attempts(job) as attempts:
+        attempts.trials = dict(enumerate(trials))
+        attempts._here.measurer.time_again = time_again
+        amended = {}
+        attempts._store.amend = amended.__setitem__
+        keys = {attempts._attempt(variant, {"STEPS": steps}, cases[1]).identity.key for steps in (1, 2)}
+        notes = _remeasure(attempts, [variant], cases)
+    assert set(amended) == keys
     assert {trial.measured_seconds for trial in amended.values()} == {2e-6}
     (note,) = notes
     assert note.startswith("small: the 2 fastest could not be timed again in turns (stopped after 300 s")

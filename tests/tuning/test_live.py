@@ -109,7 +109,7 @@ def test_what_ends_a_foreground_run_ends_this_one_and_arguments_are_refused_at_o
     with pytest.raises(ArgumentError):
         tune_steps(cases=[], background=True)
 
-    def no_compiler(*_):
+    def no_compiler(*_, **options):
         raise MissingToolError("no compiler here")
 
     monkeypatch.setattr(toy.StepsVariant, "kernels", no_compiler)

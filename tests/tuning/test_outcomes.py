@@ -17,8 +17,9 @@ from workbench.devices.sim import Simulator
 from workbench.errors import CompileError, CompileTimeout, ConfigurationError, MissingToolError, WorkbenchError
 from workbench.trials.trial import Trial
 from workbench.tuning import device_model, evaluate
-from workbench.tuning.isolation import InWorker, to_compile
-from workbench.tuning.measure import Inputs, available_bytes, compile_configuration, enough_memory, with_prediction
+from workbench.tuning.inputs import Inputs, available_bytes, enough_memory
+from workbench.tuning.isolation import InWorker
+from workbench.tuning.measure import compile_configuration, to_compile, with_prediction
 
 ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
 

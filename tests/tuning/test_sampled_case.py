@@ -8,6 +8,7 @@ import torch
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.tuned import read_table
+from workbench.ops.variant import CudaVariant
 from workbench.ptx.sample import Sampled, dependence, squares_of, standard_error
 
 BLUR = r"""
@@ -66,6 +67,26 @@ def test_counts_of_a_sample_stand_for_all_blocks_and_values_for_the_small_case(t
     (note,) = part.notes
     assert "judged on small" in note
     assert "4 configurations (at worst 16 of " in note
+
+
+def test_what_is_only_run_is_compiled_without_machine_code(tmp_path, monkeypatch):
+    blur = blurred()
+    made, kernels = {}, CudaVariant.kernels
+
+    def remembered(variant, config, problem, arch, *, machine_code):
+        made.setdefault(problem, []).append(machine_code)
+        return kernels(variant, config, problem, arch, machine_code=machine_code)
+
+    monkeypatch.setattr(CudaVariant, "kernels", remembered)
+    wrong = blurred(shift=1)
+    for op in (blur, wrong):
+        made.clear()
+        run = wb.tune(op, "large", sample=16, store=tmp_path / "rows.sqlite", record=False, isolation="none")
+        small, large = (op.cases[name].problem(arch=run.device.arch) for name in ("small", "large"))
+        assert not any(made[small])
+        assert made[large][0], "the run that is counted"
+        assert all(trial.resources["registers"] for trial in run.trials)
+        assert all(trial.compile_seconds is not None for trial in run.trials)
 
 
 def test_a_winner_of_a_sample_is_known_as_one_and_gives_way_to_all_blocks(tmp_path, monkeypatch):

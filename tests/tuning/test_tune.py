@@ -19,7 +19,7 @@ from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
 from workbench.tuning.arguments import model_for
-from workbench.tuning.measure import renew
+from workbench.tuning.inputs import renew
 from workbench.tuning.search import budget_of
 
 
@@ -101,7 +101,7 @@ def _too_big():
 
 
 def test_no_compiler_ends_the_run_and_is_no_outcome(monkeypatch):
-    def missing(self, config, problem, arch="sm_80"):
+    def missing(self, config, problem, arch="sm_80", *, machine_code=True):
         raise MissingToolError("no compiler; install one")
 
     monkeypatch.setattr(toy.StepsVariant, "kernels", missing)

@@ -173,7 +173,7 @@ class StepsVariant(Variant):
     def source_hash(self) -> str:
         return self.text
 
-    def kernels(self, config, problem, arch="sm_80"):
+    def kernels(self, config, problem, arch="sm_80", *, machine_code=True):
         self._log("compile", config)
         if config["STEPS"] == 13:
             raise CompileError("planted", "toy.py(13): error")

@@ -130,7 +130,7 @@ def test_it_says_that_it_scouts():
 
 
 def test_a_failed_run_says_why(monkeypatch):
-    def no_compiler(*_):
+    def no_compiler(*_, **options):
         raise RuntimeError("no compiler <b>here</b>")
 
     monkeypatch.setattr(toy.StepsVariant, "source_hash", property(no_compiler))

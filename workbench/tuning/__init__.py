@@ -9,8 +9,9 @@ from workbench.prediction.predict import Prediction, predict
 from workbench.trials.store import Store
 from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.attempts import Progress
+from workbench.tuning.inputs import Inputs
 from workbench.tuning.live import LiveTuning
-from workbench.tuning.measure import DeviceLostError, Inputs, Limits, evaluate
+from workbench.tuning.measure import DeviceLostError, Limits, evaluate
 from workbench.tuning.run import Choice, TuningRun
 from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space

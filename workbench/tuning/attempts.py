@@ -1,41 +1,37 @@
-"""Attempts on their way through a tuning run: claimed, compiled ahead in threads, measured one at a time, stored."""
+"""Attempts on their way through a tuning run: claimed in the store, tried by an executor, stored as they end.
+
+What tries them is `workbench.tuning.isolation.Here`, next to this process, or `workbench.tuning.cluster.Workers`, which
+are those of the user's own executor.
+"""
 
 from __future__ import annotations
 
-import functools
 import math
+import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench.device_models import DeviceModel
 from workbench.errors import WorkbenchError
 from workbench.prediction.predict import VERSION as PREDICTION_VERSION
 from workbench.trials.store import Identity, Store
 from workbench.trials.trial import Trial, canonical
-from workbench.tuning.gpu_choice import current_gpu, use_gpu
-from workbench.tuning.gpu_timing import Clock
-from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
-from workbench.tuning.measure import Compiled, DeviceLostError, Limits, with_prediction
+from workbench.tuning.cluster import POLL_SECONDS, Workers
+from workbench.tuning.gpu_choice import device_label
+from workbench.tuning.isolation import Here
+from workbench.tuning.measure import DeviceLostError, with_prediction
 from workbench.versions import toolchain, versions
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
     from workbench.ops.variant import Case, Config, Variant
-
-COMPILE_THREADS = 2
-LOOK_AHEAD = 6
-"""Attempts that are claimed, and being compiled, while another is measured."""
+    from workbench.tuning.job import TuningJob
 
 ALIKE = 3
 """When a run's first configurations, this many, crash with the same message, and nothing has come to another end, it is
 not the configurations' fault."""
-
-POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,93 +58,157 @@ class Attempt:
     config: Config
     case: Case
     identity: Identity
-    compiled: Future | None = None
     number: int = -1
     """That of its configuration in the order in which this run takes them up: workers may end them in another."""
 
 
-class Attempts:
-    """Tries configurations on cases; each result is in the store before the next one is measured.
+Tried = tuple[Attempt, Trial, bool]
+"""An attempt, what it came to, and whether it left this process's GPU context unusable."""
 
-    When ``stop`` is set, the attempt that is being made is the last one, and `run` raises KeyboardInterrupt.
-    ``trials`` holds what came out, by :func:`trial_key`; ``new`` and ``reused`` count what was done here and what came
-    from the store.
+
+class Executor(Protocol):
+    """What tries attempts."""
+
+    @property
+    def working(self) -> bool:
+        """Whether it has some that are not done."""
+
+    def room(self, hurried: bool) -> int:
+        """How many more it takes now; ``hurried`` under a deadline, when nothing is to be claimed that may not be
+        tried."""
+
+    def put(self, attempt: Attempt) -> None:
+        """Take one."""
+
+    def take(self) -> Iterator[Tried]:
+        """What has been done, each once; waits a little for it."""
+
+    def withdraw(self) -> list[Attempt]:
+        """Give back those that nobody has begun."""
+
+    def close(self) -> list[Tried]:
+        """End, whatever is being done; what has been done and not been taken."""
+
+
+class Answers:
+    """What a strategy's questions go to: attempts on a device, or a recorded sweep.
+
+    ``trials`` holds what came out, by :func:`trial_key`; ``new`` and ``reused`` count what was done here and what was
+    known before. When ``stop`` is set, what is being tried is the last, and `run` raises KeyboardInterrupt.
     """
 
     def __init__(
-        self,
-        cases: Iterable[Case],
-        device: Device,
-        model: DeviceModel,
-        store: Store,
-        *,
-        limits: Limits | None = None,
-        retry_failed: bool = False,
-        progress: Callable[[Progress], None] | None = None,
-        clock: Clock | None = None,
-        total: int | None = None,
-        stop: threading.Event | None = None,
-        isolation: str = "auto",
+        self, job: TuningJob, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None
     ):
-        self.cases = tuple(cases)
+        self.cases = job.cases
         self.trials: dict[tuple, Trial] = {}
         self.new = self.reused = 0
-        self._isolation, self._clock = isolation, clock
-        self._device, self._model, self._store = device, model, store
-        self._limits, self._retry_failed, self._progress = limits, retry_failed, progress
-        self._total, self._stop = total, stop
-        self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
-        self._source_hashes: dict[Variant, str] = {}
-        gpu = (current_gpu(device),)
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, gpu)
-        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, gpu)  # it is not made for several threads
+        self._total, self._progress, self._stop = job.total, progress, stop
         self._best: Trial | None = None
         self._least = math.inf
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
+        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
+        raise NotImplementedError
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
+
+    def _heed_stop(self) -> None:
+        if self._stopping:
+            raise KeyboardInterrupt
+
+    def _keep(self, trial: Trial) -> None:
+        self.trials[trial_key(trial)] = trial
+        if trial.seconds is not None and trial.seconds < self._least:
+            self._best, self._least = trial, trial.seconds
+        if self._progress:
+            done = self.new + self.reused
+            self._progress(Progress(done, self._total, self.new, self.reused, trial, self._best))
+
+
+class Attempts(Answers):
+    """Answers from a device: each result is in the store as soon as it is known."""
+
+    def __init__(
+        self, job: TuningJob, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None
+    ):
+        super().__init__(job, progress, stop)
+        self._device, self._model, self._options = job.device, job.model, job.options
+        given = job.options.store
+        self._store = given if isinstance(given, Store) else Store(given)
+        self._here = Here(job, self._store.begin)
+        self._executor: Executor = self._here if job.options.executor is None else Workers(job, job.options.executor)
+        self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
+        self._source_hashes: dict[Variant, str] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._crashes: list[tuple[int, str, str]] = []
         self._cause: str | None = None
 
-    @functools.cached_property
-    def measurer(self) -> InProcess | InWorker:
-        """What compiles and measures in, or next to, this process; made when it is first asked for."""
-        return measurer(self._isolation, self._device, self._model, self._limits, self._clock)
-
-    def __enter__(self) -> Attempts:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        # Whatever is being compiled ends by itself, and its result is in the compiler's cache.
-        for pool in (self._pool, self._triton_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
-        if "measurer" in vars(self):
-            self.measurer.close()
+        try:
+            # What has come back is kept, whatever the reason for leaving.
+            for attempt, trial, _lost in self._executor.close():
+                self._finish(attempt, trial)
+        finally:
+            self._here.close()
+            if self._store is self._options.store:
+                self._store.release_all()
+            else:
+                self._store.close()
 
     def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
-        mine: deque[Attempt] = deque()
         busy: list[Attempt] = []
-        # Under a deadline nothing is claimed that may not be measured.
-        ahead = LOOK_AHEAD if deadline == math.inf else 1
-        while waiting or mine or busy:
+        whole = True
+        while waiting or busy or self._executor.working:
+            if self._stopping or time.monotonic() >= deadline:
+                back = self._executor.withdraw()
+                self._store.release(*(attempt.identity.key for attempt in back))
+                whole = whole and not (back or waiting or busy)
+                waiting.clear()
+                busy.clear()
+            elif room := self._executor.room(hurried=deadline != math.inf):
+                self._claim([waiting.popleft() for _ in range(min(room, len(waiting)))], busy)
+                if busy and not waiting and not self._executor.working:
+                    # Only what another process works on is left: ask again, until it is done or its process is gone.
+                    time.sleep(POLL_SECONDS)
+                    waiting.extend(busy)
+                    busy.clear()
+            for attempt, trial, lost in self._executor.take():
+                if lost:
+                    self._store.finish(attempt.identity.key, replace(trial, device=attempt.identity.device))
+                    raise DeviceLostError(trial)
+                self._finish(attempt, trial)
+        if not whole:
             self._heed_stop()
-            if time.monotonic() >= deadline and not mine:
-                return False
-            batch = [waiting.popleft() for _ in range(min(ahead - len(mine), len(waiting)))]
-            if not batch and not mine:
-                # Only what another process works on is left: ask again, until it is done or its process is gone.
-                time.sleep(POLL_SECONDS)
-                batch, busy = busy, []
-            self._claim(batch, mine, busy)
-            if mine:
-                self._measure(mine.popleft())
-        return True
+        return whole
 
-    def identity(self, variant: Variant, config: Config, case: Case) -> Identity:
-        """What identifies an attempt in the store."""
+    def time_again(self, leaders: list[tuple[Variant, Trial]], case: Case, rounds: int) -> None:
+        """Time configurations against each other, in turns, in the place of the times that they have.
+
+        Raises NotTimedError, which says what kept them from it.
+        """
+        configs = [(variant, trial.config) for variant, trial in leaders]
+        taken = self._here.measurer.time_again(configs, case, rounds)
+        for (variant, trial), samples in zip(leaders, taken, strict=True):
+            better = replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
+            self.trials[trial_key(trial)] = better
+            self._store.amend(self._attempt(variant, trial.config, case).identity.key, better)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _attempt(self, variant: Variant, config: Config, case: Case) -> Attempt:
         if variant not in self._source_hashes:
             self._source_hashes[variant] = variant.source_hash
-        return Identity(
+        identity = Identity(
             op=variant.op,
             variant=variant.name,
             language=variant.language,
@@ -162,16 +222,13 @@ class Attempts:
             toolchain=toolchain(variant.language),
             versions=versions(),
         )
+        return Attempt(variant, config, case, identity)
 
-    # -- inside -------------------------------------------------------------------------------------------------
-
-    def _attempt(self, variant: Variant, config: Config, case: Case) -> Attempt:
-        return Attempt(variant, config, case, self.identity(variant, config, case))
-
-    def _claim(self, batch: list[Attempt], mine: deque, busy: list) -> None:
+    def _claim(self, batch: list[Attempt], busy: list[Attempt]) -> None:
+        """Hand to the executor what is ours to try; what another process works on is ``busy``."""
         if not batch:
             return
-        claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._retry_failed)
+        claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._options.retry_failed)
         for attempt, claim in zip(batch, claims, strict=True):
             if claim.trial is not None:
                 self._reuse(attempt, claim.trial)
@@ -180,37 +237,11 @@ class Attempts:
             else:
                 configuration = attempt.variant.name, canonical(dict(attempt.config))
                 attempt.number = self._numbers.setdefault(configuration, len(self._numbers))
-                attempt.compiled = self._compile_ahead(attempt)
-                mine.append(attempt)
-
-    def _compile_ahead(self, attempt: Attempt) -> Future | None:
-        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._device)
-        if problem is None:
-            return None
-        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
-        return pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
-
-    def _measure(self, attempt: Attempt) -> None:
-        compiled: Compiled | None = attempt.compiled.result() if attempt.compiled else None
-        key = attempt.identity.key
-        self._store.begin(key)
-        try:
-            trial = self.measurer.evaluate(attempt.variant, attempt.config, attempt.case, compiled)
-        except DeviceLostError as error:
-            self._store.finish(key, replace(error.trial, device=attempt.identity.device))
-            raise
-        self._finish(attempt, replace(trial, device=attempt.identity.device))
-
-    @property
-    def _stopping(self) -> bool:
-        return self._stop is not None and self._stop.is_set()
-
-    def _heed_stop(self) -> None:
-        if self._stopping:
-            raise KeyboardInterrupt
+                self._executor.put(attempt)
 
     def _finish(self, attempt: Attempt, trial: Trial) -> None:
         key = attempt.identity.key
+        trial = replace(trial, device=attempt.identity.device)
         if trial.outcome == "crash" and trial.message == self._cause:
             self._store.release(key)  # it came in after the run was given up for this very reason
             return
@@ -219,7 +250,7 @@ class Attempts:
         if trial.outcome == "crash":
             self._crashes.append((attempt.number, key, trial.message))
             self._stop_if_alike()
-        self._keep(attempt, trial)
+        self._keep(trial)
 
     def _stop_if_alike(self) -> None:
         first = [(number, message) for number, _, message in self._crashes if number < ALIKE]
@@ -241,24 +272,7 @@ class Attempts:
             self._store.amend(attempt.identity.key, trial)
         self.reused += 1
         # The store spells a configuration with sorted names; here its order is the space's.
-        self._keep(attempt, replace(trial, config=dict(attempt.config)))
-
-    def _keep(self, attempt: Attempt, trial: Trial) -> None:
-        self.trials[trial_key(trial)] = trial
-        if trial.seconds is not None and trial.seconds < self._least:
-            self._best, self._least = trial, trial.seconds
-        if self._progress:
-            done = self.new + self.reused
-            self._progress(Progress(done, self._total, self.new, self.reused, trial, self._best))
-
-
-def device_label(device: Device) -> str:
-    """The name under which results on a device are kept: on a GPU that of its model."""
-    if device.counts:
-        return device.name
-    import torch
-
-    return torch.cuda.get_device_name()
+        self._keep(replace(trial, config=dict(attempt.config)))
 
 
 def trial_key(trial: Trial) -> tuple[str, str, str]:

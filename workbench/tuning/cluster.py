@@ -27,12 +27,11 @@ being lost twice is a ``crash``; no other row is lost.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -42,20 +41,17 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError, WorkbenchError
-from workbench.trials.trial import Trial
+from workbench.errors import WorkbenchError
 from workbench.tuning import tasks
-from workbench.tuning.attempts import POLL_SECONDS, Attempt, Attempts
-from workbench.tuning.gpu_choice import current_gpu
-from workbench.tuning.measure import DeviceLostError
+from workbench.tuning.measure import attempted
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
 
 if TYPE_CHECKING:
-    from workbench.ops.variant import Config, Variant
+    from workbench.tuning.attempts import Attempt, Tried
+    from workbench.tuning.job import TuningJob
 
 IN_FLIGHT = 128
 """Attempts that are claimed and handed to the executor, which queues those that its workers do not take at once."""
@@ -63,32 +59,18 @@ IN_FLIGHT = 128
 DEATHS = 2
 """What is lost this often, and nothing else with it, is a crash."""
 
+POLL_SECONDS = 0.1
+"""How long what is under way elsewhere is waited for, before it is asked for again."""
+
 _RUNS: set[str] = set()
 """The tuning runs with an executor that go on in this process."""
 
 
-def check_executor(executor: Executor | None) -> None:
-    """Raise ArgumentError for what is no executor, such as Dask's client itself, and for a process pool that forks: the
-    children of torch's threads hang, or have no GPU."""
-    if executor is not None and not isinstance(executor, Executor):
-        remedy = "Of Dask's client it is client.get_executor(...)."
-        raise ArgumentError("executor", type(executor).__name__, "a concurrent.futures.Executor", remedy)
-    context = getattr(executor, "_mp_context", None)
-    if context is not None and context.get_start_method() == "fork":
-        raise ArgumentError(
-            "executor",
-            "a ProcessPoolExecutor that forks",
-            "one that spawns",
-            'Make it with mp_context=multiprocessing.get_context("spawn").',
-        )
+class Workers:
+    """Tries attempts with an executor's workers. A process pool that broke is replaced by a new one like it."""
 
-
-class ClusterAttempts(Attempts):
-    """`Attempts` that an executor's workers make. A process pool that broke is replaced by a new one like it."""
-
-    def __init__(self, *args: Any, executor: Executor, **options: Any):
-        super().__init__(*args, **options)
-        self._executor = executor
+    def __init__(self, job: TuningJob, executor: Executor):
+        self._job, self._executor = job, executor
         self._run = uuid.uuid4().hex
         self._renewed: Executor | None = None
         self._shipments = Shipments()
@@ -96,99 +78,47 @@ class ClusterAttempts(Attempts):
         self._lost: list[Attempt] = []
         self._suspects: deque[list[Attempt]] = deque()
         self._deaths: Counter[str] = Counter()
-
-    def __enter__(self) -> ClusterAttempts:
         _RUNS.add(self._run)
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        for future, attempt in self._running.items():
-            # What has come back is kept, whatever the reason for leaving.
-            if not future.cancel() and future.done() and not future.exception():
-                answer = future.result()
-                if isinstance(answer, Answer) and not self._unlike(attempt, answer):
-                    self._finish(attempt, replace(answer.trial, device=attempt.identity.device))
-        if self._renewed is not None:
-            self._renewed.shutdown(wait=False, cancel_futures=True)
-        _RUNS.discard(self._run)
-        tasks.close(self._run)
+    @property
+    def working(self) -> bool:
+        """Whether some are not done, or are to be tried again."""
+        return bool(self._running or self._lost or self._suspects)
 
-    def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
-        waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
-        busy: list[Attempt] = []
-        whole = True
-        while waiting or busy or self._lost or self._suspects or self._running:
-            if self._stopping or time.monotonic() >= deadline:
-                whole = not (self._withdraw() or waiting or busy) and whole
-                waiting.clear()
-                busy.clear()
-            elif self._lost or self._suspects:
-                if not self._running:
-                    self._try_again()
-            elif room := IN_FLIGHT - len(self._running):
-                mine: deque[Attempt] = deque()
-                self._claim([waiting.popleft() for _ in range(min(room, len(waiting)))], mine, busy)
-                self._submit(mine)
-                if not self._running and not waiting and busy:
-                    time.sleep(POLL_SECONDS)
-                    waiting.extend(busy)
-                    busy.clear()
-            self._collect()
-        if not whole:
-            self._heed_stop()
-        return whole
+    def room(self, hurried: bool) -> int:
+        """How many more the executor is given now: none while it is found out who ended a worker."""
+        return 0 if self._lost or self._suspects else IN_FLIGHT - len(self._running)
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    def put(self, attempt: Attempt) -> None:
+        """Hand it to the executor. Raises WorkbenchError if that broke, and is no pool that can be made anew."""
+        job, shipped = self._job, self._shipments.of
+        identity = attempt.identity
+        task = Task(
+            variant=shipped(attempt.variant),
+            config=attempt.config,
+            case=shipped(attempt.case),
+            device=shipped(job.device),
+            model=job.model,
+            limits=job.options.limits,
+            isolation=job.options.isolation,
+            stamp=Stamp(identity.device, identity.arch, identity.toolchain, identity.source_hash),
+            run=self._run,
+            runs=frozenset(_RUNS),
+            parent=os.getpid(),
+            gpu=job.gpu,
+        )
+        try:
+            future = self._executor.submit(run_task, task)
+        except BrokenExecutor:
+            self._renew()
+            future = self._executor.submit(run_task, task)
+        self._running[future] = attempt
 
-    def _compile_ahead(self, attempt: Attempt) -> None:
-        """Nothing: the worker compiles."""
-
-    def _submit(self, attempts: Iterable[Attempt]) -> None:
-        for attempt in attempts:
-            task = Task(
-                variant=self._shipments.of(attempt.variant),
-                config=attempt.config,
-                case=self._shipments.of(attempt.case),
-                device=self._shipments.of(self._device),
-                model=self._model,
-                limits=self._limits,
-                isolation=self._isolation,
-                run=self._run,
-                runs=frozenset(_RUNS),
-                parent=os.getpid(),
-                gpu=current_gpu(self._device),
-            )
-            try:
-                future = self._executor.submit(run_task, task)
-            except BrokenExecutor:
-                self._renew()
-                future = self._executor.submit(run_task, task)
-            self._running[future] = attempt
-
-    def _try_again(self) -> None:
-        """Find among those that were under way when a worker was lost the one that ends it."""
-        if len(self._lost) == 1:
-            (attempt,) = self._lost
-            self._deaths[attempt.identity.key] += 1
-            if self._deaths[attempt.identity.key] == DEATHS:
-                self._finish(attempt, self._crash(attempt, f"the worker process that tried it ended, {DEATHS} times"))
-            else:
-                self._suspects.appendleft(self._lost)
-        elif self._lost:
-            middle = (len(self._lost) + 1) // 2
-            halves = self._lost[:middle], self._lost[middle:]
-            self._suspects.extendleft(half for half in reversed(halves) if half)
-        self._lost = []
-        if self._suspects:
-            self._submit(self._suspects.popleft())
-
-    def _collect(self) -> None:
-        """Store what has come back; wait a little if nothing has."""
+    def take(self) -> Iterator[Tried]:
+        """What has come back; waits a little if nothing has."""
         if not self._running:
-            return
-        done, _ = wait(self._running, POLL_SECONDS, FIRST_COMPLETED)
+            yield from self._try_again()
+        done = wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done if self._running else ()
         for future in done:
             attempt = self._running.pop(future)
             try:
@@ -197,53 +127,59 @@ class ClusterAttempts(Attempts):
                 if _worker_lost(error):
                     self._lost.append(attempt)
                 else:
-                    self._finish(attempt, self._crash(attempt, f"{type(error).__name__}: {error}"))
-            else:
-                self._accept(attempt, answer)
+                    yield self._crash(attempt, f"{type(error).__name__}: {error}")
+                continue
+            if isinstance(answer, Fatal):
+                raise answer.reason
+            yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
 
-    def _accept(self, attempt: Attempt, answer: Answer | Fatal) -> None:
-        if isinstance(answer, Fatal):
-            raise type(answer.reason)(f"a worker of the executor can try nothing: {answer.reason}")
-        if difference := self._unlike(attempt, answer):
-            raise WorkbenchError(
-                f"a worker of the executor is not like this process, so its result was not kept: {difference}. "
-                "Give every worker the same workbench, compilers and GPU model."
-            )
-        trial = replace(answer.trial, device=attempt.identity.device)
-        if answer.lost and answer.pid == os.getpid():
-            self._store.finish(attempt.identity.key, trial)
-            raise DeviceLostError(trial)
-        self._finish(attempt, trial)
-
-    @staticmethod
-    def _unlike(attempt: Attempt, answer: Answer) -> str:
-        identity = attempt.identity
-        here = Stamp(identity.device, identity.arch, identity.toolchain, identity.source_hash)
-        return here.difference(answer.stamp)
-
-    def _crash(self, attempt: Attempt, message: str) -> Trial:
-        identity, now = attempt.identity, time.time()
-        return Trial(
-            op=identity.op,
-            variant=identity.variant,
-            language=identity.language,
-            case=identity.case_name,
-            config=dict(attempt.config),
-            device=identity.device,
-            arch=identity.arch,
-            outcome="crash",
-            message=message,
-            started=now,
-            finished=now,
-        )
-
-    def _withdraw(self) -> bool:
-        """Give back what no worker has begun, and what would be tried again; whether there was any."""
+    def withdraw(self) -> list[Attempt]:
+        """Give back what no worker has begun, and what would be tried again."""
         back = self._lost + [attempt for group in self._suspects for attempt in group]
         self._lost, self._suspects = [], deque()
-        back += [self._running.pop(future) for future in list(self._running) if future.cancel()]
-        self._store.release(*(attempt.identity.key for attempt in back))
-        return bool(back)
+        return back + [self._running.pop(future) for future in list(self._running) if future.cancel()]
+
+    def close(self) -> list[Tried]:
+        """End what is kept for the run, and cancel what can be cancelled; what has come back."""
+        back = []
+        for future, attempt in self._running.items():
+            if not future.cancel() and future.done() and not future.exception():
+                answer = future.result()
+                if isinstance(answer, Answer):
+                    back.append((attempt, answer.trial, answer.lost))
+        if self._renewed is not None:
+            self._renewed.shutdown(wait=False, cancel_futures=True)
+        _RUNS.discard(self._run)
+        tasks.close(self._run)
+        return back
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _try_again(self) -> Iterator[Tried]:
+        """Find among those that were under way when a worker was lost the one that ends it."""
+        lost, self._lost = self._lost, []
+        if len(lost) == 1:
+            (attempt,) = lost
+            self._deaths[attempt.identity.key] += 1
+            if self._deaths[attempt.identity.key] == DEATHS:
+                yield self._crash(attempt, f"the worker process that tried it ended, {DEATHS} times")
+            else:
+                self._suspects.appendleft(lost)
+        elif lost:
+            middle = (len(lost) + 1) // 2
+            self._suspects.extendleft((lost[middle:], lost[:middle]))
+        if self._suspects:
+            for attempt in self._suspects.popleft():
+                self.put(attempt)
+
+    def _crash(self, attempt: Attempt, message: str) -> Tried:
+        now = time.time()
+        facts = {"message": message, "started": now, "finished": now}
+        return (
+            attempt,
+            attempted(attempt.variant, attempt.config, attempt.case, self._job.device, "crash", **facts),
+            False,
+        )
 
     def _renew(self) -> None:
         """Replace an executor that lost a worker and takes no more."""

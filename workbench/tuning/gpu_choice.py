@@ -20,3 +20,12 @@ def use_gpu(number: int | None) -> None:
         import torch
 
         torch.cuda.set_device(number)
+
+
+def device_label(device: Any) -> str:
+    """The name under which results on a device are kept: on a GPU that of its model."""
+    if device.name != "cuda":
+        return device.name
+    import torch
+
+    return torch.cuda.get_device_name()

@@ -6,6 +6,8 @@ default is this process, which spares the seconds that another one takes to star
 
 In a process, Triton's compiler has one of its own, too (NVRTC's programs have anyway): what crashes or hangs costs its
 configuration, and only that.
+
+`Here` is the executor of a run that has no other: it measures one configuration while the next ones are compiled.
 """
 
 from __future__ import annotations
@@ -13,24 +15,27 @@ from __future__ import annotations
 import functools
 import pickle
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel
-from workbench.errors import ConfigurationError, UnknownNameError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.trials.trial import Trial, canonical
-from workbench.trials.values import Resources
 from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
+from workbench.tuning.inputs import Inputs
 from workbench.tuning.measure import (
     Compiled,
     DeviceLostError,
-    Inputs,
     Limits,
+    attempted,
     compile_configuration,
     evaluate,
-    resources_of,
+    to_compile,
+    with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
 from workbench.worker import Worker, WorkerEnded, WorkerTimeout
@@ -38,6 +43,8 @@ from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 if TYPE_CHECKING:
     from workbench.devices import Device
     from workbench.ops.variant import Case, Config, Variant
+    from workbench.tuning.attempts import Attempt, Tried
+    from workbench.tuning.job import TuningJob
 
     Leaders = Sequence[tuple[Variant, Config]]
 
@@ -45,6 +52,10 @@ ISOLATION = ("auto", "process", "none")
 
 BESIDE_SECONDS = 60.0
 """What a measurement in a process may take beyond the limit of its kernels' runs: inputs, reference, check."""
+
+COMPILE_THREADS = 2
+LOOK_AHEAD = 6
+"""Attempts that are claimed, and being compiled, while another is measured."""
 
 _IMPORTS = ("workbench.tuning.isolation", "torch")
 
@@ -115,7 +126,7 @@ class InWorker:
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
-        self._device_name, self._arch = device.name, device.arch
+        self._device = device
         self._setting = pickle.dumps((current_gpu(device), Shipped(device), model, self._limits))
         self._shipments = Shipments()
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
@@ -125,7 +136,7 @@ class InWorker:
     def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
         """Compile a configuration ahead of its measurement: CUDA C++ here, Triton in a process."""
         if variant.language != "triton":
-            return compile_configuration(variant, config, problem, self._arch, self._limits.compile_seconds)
+            return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
         begun, limit = time.perf_counter(), self._limits.compile_seconds
         request = self._sent(variant), dict(config), by_value.dumps(problem)
         try:
@@ -145,7 +156,9 @@ class InWorker:
             trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
         except (WorkerTimeout, WorkerEnded) as error:
             outcome = "timeout" if isinstance(error, WorkerTimeout) else "crash"
-            trial, lost = self._ended(variant, config, case, compiled, outcome, str(error), started), True
+            facts = {"message": str(error), "started": started, "finished": time.time()}
+            trial, lost = attempted(variant, config, case, self._device, outcome, **facts), True
+            trial = trial if compiled is None else with_compiled(trial, compiled)
         if lost or trial.outcome == "crash":
             self._replace_worker()
         return trial
@@ -181,63 +194,77 @@ class InWorker:
         except WorkbenchError as error:
             raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
-    def _ended(
-        self,
-        variant: Variant,
-        config: Config,
-        case: Case,
-        compiled: Compiled | None,
-        outcome: str,
-        message: str,
-        started: float,
-    ) -> Trial:
-        kernels = compiled.kernels if compiled else ()
-        return Trial(
-            op=variant.op,
-            variant=variant.name,
-            language=variant.language,
-            case=case.name,
-            config=dict(config),
-            device=self._device_name,
-            arch=self._arch,
-            outcome=outcome,
-            message=message,
-            compile_seconds=compiled.seconds if compiled else None,
-            from_cache=all(kernel.from_cache for kernel in kernels) if kernels else None,
-            resources=resources_of(kernels) if kernels else Resources(),
-            started=started,
-            finished=time.time(),
-        )
 
-
-def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
-    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
-
-    On a GPU Triton's own JIT compiles, where the kernel is measured.
-    """
-    if not variant.compiles or (variant.language == "triton" and not device.counts):
-        return None
-    try:
-        problem = case.problem(config, arch=device.arch)
-        return None if variant.broken(config, problem) else problem
-    except ConfigurationError:
-        return None
-
-
-def check_isolation(isolation: str) -> None:
-    """Raise UnknownNameError for what is not in `ISOLATION`."""
-    if isolation not in ISOLATION:
-        raise UnknownNameError("isolation", repr(isolation), ", ".join(ISOLATION), "Choose one of these.")
-
-
-def measurer(
-    isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None
-) -> InProcess | InWorker:
+def measurer(isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None) -> InProcess | InWorker:
     """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
-    check_isolation(isolation)
-    if isolation == "process" or (isolation == "auto" and not device.counts):
-        return InWorker(device, model, limits)
-    return InProcess(device, model, limits, clock)
+    apart = isolation == "process" or (isolation == "auto" and not device.counts)
+    return (InWorker if apart else InProcess)(device, model, limits)
+
+
+class Here:
+    """Tries attempts one at a time, in the order in which they come, while those that follow are compiled in threads.
+
+    ``begin`` is told the key of each that is about to be measured.
+    """
+
+    def __init__(self, job: TuningJob, begin: Callable[[str], object]):
+        self._job, self._begin = job, begin
+        self._waiting: deque[tuple[Attempt, Future[Compiled] | None]] = deque()
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (job.gpu,))
+        # Triton's compiler is not made for several threads.
+        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (job.gpu,))
+
+    @functools.cached_property
+    def measurer(self) -> InProcess | InWorker:
+        """What compiles and measures; made when it is first asked for."""
+        options = self._job.options
+        return measurer(options.isolation, self._job.device, self._job.model, options.limits)
+
+    @property
+    def working(self) -> bool:
+        """Whether it has attempts that are not done."""
+        return bool(self._waiting)
+
+    def room(self, hurried: bool) -> int:
+        """How many more it takes now, ``hurried`` only the one that it measures at once."""
+        return (1 if hurried else LOOK_AHEAD) - len(self._waiting)
+
+    def put(self, attempt: Attempt) -> None:
+        """Begin to compile it."""
+        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._job.device)
+        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
+        compiling = None
+        if problem is not None:
+            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
+        self._waiting.append((attempt, compiling))
+
+    def take(self) -> Iterator[Tried]:
+        """The next one, measured."""
+        if not self._waiting:
+            return
+        attempt, compiling = self._waiting.popleft()
+        compiled = compiling.result() if compiling else None
+        self._begin(attempt.identity.key)
+        lost = False
+        try:
+            trial = self.measurer.evaluate(attempt.variant, attempt.config, attempt.case, compiled)
+        except DeviceLostError as error:
+            trial, lost = error.trial, True
+        yield attempt, trial, lost
+
+    def withdraw(self) -> list[Attempt]:
+        """Give back those that are not measured."""
+        back = [attempt for attempt, _ in self._waiting]
+        self._waiting.clear()
+        return back
+
+    def close(self) -> list[Tried]:
+        """End. Whatever is being compiled ends by itself, and its result is in the compiler's cache."""
+        for pool in (self._pool, self._triton_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if "measurer" in vars(self):
+            self.measurer.close()
+        return []
 
 
 # -- in the other process -----------------------------------------------------------------------------------------

@@ -4,38 +4,72 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.device_models import DeviceModel, placed
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.sampled_case import SampledCase
 from workbench.trials.store import Store, default_path
-from workbench.trials.trial import Trial
-from workbench.tuning import search, table
-from workbench.tuning.attempts import Attempts, Progress, trial_key
-from workbench.tuning.cluster import ClusterAttempts
-from workbench.tuning.drive import drive
+from workbench.trials.trial import Trial, canonical, geometric_mean
+from workbench.tuning import table
+from workbench.tuning.attempts import Answers, Attempts, Progress
 from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
-from workbench.tuning.isolation import NotTimedError
+from workbench.tuning.isolation import ISOLATION, NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
+from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
     from workbench.devices import Device
     from workbench.ops.op import Op
-    from workbench.ops.variant import Case, Variant
+    from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.scouting import Scouting
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
 """On a GPU up to this many, within this factor of the best, are timed again in turns, this often."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to tune, as `tune` was asked to: its arguments of these names, strategy and budget looked up.
+
+    Raises ArgumentError for an ``executor`` that is none, such as Dask's client itself, and for a process pool that
+    forks: the children of torch's threads hang, or have no GPU. Raises UnknownNameError for an ``isolation`` that is
+    not in `workbench.tuning.isolation.ISOLATION`.
+    """
+
+    strategy: Strategy
+    budget: Budget
+    store: str | Path | Store | None
+    record: bool
+    model: str | DeviceModel | None
+    retry_failed: bool
+    seed: int
+    limits: Limits | None
+    executor: Executor | None
+    isolation: str
+    sample: int | None
+    judged_on: str | Case | None
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and not isinstance(self.executor, Executor):
+            remedy = "Of Dask's client it is client.get_executor(...)."
+            raise ArgumentError("executor", type(self.executor).__name__, "a concurrent.futures.Executor", remedy)
+        context = getattr(self.executor, "_mp_context", None)
+        if context is not None and context.get_start_method() == "fork":
+            remedy = 'Make it with mp_context=multiprocessing.get_context("spawn").'
+            raise ArgumentError("executor", "a ProcessPoolExecutor that forks", "one that spawns", remedy)
+        if self.isolation not in ISOLATION:
+            raise UnknownNameError("isolation", repr(self.isolation), ", ".join(ISOLATION), "Choose one of these.")
 
 
 @dataclass(frozen=True)
@@ -48,15 +82,8 @@ class TuningJob:
     notes: tuple[str, ...]
     device: Device
     model: DeviceModel
-    strategy: search.Strategy
-    budget: search.Budget
-    store: str | Path | Store | None
-    record: bool
-    retry_failed: bool
-    seed: int
-    limits: Limits | None
-    executor: Executor | None
-    isolation: str
+    """What is predicted for, or stands nearest to the GPU."""
+    options: Options
     scoutings: tuple[Scouting, ...] = ()
     gpu: int | None = None
     """The number of the GPU, if the device is one."""
@@ -64,17 +91,16 @@ class TuningJob:
     @property
     def store_path(self) -> Path:
         """The file that keeps every attempt."""
-        if isinstance(self.store, Store):
-            return self.store.path
-        return default_path() if self.store is None else Path(self.store)
+        store = self.options.store
+        return store.path if isinstance(store, Store) else default_path() if store is None else Path(store)
 
     @property
     def total(self) -> int | None:
         """Attempts that will be made at most; None where time decides."""
-        if math.isfinite(self.budget.seconds):
+        budget = self.options.budget
+        if math.isfinite(budget.seconds):
             return None
-        sizes = (int(min(len(space), self.budget.configurations)) for space in self.spaces.values())
-        return sum(sizes) * len(self.cases)
+        return sum(int(min(len(space), budget.configurations)) for space in self.spaces.values()) * len(self.cases)
 
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
         """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
@@ -105,48 +131,27 @@ class TuningJob:
             **counts,
         )
 
+    def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
+        """What the strategy's questions go to."""
+        return Attempts(self, progress, stop)
+
     def _search(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> TuningRun:
-        opened = self.store if isinstance(self.store, Store) else Store(self.store)
-        options: dict[str, Any] = {"limits": self.limits, "retry_failed": self.retry_failed, "progress": progress}
-        options |= {"total": self.total, "stop": stop, "isolation": self.isolation}
-        attempts: Attempts
-        if self.executor is None:
-            attempts = Attempts(self.cases, self.device, self.model, opened, **options)
-        else:
-            attempts = ClusterAttempts(self.cases, self.device, self.model, opened, executor=self.executor, **options)
+        answers = self.answers(progress, stop)
         interrupted = False
         notes: list[str] = []
         try:
-            with attempts:
+            with answers:
                 for variant, space in self.spaces.items():
                     problem = self.cases[0].problem(arch=self.device.arch)
                     start = variant.default_config(placed(problem, self.device, self.model))
-                    drive(
-                        attempts,
-                        variant,
-                        space,
-                        start if start in space else None,
-                        self.strategy,
-                        self.budget,
-                        self.seed,
-                    )
-                if not self.device.counts:
-                    notes = _remeasure(attempts, self.spaces, self.cases, opened)
+                    drive(answers, variant, space, start if start in space else None, self.options)
+                if not self.device.counts and isinstance(answers, Attempts):
+                    notes = _remeasure(answers, list(self.spaces), self.cases)
         except KeyboardInterrupt:
             interrupted = True
-        finally:
-            if opened is self.store:
-                opened.release_all()
-            else:
-                opened.close()
-        run = self.result(
-            attempts.trials.values(),
-            notes,
-            new=attempts.new,
-            reused=attempts.reused,
-            interrupted=interrupted,
-        )
-        if not interrupted and self.record and run.best is not None:
+        counts = {"new": answers.new, "reused": answers.reused, "interrupted": interrupted}
+        run = self.result(answers.trials.values(), notes, **counts)
+        if not interrupted and self.options.record and run.best is not None:
             file, taken = table.record(
                 table_entries(run),
                 name=table.name_for(self.device, self.model),
@@ -157,13 +162,53 @@ class TuningJob:
         return run
 
 
-def _remeasure(attempts: Attempts, spaces: Mapping[Variant, Space], cases: Sequence[Case], store: Store) -> list[str]:
+def drive(answers: Answers, variant: Variant, space: Space, start: Config | None, options: Options) -> None:
+    """Have the strategy search one variant's space until it has no more to ask or its budget is spent.
+
+    ``start`` is the untuned rule's configuration, None where it is not in the space. The random numbers depend on the
+    seed and the variant's name only, so that a run can be repeated. Raises ArgumentError for a strategy that is no
+    generator function, or yields something else than lists.
+    """
+    deadline = time.monotonic() + options.budget.seconds
+    left = options.budget.configurations
+    batches = options.strategy(space, start, random.Random(f"{options.seed} {variant.name}"))
+    if not isinstance(batches, Generator):
+        _refuse(f"a function that returns {type(batches).__name__}")
+    try:
+        batch = next(batches)
+        while left > 0:
+            if not isinstance(batch, Sequence):
+                _refuse(f"a generator that yields {type(batch).__name__}")
+            taken = batch[: int(min(left, len(batch)))]
+            left -= len(taken)
+            if not answers.run(variant, taken, deadline) or len(taken) < len(batch):
+                return
+            batch = batches.send([_score(answers, variant, config) for config in taken])
+    except StopIteration:
+        return
+    finally:
+        batches.close()
+
+
+def _refuse(got: str) -> NoReturn:
+    allowed = "a generator function that yields lists of configurations"
+    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for the ones there are.")
+
+
+def _score(answers: Answers, variant: Variant, config: Config) -> float:
+    """Geometric mean of a configuration's times over the cases; infinity unless it is right in all of them."""
+    key = canonical(dict(config))
+    times = [answers.trials[variant.name, case.name, key].seconds for case in answers.cases]
+    return geometric_mean(math.inf if seconds is None else seconds for seconds in times)
+
+
+def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[Case]) -> list[str]:
     """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner.
 
     Where that fails they keep their first times, and the note that is returned says so.
     """
     notes = []
-    by_name = {variant.name: variant for variant in spaces}
+    by_name = {variant.name: variant for variant in variants}
     for case in cases:
         timed = [
             (trial.measured_seconds, trial)
@@ -174,20 +219,13 @@ def _remeasure(attempts: Attempts, spaces: Mapping[Variant, Space], cases: Seque
         leaders = [trial for seconds, trial in timed if seconds <= LEADER_FACTOR * timed[0][0]][:LEADERS]
         if len(leaders) < 2 or all(trial.leader_samples for trial in leaders):
             continue
-        configs = [(by_name[trial.variant], trial.config) for trial in leaders]
         try:
-            taken = attempts.measurer.time_again(configs, case, LEADER_ROUNDS)
+            attempts.time_again([(by_name[trial.variant], trial) for trial in leaders], case, LEADER_ROUNDS)
         except NotTimedError as error:
             notes.append(
                 f"{case.name}: the {len(leaders)} fastest could not be timed again in turns ({error}). Their first "
                 "times stand, and may be in the wrong order; the same call tries it again."
             )
-            continue
-        for trial, samples in zip(leaders, taken, strict=True):
-            better = dataclasses.replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
-            attempts.trials[trial_key(trial)] = better
-            variant = by_name[trial.variant]
-            store.amend(attempts.identity(variant, trial.config, case).key, better)
     return notes
 
 

@@ -6,39 +6,17 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from workbench.trials.trial import Trial
 from workbench.tuning.attempts import Progress
 
 if TYPE_CHECKING:
-    from workbench.tuning.replay import AnyOp
+    from workbench.tuning.job import TuningJob
     from workbench.tuning.run import TuningRun
     from workbench.tuning.view import TuningView
-
-
-class Job(Protocol):
-    """A call of `tune` whose arguments have been understood."""
-
-    @property
-    def op(self) -> AnyOp:
-        """What is tuned."""
-        ...
-
-    @property
-    def total(self) -> int | None:
-        """How many configurations will be tried at most; None where time decides."""
-        ...
-
-    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
-        """Search. Ends as by Ctrl-C when ``stop`` is set."""
-        ...
-
-    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun:
-        """What the attempts so far come to."""
-        ...
 
 
 class LiveTuning:
@@ -49,7 +27,7 @@ class LiveTuning:
     ``await``.
     """
 
-    def __init__(self, job: Job, progress: Callable[[Progress], None] | None = None):
+    def __init__(self, job: TuningJob, progress: Callable[[Progress], None] | None = None):
         self._job = job
         self._tell = progress
         self._trials: list[Trial] = []

@@ -4,20 +4,16 @@
 
 Each arrow can end it with its own outcome; only a correct result gets as far as a time. On the simulator the run that
 is checked is the run that is counted; of a sampled case (`workbench.ops.sampled_case`) the small one is checked first,
-and of the large one a sample of blocks is counted.
+without machine code, and of the large one a sample of blocks is counted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import re
 import statistics
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.device_models import DeviceModel, device_model
@@ -41,6 +37,7 @@ from workbench.trials.trial import Trial
 from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
+from workbench.tuning.inputs import Inputs, enough_memory, renew
 
 if TYPE_CHECKING:
     from workbench.devices import Device
@@ -76,86 +73,6 @@ class DeviceLostError(WorkbenchError):
         )
 
 
-class Inputs:
-    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size):
-    for ``keep``, and for more of them as long as all take no more than ``room`` bytes."""
-
-    def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
-        self._case = case
-        self._where = "cuda" if device_name == "cuda" else "cpu"
-        self._keep, self._room = keep, room
-        self._made: OrderedDict[Any, Any] = OrderedDict()
-        self._judging: Inputs | None = None
-
-    def of(self, problem: Any) -> Any:
-        """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
-        if problem not in self._made:
-            with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
-                self._made[problem] = self._case.inputs(problem, self._where)
-            while len(self._made) > self._keep and sum(map(self._case.minimum_bytes, self._made)) > self._room:
-                self._made.popitem(last=False)
-        self._made.move_to_end(problem)
-        tensors = self._made[problem]
-        renew(tensors)
-        return tensors
-
-    def judging(self, small: Case) -> Inputs:
-        """Those of the small case that a sampled one is judged on."""
-        if self._judging is None:
-            self._judging = Inputs(small, self._where, self._keep, self._room)
-        return self._judging
-
-    def forget(self) -> None:
-        """Make them anew next time: a kernel that went wrong may have written to them."""
-        self._made.clear()
-        self._judging = None
-
-
-@contextlib.contextmanager
-def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
-    """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
-    what = f"case {case.name} does not fit into memory ({where})"
-    remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
-    available = available_bytes(where) if least_bytes else 0
-    if least_bytes > available:
-        sizes = f"its tensors take {least_bytes / 2**30:.3g} GiB at least, {available / 2**30:.3g} GiB are free"
-        raise CaseTooLargeError(f"{what}: {sizes}. {remedy}")
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        # torch's errors of this kind have no class of their own on the CPU.
-        if isinstance(error, MemoryError) or re.search("(allocate|not enough|out of) memory", str(error)):
-            reason = str(error).splitlines()[0] or "MemoryError"
-            raise CaseTooLargeError(f"{what}: {reason}. {remedy}") from error
-        raise
-
-
-def available_bytes(where: str) -> float:
-    """Free memory: the current GPU's for "cuda", else what Linux can give away; infinity where nobody can say."""
-    if where == "cuda":
-        import torch
-
-        return torch.cuda.mem_get_info()[0]
-    with contextlib.suppress(OSError):
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
-    return math.inf
-
-
-def renew(tensors: Any) -> None:
-    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
-
-    Tensors that know more, such as what a run writes in place, do it themselves.
-    """
-    from workbench.ops.element_types import poison
-
-    if hasattr(tensors, "renew"):
-        tensors.renew()
-    else:
-        poison(tensors.out)
-
-
 @dataclass(frozen=True)
 class Compiled:
     """The result of compiling a configuration: its kernels, or the outcome and message that ended it."""
@@ -167,19 +84,19 @@ class Compiled:
 
 
 def compile_configuration(
-    variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0
+    variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0, *, machine_code: bool = True
 ) -> Compiled:
     """Compile, and turn whatever goes wrong with this one configuration into an outcome.
 
-    A program of NVRTC's is ended after ``seconds``. Raises MissingToolError where there is no compiler: then no
-    configuration can be compiled.
+    ``machine_code`` takes as long again, and what the simulator only runs needs none. A program of NVRTC's is ended
+    after ``seconds``. Raises MissingToolError where there is no compiler: then no configuration can be compiled.
     """
     begun = time.perf_counter()
     kernels: tuple[CompiledKernel, ...] = ()
     outcome, message = "ok", ""
     try:
         with compile_limit(seconds):
-            kernels = variant.kernels(config, problem, arch)
+            kernels = variant.kernels(config, problem, arch, machine_code=machine_code)
     except MissingToolError:
         raise
     except CompileTimeout as error:
@@ -193,6 +110,43 @@ def compile_configuration(
         known = isinstance(error, WorkbenchError) or type(error).__module__.startswith("triton")
         outcome, message = "compile_error" if known else "crash", f"{type(error).__name__}: {error}"
     return Compiled(kernels, outcome, message, time.perf_counter() - begun)
+
+
+def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
+    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
+
+    On a GPU Triton's own JIT compiles, where the kernel is measured.
+    """
+    if not variant.compiles or (variant.language == "triton" and not device.counts):
+        return None
+    try:
+        problem = case.problem(config, arch=device.arch)
+        return None if variant.broken(config, problem) else problem
+    except ConfigurationError:
+        return None
+
+
+def attempted(variant: Variant, config: Config, case: Case, device: Device, outcome: str, **facts: Any) -> Trial:
+    """What an attempt came to, with the ``facts`` that are known of it."""
+    return Trial(
+        op=variant.op,
+        variant=variant.name,
+        language=variant.language,
+        case=case.name,
+        config=dict(config),
+        device=device.name,
+        arch=device.arch,
+        outcome=outcome,
+        **facts,
+    )
+
+
+def with_compiled(trial: Trial, compiled: Compiled) -> Trial:
+    """The trial with how long compiling took, and what was made."""
+    trial, kernels = replace(trial, compile_seconds=compiled.seconds), compiled.kernels
+    if not kernels:
+        return trial
+    return replace(trial, from_cache=all(kernel.from_cache for kernel in kernels), resources=resources_of(kernels))
 
 
 def evaluate(
@@ -215,17 +169,7 @@ def evaluate(
     DeviceLostError, which mean that no further configuration can be tried either.
     """
     limits = limits or Limits()
-    trial = Trial(
-        op=variant.op,
-        variant=variant.name,
-        language=variant.language,
-        case=case.name,
-        config=dict(config),
-        device=device.name,
-        arch=device.arch,
-        outcome="crash",
-        started=time.time(),
-    )
+    trial = attempted(variant, config, case, device, "crash", started=time.time())
     inputs = inputs or Inputs(case, device.name)
     try:
         trial = _evaluate(trial, variant, config, case, device, device_model(model), limits, inputs, compiled, clock)
@@ -257,9 +201,13 @@ def _evaluate(
 ) -> Trial:
     judged = None
     if isinstance(case, SampledCase):
+        problem = None if compiled else to_compile(variant, config, case, device)
+        if problem is not None:  # ahead of the small case, so that code which both have is compiled once
+            compiled = compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         small, others = case.judged_on, (model, limits, inputs.judging(case.judged_on), None, clock)
         judged = _evaluate(trial, variant, config, small, device, *others, counted=False)
         if not judged.ok:
+            judged = judged if compiled is None else with_compiled(judged, compiled)
             return replace(judged, message=f"{judged.message} (on case {small.name})")
         device = case.device(variant, device.arch)
     try:
@@ -271,14 +219,14 @@ def _evaluate(
         return replace(trial, outcome="restricted", message="; ".join(f"{rule.name}: {rule.rule}" for rule in broken))
     kernels: tuple[CompiledKernel, ...] = ()
     if variant.compiles:
-        compiled = compiled or compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
-        trial = replace(trial, compile_seconds=compiled.seconds)
+        compiled = compiled or compile_configuration(
+            variant, config, problem, device.arch, limits.compile_seconds, machine_code=counted
+        )
         kernels = compiled.kernels
+        trial = with_compiled(trial, compiled) if counted else trial
         if not kernels:
             return replace(trial, outcome=compiled.outcome, message=compiled.message)
-        cached = all(kernel.from_cache for kernel in kernels)
-        trial = replace(trial, from_cache=cached, resources=resources_of(kernels))
-        for kernel in kernels:
+        for kernel in kernels if counted else ():
             if kernel.occupancy.blocks_per_sm == 0:
                 # The simulator would run it; no GPU of this architecture does.
                 message = f"not one block fits on a multiprocessor of {device.arch}: {kernel.occupancy.limited_by}"

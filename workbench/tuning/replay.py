@@ -10,8 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Restriction, Variant
 from workbench.trials.trial import Trial, canonical
 from workbench.tuning.arguments import listed
-from workbench.tuning.attempts import Progress, trial_key
-from workbench.tuning.drive import drive
-from workbench.tuning.run import TuningRun
-from workbench.tuning.search import Budget, Strategy, estimate_of, predicted
+from workbench.tuning.attempts import Answers, Progress
+from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.search import estimate_of, predicted
 from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load
 
@@ -150,14 +148,14 @@ MEANINGLESS = {
 """How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
 
 
-def open_replay(device: str, op: Any, cases: Any, variants: Any, **how: Any) -> ReplayedDevice:
-    """The device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
+def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) -> ReplayJob:
+    """What to search on the device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
 
-    FILE is a path, or the name of a sweep that comes with the package; ``how`` are the arguments in `MEANINGLESS`.
-    Raises ArgumentError where op, cases or variants name what the sweep does not hold, and where ``how`` asks for
-    something; UnknownNameError or StoreError where there is no such sweep.
+    FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
+    name what the sweep does not hold, where an option in `MEANINGLESS` asks for something, and for the strategy
+    "predicted"; UnknownNameError or StoreError where there is no such sweep.
     """
-    replayed = ReplayedDevice(load(device.removeprefix(PREFIX)))
+    replayed: Any = ReplayedDevice(load(device.removeprefix(PREFIX)))  # stands where a device stands, as do its parts
     sweep = replayed.sweep
     asked = {"op": (op, sweep.op), "cases": (cases, sweep.case_name), "variants": (variants, sweep.variant)}
     for what, (given, held) in asked.items():
@@ -165,114 +163,46 @@ def open_replay(device: str, op: Any, cases: Any, variants: Any, **how: Any) -> 
         if any(name != held for name in names):
             remedy = f"It holds {sweep.op}/{sweep.variant} on {sweep.case_name}; record another sweep for others."
             raise ArgumentError(what, ", ".join(map(str, names)), f"{held!r}, which {sweep.name} holds", remedy)
-    for what, given in how.items():
-        allowed, why = MEANINGLESS[what]
+    for what, (allowed, why) in MEANINGLESS.items():
+        given = getattr(options, what)
         if given not in allowed:
             shown = given if isinstance(given, str | bool | int | Path) else type(given).__name__
             raise ArgumentError(what, shown, f"{' or '.join(map(str, allowed))} in a replay", why)
-    return replayed
+    space = space_of(sweep)
+    if options.strategy is predicted:
+        estimate_of(space)
+    return ReplayJob(
+        op=replayed.op,
+        cases=tuple(replayed.op.cases.values()),
+        spaces={replayed.op.variants[0]: space},
+        notes=(),
+        device=replayed,
+        model=replayed.model,
+        options=replace(options, store=replayed.store_path, record=False),
+    )
 
 
-@dataclass(frozen=True)
-class ReplayJob:
-    """A call of `tune` on a recorded sweep, its arguments understood. Raises ArgumentError for strategy "predicted"."""
+class ReplayJob(TuningJob):
+    """A call of `tune` on a recorded sweep, its arguments understood."""
 
-    device: ReplayedDevice
-    strategy: Strategy
-    budget: Budget
-    seed: int
-
-    def __post_init__(self) -> None:
-        if self.strategy is predicted:
-            estimate_of(self._space)
-
-    @property
-    def op(self) -> ReplayedOp:
-        """The op as the sweep has it."""
-        return self.device.op
-
-    @property
-    def total(self) -> int | None:
-        """Configurations that will be looked up at most; None where time decides."""
-        return None if math.isfinite(self.budget.seconds) else int(min(len(self._space), self.budget.configurations))
-
-    def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
-        """Search. Ends as by Ctrl-C when ``stop`` is set."""
-        begun = time.monotonic()
-        attempts = _Answers(self.device, progress, self.total, stop)
-        (variant,) = self.op.variants
-        start = variant.default_config(None)
-        interrupted = False
-        try:
-            drive(
-                attempts,
-                variant,
-                self._space,
-                start if start in self._space else None,
-                self.strategy,
-                self.budget,
-                self.seed,
-            )
-        except KeyboardInterrupt:
-            interrupted = True
-        return self.result(
-            attempts.trials.values(),
-            new=0,
-            reused=len(attempts.trials),
-            interrupted=interrupted,
-            seconds=time.monotonic() - begun,
-        )
-
-    def result(self, trials: Iterable[Trial], **counts: Any) -> TuningRun:
-        """These trials as a run, in the order of the space; what the sweep lacks comes last."""
-        space = self._space
-        last = len(space)
-        ordered = sorted(trials, key=lambda trial: space.index(trial.config) if trial.config in space else last)
-        return TuningRun(
-            op=self.op,
-            cases=tuple(self.op.cases.values()),
-            variants=self.op.variants,
-            spaces={self.op.variants[0]: space},
-            device=self.device,
-            model=self.device.model,
-            trials=tuple(ordered),
-            store_path=self.device.store_path,
-            **counts,
-        )
-
-    @cached_property
-    def _space(self) -> Space:
-        return space_of(self.device.sweep)
+    def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
+        """What the sweep holds."""
+        return RecordedAnswers(self, progress, stop)
 
 
-class _Answers:
-    """What `Attempts` is to a device: each configuration is looked up in the sweep."""
+class RecordedAnswers(Answers):
+    """Answers from a sweep: each configuration is looked up."""
 
-    def __init__(
-        self,
-        device: ReplayedDevice,
-        progress: Callable[[Progress], None] | None,
-        total: int | None,
-        stop: threading.Event | None,
-    ):
-        self.cases = tuple(device.op.cases.values())
-        self.trials: dict[tuple, Trial] = {}
-        self._device, self._progress, self._total, self._stop = device, progress, total, stop
-        self._best: Trial | None = None
-        self._least = math.inf
+    def __init__(self, job: TuningJob, progress: Callable[[Progress], None] | None, stop: threading.Event | None):
+        super().__init__(job, progress, stop)
+        self._device: Any = job.device
 
-    def run(self, variant: ReplayedVariant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
+    def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
         """Look configurations up; False if ``deadline`` (time.monotonic) came before all were done."""
         for config in configs:
-            if self._stop is not None and self._stop.is_set():
-                raise KeyboardInterrupt
+            self._heed_stop()
             if time.monotonic() >= deadline:
                 return False
-            trial = self._device.trial(config)
-            self.trials[trial_key(trial)] = trial
-            if trial.seconds is not None and trial.seconds < self._least:
-                self._best, self._least = trial, trial.seconds
-            if self._progress:
-                done = len(self.trials)
-                self._progress(Progress(done, self._total, 0, done, trial, self._best))
+            self.reused += 1
+            self._keep(self._device.trial(config))
         return True

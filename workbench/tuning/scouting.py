@@ -82,6 +82,7 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
     counted_for = device_model() if on_gpu else job.model
     device = Simulator(arch=counted_for.arch) if on_gpu else job.device
     model = calibrated_model(job.model) if on_gpu else job.model
+    options = dataclasses.replace(job.options, strategy=search.exhaustive, budget=search.Budget(), record=False)
     found = []
     for variant, space in job.spaces.items():
         cases = job.cases if on_gpu else (smaller_case(job.op, variant, job.cases, device.arch),)
@@ -95,9 +96,7 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
             spaces={variant: small},
             device=device,
             model=counted_for,
-            strategy=search.exhaustive,
-            budget=search.Budget(),
-            record=False,
+            options=options,
             notes=(),
         )
         found.append(Scouting(own, space, model))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +28,12 @@ SAMPLE_BATCH = 16
 
 def exhaustive(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """Every configuration in the order of the space, the untuned rule's first."""
-    first = [dict(start)] if start is not None else []
-    yield first + [config for config in space if config != start]
+    yield _start_first(start, space)
 
 
 def sampled(space: Space, start: Config | None, rng: random.Random) -> Batches:
     """The untuned rule's configuration, then the others in random order."""
-    first = [dict(start)] if start is not None else []
-    order = first + [config for config in space.sample(len(space), rng) if config != start]
-    for at in range(0, len(order), SAMPLE_BATCH):
-        yield order[at : at + SAMPLE_BATCH]
+    yield from _batches(_start_first(start, space.sample(len(space), rng)))
 
 
 def greedy(space: Space, start: Config | None, rng: random.Random) -> Batches:
@@ -67,9 +63,15 @@ def predicted(space: Space, start: Config | None, rng: random.Random) -> Batches
     Raises ArgumentError where nothing was predicted for this space.
     """
     estimate = estimate_of(space)
+    yield from _batches(_start_first(start, sorted(space.sample(len(space), rng), key=estimate)))
+
+
+def _start_first(start: Config | None, configs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     first = [dict(start)] if start is not None else []
-    rest = [config for config in space.sample(len(space), rng) if config != start]
-    order = first + sorted(rest, key=estimate)
+    return first + [config for config in configs if config != start]
+
+
+def _batches(order: list[dict[str, Any]]) -> Batches:
     for at in range(0, len(order), SAMPLE_BATCH):
         yield order[at : at + SAMPLE_BATCH]
 

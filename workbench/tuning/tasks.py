@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from workbench.device_models import DeviceModel
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.trials.trial import Trial
-from workbench.tuning.attempts import device_label
-from workbench.tuning.gpu_choice import use_gpu
-from workbench.tuning.isolation import InProcess, InWorker, measurer, to_compile
-from workbench.tuning.measure import DeviceLostError, Limits
+from workbench.tuning.gpu_choice import device_label, use_gpu
+from workbench.tuning.isolation import InProcess, InWorker, measurer
+from workbench.tuning.measure import DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
 from workbench.versions import toolchain
 from workbench.worker import end_with_pool
@@ -67,6 +66,8 @@ class Task:
     model: DeviceModel
     limits: Limits | None
     isolation: str
+    stamp: Stamp
+    """That of the process which stores the result."""
     run: str
     """The tuning run that it is part of."""
     runs: frozenset[str]
@@ -83,7 +84,6 @@ class Task:
 class Answer:
     """What a task came to."""
 
-    stamp: Stamp
     trial: Trial
     lost: bool = False
     """Whether the trial left the worker's GPU context unusable."""
@@ -106,17 +106,24 @@ def run_task(task: Task) -> Answer | Fatal:
         if os.getpid() == task.parent:
             use_gpu(task.gpu)
         variant, case, device = task.variant.value, task.case.value, task.device.value
-        stamp = stamp_of(variant, device)
+        if difference := task.stamp.difference(stamp_of(variant, device)):
+            return Fatal(
+                WorkbenchError(
+                    f"a worker of the executor is not like this process, so its result was not kept: {difference}. "
+                    "Give every worker the same workbench, compilers and GPU model."
+                )
+            )
         measure = _measurer(task, device)
         problem = to_compile(variant, task.config, case, device)
         compiled = None if problem is None else measure.compile(variant, task.config, problem)
-        return Answer(stamp, measure.evaluate(variant, task.config, case, compiled))
+        return Answer(measure.evaluate(variant, task.config, case, compiled))
     except DeviceLostError as error:
         _LOST.set()
-        return Answer(stamp, error.trial, lost=True)
+        return Answer(error.trial, lost=True)
     except WorkbenchError as error:
         kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
-        return Fatal(next(kind for kind in kinds if isinstance(error, kind))(str(error)))
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        return Fatal(kind(f"a worker of the executor can try nothing: {error}"))
 
 
 def close(run: str) -> None:

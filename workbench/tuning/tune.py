@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
 from workbench.argument_kinds import checked_kinds
 from workbench.device_models import DeviceModel
@@ -18,11 +18,9 @@ from workbench.terminal import say
 from workbench.trials.store import Store
 from workbench.tuning import arguments, replay, search, table
 from workbench.tuning.attempts import Progress
-from workbench.tuning.cluster import check_executor
 from workbench.tuning.gpu_choice import current_gpu
-from workbench.tuning.isolation import check_isolation
-from workbench.tuning.job import TuningJob
-from workbench.tuning.live import Job, LiveTuning
+from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
@@ -31,28 +29,25 @@ QUICK_CONFIGURATIONS = 8
 """What ``quick`` tries of each variant."""
 
 
-@overload
-def tune(
-    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
-    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
-    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
-    store: str | Path | Store | None = None, quick: bool = False,
-    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
-    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
-    executor: Executor | None = None, background: Literal[False] = False, isolation: str = "auto",
-    sample: int | None = None, judged_on: str | Case | None = None,
-) -> TuningRun: ...  # fmt: skip
-@overload
-def tune(
-    op: str | Op, cases: str | Case | Iterable[str | Case] | None = None,
-    variants: str | Variant | Iterable[str | Variant] | None = None, device: str | Device = "auto",
-    strategy: str | search.Strategy = "exhaustive", budget: int | str | search.Budget | None = None,
-    store: str | Path | Store | None = None, quick: bool = False,
-    progress: Callable[[Progress], None] | None = None, record: bool = True, *,
-    model: str | DeviceModel | None = None, retry_failed: bool = False, seed: int = 0, limits: Limits | None = None,
-    executor: Executor | None = None, background: Literal[True], isolation: str = "auto",
-    sample: int | None = None, judged_on: str | Case | None = None,
-) -> LiveTuning: ...  # fmt: skip
+_Arguments = ParamSpec("_Arguments")
+
+
+class _Tune(Protocol[_Arguments]):
+    """`tune` for a type checker: what comes back depends on ``background``."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first that fits counts
+        self, *args: Any, background: Literal[True], **options: Any
+    ) -> LiveTuning: ...
+    @overload
+    def __call__(self, *args: _Arguments.args, **options: _Arguments.kwargs) -> TuningRun: ...
+
+
+def _two_results(function: Callable[_Arguments, TuningRun | LiveTuning]) -> _Tune[_Arguments]:
+    return cast("_Tune[_Arguments]", function)
+
+
+@_two_results
 @checked_kinds(but=("op", "executor"))
 def tune(
     op: str | Op,
@@ -127,64 +122,48 @@ def tune(
         DeviceLostError: with isolation="none" a kernel broke the GPU's context; its row is kept, and the same call goes
             on with the others.
     """
-    check_executor(executor)
-    check_isolation(isolation)
     if quick and strategy == "exhaustive" and budget is None:
         strategy, budget = "random", QUICK_CONFIGURATIONS
-    plan, allowed = search.strategy(strategy), search.budget_of(budget)
+    if background and isinstance(store, Store):
+        store = store.path  # a connection belongs to the thread that opened it
+    options = Options(
+        strategy=search.strategy(strategy),
+        budget=search.budget_of(budget),
+        store=store,
+        record=record,
+        model=model,
+        retry_failed=retry_failed,
+        seed=seed,
+        limits=limits,
+        executor=executor,
+        isolation=isolation,
+        sample=sample,
+        judged_on=judged_on,
+    )
     if isinstance(device, str) and device.startswith(replay.PREFIX):
-        replayed = replay.open_replay(
-            device,
-            op,
-            cases,
-            variants,
-            model=model,
-            store=store,
-            retry_failed=retry_failed,
-            limits=limits,
-            executor=executor,
-            isolation=isolation,
-            sample=sample,
-            judged_on=judged_on,
-        )
-        job: Job = replay.ReplayJob(replayed, plan, allowed, seed)
+        job: TuningJob = replay.job_of(device, op, cases, variants, options)
     else:
-        searched = arguments.op_of(op)
-        judged = arguments.cases_of(searched, cases)
-        chosen = None if variants is None else arguments.variants_of(searched, variants)
-        where, predicting = arguments.device_of(device, model, arguments.model_for(chosen, judged))
-        judged, small = sampled(searched, judged, where, sample, judged_on)
-        spaces, notes = arguments.spaces_of(searched, chosen, (*judged, *small), where.arch)
-        notes += arguments.left_out_of(spaces, judged, small, where.arch)
-        if record:
-            table.check_usable(table.name_for(where, predicting))
-        if background and isinstance(store, Store):
-            store = store.path  # a connection belongs to the thread that opened it
-        job = tuning = TuningJob(
-            op=searched,
-            cases=judged,
-            spaces=spaces,
-            notes=tuple(notes),
-            device=where,
-            model=predicting,
-            strategy=plan,
-            budget=allowed,
-            store=store,
-            record=record,
-            retry_failed=retry_failed,
-            seed=seed,
-            limits=limits,
-            executor=executor,
-            isolation=isolation,
-            gpu=current_gpu(where),
-        )
-        if plan is search.predicted:
-            ahead = scoutings(tuning)
-            notes += [scouting.note for scouting in ahead]
-            job = dataclasses.replace(tuning, scoutings=ahead, notes=tuple(notes))
+        job = _job_of(op, cases, variants, device, options)
     if background:
         return LiveTuning(job, progress)
     run = job.run(progress)
     if run.interrupted:
         say(run.how_to_go_on, err=True)
     return run
+
+
+def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, options: Options) -> TuningJob:
+    searched = arguments.op_of(op)
+    judged = arguments.cases_of(searched, cases)
+    chosen = None if variants is None else arguments.variants_of(searched, variants)
+    where, predicting = arguments.device_of(device, options.model, arguments.model_for(chosen, judged))
+    judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
+    spaces, notes = arguments.spaces_of(searched, chosen, (*judged, *small), where.arch)
+    notes += arguments.left_out_of(spaces, judged, small, where.arch)
+    if options.record:
+        table.check_usable(table.name_for(where, predicting))
+    job = TuningJob(searched, judged, spaces, tuple(notes), where, predicting, options, gpu=current_gpu(where))
+    if options.strategy is not search.predicted:
+        return job
+    ahead = scoutings(job)
+    return dataclasses.replace(job, scoutings=ahead, notes=(*notes, *(scouting.note for scouting in ahead)))

@@ -1,0 +1,96 @@
+"""A case's inputs, made once for several configurations, and whether there is memory for them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import CaseTooLargeError
+
+if TYPE_CHECKING:
+    from workbench.ops.variant import Case
+
+
+class Inputs:
+    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size):
+    for ``keep``, and for more of them as long as all take no more than ``room`` bytes."""
+
+    def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
+        self._case = case
+        self._where = "cuda" if device_name == "cuda" else "cpu"
+        self._keep, self._room = keep, room
+        self._made: OrderedDict[Any, Any] = OrderedDict()
+        self._judging: Inputs | None = None
+
+    def of(self, problem: Any) -> Any:
+        """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
+        if problem not in self._made:
+            with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
+                self._made[problem] = self._case.inputs(problem, self._where)
+            while len(self._made) > self._keep and sum(map(self._case.minimum_bytes, self._made)) > self._room:
+                self._made.popitem(last=False)
+        self._made.move_to_end(problem)
+        tensors = self._made[problem]
+        renew(tensors)
+        return tensors
+
+    def judging(self, small: Case) -> Inputs:
+        """Those of the small case that a sampled one is judged on."""
+        if self._judging is None:
+            self._judging = Inputs(small, self._where, self._keep, self._room)
+        return self._judging
+
+    def forget(self) -> None:
+        """Make them anew next time: a kernel that went wrong may have written to them."""
+        self._made.clear()
+        self._judging = None
+
+
+@contextlib.contextmanager
+def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
+    """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
+    what = f"case {case.name} does not fit into memory ({where})"
+    remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
+    available = available_bytes(where) if least_bytes else 0
+    if least_bytes > available:
+        sizes = f"its tensors take {least_bytes / 2**30:.3g} GiB at least, {available / 2**30:.3g} GiB are free"
+        raise CaseTooLargeError(f"{what}: {sizes}. {remedy}")
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch's errors of this kind have no class of their own on the CPU.
+        if isinstance(error, MemoryError) or re.search("(allocate|not enough|out of) memory", str(error)):
+            reason = str(error).splitlines()[0] or "MemoryError"
+            raise CaseTooLargeError(f"{what}: {reason}. {remedy}") from error
+        raise
+
+
+def available_bytes(where: str) -> float:
+    """Free memory: the current GPU's for "cuda", else what Linux can give away; infinity where nobody can say."""
+    if where == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info()[0]
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    return math.inf
+
+
+def renew(tensors: Any) -> None:
+    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
+
+    Tensors that know more, such as what a run writes in place, do it themselves.
+    """
+    from workbench.ops.element_types import poison
+
+    if hasattr(tensors, "renew"):
+        tensors.renew()
+    else:
+        poison(tensors.out)
