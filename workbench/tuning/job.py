@@ -145,7 +145,7 @@ class TuningJob:
                     problem = self.cases[0].problem(arch=self.device.arch)
                     start = variant.default_config(placed(problem, self.device, self.model))
                     drive(answers, variant, space, start if start in space else None, self.options)
-                if not self.device.counts and isinstance(answers, Attempts):
+                if isinstance(answers, Attempts) and not self.device.counts:
                     notes = _remeasure(answers, list(self.spaces), self.cases)
         except KeyboardInterrupt:
             interrupted = True

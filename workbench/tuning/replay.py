@@ -81,6 +81,7 @@ class ReplayedDevice:
         self.arch = sweep.arch
         self.description = f"replay of {sweep.name}"
         self.time_label = f"replayed: {sweep.label}"
+        self.counts = bool(sweep.predicted_for)
         start = sweep.default_config or {}
         variant = ReplayedVariant(
             sweep.op, sweep.variant, sweep.language, dict(sweep.parameters), sweep.source_hash, start
