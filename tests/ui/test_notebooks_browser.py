@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -43,6 +45,11 @@ CLOSE = """async () => {
     await jupyterapp.serviceManager.sessions.shutdownAll();
     jupyterapp.shell.currentWidget.dispose();
 }"""
+
+# Outputs whose content reaches beyond their box.
+TOO_WIDE = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
+    .filter(output => output.scrollWidth > output.clientWidth + 1)
+    .map(output => `${output.scrollWidth} px in ${output.clientWidth}: ${output.innerText.slice(0, 80)}`)"""
 
 pytestmark = pytest.mark.browser
 
@@ -88,6 +95,19 @@ def test_every_cell_runs(browser, notebook):
     if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
         keep_pictures(page, Path(folder), notebook.stem)
     page.evaluate(CLOSE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_outputs_fit_a_page_of_900_pixels(notebook, theme, tmp_path):
+    export = [sys.executable, "-m", "nbconvert", "--to", "html", "--template", "lab", "--theme", theme]
+    subprocess.run([*export, "--output-dir", tmp_path, "--output", "page", notebook], check=True, capture_output=True)
+    with chromium_page(width=900, height=1000) as page:
+        page.set_content((tmp_path / "page.html").read_text())
+        assert page.locator(".jp-OutputArea-output").count() > 3
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 900
 
 
 def when_run(page) -> dict:
