@@ -12,7 +12,7 @@ import pytest
 
 from workbench.bench import tune, tuner_speed
 from workbench.tuning import search
-from workbench.tuning.ranking import rank_sum
+from workbench.tuning.ranking import holm, rank_sum
 from workbench.tuning.replay import space_of
 from workbench.tuning.sweep import load, shipped
 
@@ -111,16 +111,38 @@ def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(t
     cache = head | {"tune_params_keys": ["a", "b"], "tune_params": parameters, "cache": rows}
     (tmp_path / "space").mkdir()
     (tmp_path / "space" / "GPU.json").write_text(json.dumps(cache))
-    options = {"measured": tmp_path, "seeds": 4, "budget": 20, "peers": False, "speed": False}
+    options = {"measured": tmp_path, "seeds": 6, "budget": 20, "peers": False, "speed": False}
     result = tune.run([], **options)
     found = {one.strategy: one for one in result.searches}
-    assert found["exhaustive"].evaluations == (None,) * 4
+    assert found["exhaustive"].evaluations == (None,) * 6
     assert found["exhaustive"].size == 48
-    assert found["bayesian"].found == 4
+    assert found["bayesian"].found == 6
     assert "in 20 evaluations" in str(result)
-    assert re.search(r"exhaustive +0 of 4 +- .*later \(p 0\.0", str(result))
+    assert re.search(r"exhaustive +0 of 6 +- .*later \(p 0\.0", str(result))
     wide = tune.run([], **options | {"tolerance": 60.0})
-    assert {one.evaluations for one in wide.searches} == {(1,) * 4}
+    assert {one.evaluations for one in wide.searches} == {(1,) * 6}
+
+
+def test_one_of_many_strategies_is_not_sooner_for_what_chance_does_to_one_of_so_many():
+    bayesian, lucky = [*range(3, 13)] * 3, [*range(1, 11)] * 3
+    shares = {"bayesian": bayesian, "kernel_tuner:lucky": lucky}
+    names = [f"kernel_tuner:{number}" for number in range(8)]
+
+    def orders(counts):
+        searches = (tune.Searched("a", name, 200, tuple(found)) for name, found in counts.items())
+        return tune.TunerBenchmark({"a": "label"}, tuple(searches)).beside("a")
+
+    alone, among = orders(shares), orders(shares | dict.fromkeys(names, bayesian))
+    assert alone["kernel_tuner:lucky"][0] == "sooner"
+    assert among["kernel_tuner:lucky"] == ("tied", pytest.approx(9 * alone["kernel_tuner:lucky"][1]))
+    from_the_rule = orders(shares | {"greedy, from the untuned rule": [1] * 20})
+    assert from_the_rule["kernel_tuner:lucky"] == alone["kernel_tuner:lucky"], "another question, another family"
+
+
+def test_chances_are_corrected_as_holm_did():
+    assert holm({"a": 0.03, "b": 0.01, "c": 0.04}) == {"b": 0.03, "a": 0.06, "c": 0.06}
+    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
+    assert holm({}) == {}
 
 
 def test_warnings_of_strategies_are_told(monkeypatch):

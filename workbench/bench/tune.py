@@ -5,7 +5,8 @@ strategy, how many it had evaluated when it met one within a few per cent of the
 at a random point, since Kernel Tuner does not know the untuned rule; what it is worth shows in the rows that start from
 it. Ours and Kernel Tuner's see the same space through the same interface; a configuration that is asked for again costs
 nothing, one that fails costs as much as one that runs. Two strategies are tied unless the rank-sum test of Mann and
-Whitney (1947) tells their searches apart; one that did not find it is behind all that did, and tied with the others.
+Whitney (1947) tells their searches apart, corrected for the number of strategies that are compared (Holm, 1979); one
+that did not find it is behind all that did, and tied with the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workbench.bench import tuner_speed
 from workbench.bench.measured import sweeps_in
 from workbench.bench.results import Benchmark
 from workbench.tuning import kernel_tuner_strategies, search
-from workbench.tuning.ranking import rank_sum
+from workbench.tuning.ranking import holm, rank_sum
 from workbench.tuning.replay import space_of
 from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load, shipped
@@ -78,10 +79,9 @@ class Searched:
         """How often chance alone would tell the two strategies apart as much as these searches do."""
         return rank_sum(self._counts, other._counts)
 
-    def sooner(self, other: Searched) -> bool:
-        """Whether it finds a good one earlier than another strategy, by more than chance."""
-        ranks = [(count > each) - (count < each) for count in self._counts for each in other._counts]
-        return sum(ranks) < 0 and self.chance(other) < TIE
+    def before(self, other: Searched) -> bool:
+        """Whether it finds a good one earlier than another strategy more often than later."""
+        return sum((count > each) - (count < each) for count in self._counts for each in other._counts) < 0
 
     @property
     def _counts(self) -> list[float]:
@@ -113,15 +113,33 @@ class TunerBenchmark(Benchmark):
         ranked = [(name, statistics.mean(values), max(values)) for name, values in whole.items()]
         return sorted(ranked, key=lambda row: row[1])
 
+    def beside(self, sweep: str) -> dict[str, tuple[str, float]]:
+        """How each strategy stands to bayesian on one sweep: sooner, later or tied, and the corrected chance of that.
+
+        Those that start anywhere are corrected for their number, those that know more for theirs; without bayesian
+        there are none.
+        """
+        rows = {one.strategy: one for one in self.of(sweep)}
+        ours = rows.pop("bayesian", None)
+        if ours is None:
+            return {}
+        anywhere = {name: one.chance(ours) for name, one in rows.items() if _anywhere(one)}
+        others = {name: one.chance(ours) for name, one in rows.items() if name not in anywhere}
+        return {
+            name: ("tied" if chance >= TIE else "sooner" if rows[name].before(ours) else "later", chance)
+            for name, chance in (holm(anywhere) | holm(others)).items()
+        }
+
     @property
     def verdict(self) -> str:
         """Our bayesian search against `AIM` and against all that start anywhere, too; empty where it did not run."""
         ours = {one.sweep: one for one in self.searches if one.strategy == "bayesian"}
         if not ours:
             return ""
+        anywhere = {one.strategy for one in self.searches if _anywhere(one)}
         ahead = {
-            name: [one.strategy for one in self.of(name) if _anywhere(one) and one.sooner(own)]
-            for name, own in ours.items()
+            name: [one for one, (order, _) in self.beside(name).items() if order == "sooner" and one in anywhere]
+            for name in ours
         }
         first = sum(not names for names in ahead.values())
         largest = max(one.share for one in ours.values())
@@ -141,12 +159,13 @@ class TunerBenchmark(Benchmark):
             rows = self.of(name)
             lines += [f"{name}: {rows[0].size} configurations", f"  {label}"]
             lines.append(f"  {'strategy':44}{'found':>10}{'median':>8}{'share':>8}{'9 in 10':>9}  beside bayesian")
-            ours = next((one for one in rows if one.strategy == "bayesian"), None)
+            beside = self.beside(name)
             for one in rows:
                 found = f"{one.found} of {len(one.evaluations)}"
                 median = f"{one.median:g}" if math.isfinite(one.median) else "-"
                 shares = f"{one.share:>8.1%}{one.worst_tenth:>9.1%}"
-                lines.append(f"  {one.strategy:44}{found:>10}{median:>8}{shares}  {_beside(one, ours)}".rstrip())
+                order = "{} (p {:.2g})".format(*beside[one.strategy]) if one.strategy in beside else ""
+                lines.append(f"  {one.strategy:44}{found:>10}{median:>8}{shares}  {order}".rstrip())
         if len(self.labels) > 1:
             lines += ["all sweeps", f"  {'strategy':44}{'mean':>13}{'largest':>9}"]
             lines += [f"  {name:44}{mean:>12.1%} {largest:>8.1%}" for name, mean, largest in self.overall]
@@ -215,13 +234,6 @@ def run(
 def _anywhere(one: Searched) -> bool:
     """Whether a strategy starts at a random point, and knows no other case."""
     return one.strategy in search.STRATEGIES or one.strategy.startswith(kernel_tuner_strategies.PREFIX)
-
-
-def _beside(one: Searched, ours: Searched | None) -> str:
-    if ours is None or one is ours:
-        return ""
-    order = "sooner" if one.sooner(ours) else "later" if ours.sooner(one) else "tied"
-    return f"{order} (p {one.chance(ours):.2g})"
 
 
 def _plans(

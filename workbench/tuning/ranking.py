@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +57,18 @@ def rank_sum(one: Sequence[float], other: Sequence[float]) -> float:
     ranks = _ranks(np.array([*one, *other], dtype=float))[:count].sum()
     apart = abs(ranks - count * (total + 1) / 2) - 0.5
     return math.erfc(max(apart, 0.0) / spread / math.sqrt(2)) if spread else 1.0
+
+
+def holm(chances: Mapping[str, float]) -> dict[str, float]:
+    """The chances of several comparisons, corrected for their number, the smallest first.
+
+    Where nothing differs, one of them or more is below 0.05 by chance once in twenty times (Holm, 1979).
+    """
+    corrected, least = {}, 0.0
+    for others, name in enumerate(sorted(chances, key=lambda name: chances[name])):
+        least = max(least, min(1.0, chances[name] * (len(chances) - others)))
+        corrected[name] = least
+    return corrected
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
