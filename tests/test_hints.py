@@ -36,6 +36,11 @@ __global__ void first_lane(float *out, const float *in) {
     for (int i = 0; i < 64; ++i) sum = sum * sum + 1;  // hint
   out[blockIdx.x * 256 + threadIdx.x] = sum;
 }
+__global__ void zeros(float *out, const float *in) {
+  float x = in[threadIdx.x], sum = x;
+  for (int i = 0; i < 64; ++i) sum += (sum - 1) / x;  // hint
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
 """
 FEW = "few bytes in flight"
 
@@ -68,6 +73,7 @@ def test_a_kernel_that_wastes_nothing_gets_no_hint(module):
     ("banks", "bank conflicts", "wavefronts where 64 would do"),
     ("late", "a barrier that everyone waits at", "of the time of all warps"),
     ("first_lane", "idle lanes", "1 of 32 lanes at work"),
+    ("zeros", "slow paths of divisions and roots", "4,096 warp instructions have a lane with operands"),
 ])  # fmt: skip
 def test_each_waste_is_named_with_its_line_and_evidence(module, name, what, evidence):
     found = trace(module, name, 8)

@@ -49,6 +49,9 @@ class MemoryCounts:
     """What the copies read for it in global memory."""
     barrier_waits: int = 0
     """Warp instructions for which warps waited at barriers, by the logical clock of a recording."""
+    slow_paths: int = 0
+    """Divisions and roots, of those warp instructions, in which a lane needs the compiler's subroutine for rare
+    operands."""
 
     def __add__(self, other: MemoryCounts) -> MemoryCounts:
         return total((self, other))

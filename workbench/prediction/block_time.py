@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.device_models import DeviceModel
-from workbench.prediction.machine_counts import Lines, block_executions, pipe_of
+from workbench.prediction.machine_counts import Lines, executed, pipe_of
 from workbench.toolchain.sass_flow import Block, Instruction, kind_of
 
 if TYPE_CHECKING:
@@ -62,15 +62,16 @@ class CodeRates:
     def __init__(self, blocks: Sequence[Block], lines: Lines, ptx: str, model: DeviceModel):
         self.copy_bytes = model.l2_bytes_per_clock_sm
         clocks, busy = defaultdict[int, float](float), defaultdict[int, list[float]](lambda: [0.0] * len(_UNITS))
-        for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
+        for block, times, calling in executed(blocks, lines):
             for one, passed, taken in self._timed(block, model):
-                clocks[one.line] += times * passed
+                line = calling or one.line
+                clocks[line] += times * passed
                 for unit, cycles in taken.items():
-                    busy[one.line][unit] += times * cycles
+                    busy[line][unit] += times * cycles
         self._lines = sorted(lines)
         self._sums = [(0.0,) * (len(_UNITS) + 2)]
         for line in self._lines:
-            row = lines[line][1], clocks[line], *busy[line]
+            row = lines[line].executions, clocks[line], *busy[line]
             self._sums.append(tuple(before + now for before, now in zip(self._sums[-1], row, strict=True)))
         self._loops = sorted(_loops(ptx), key=lambda loop: loop[1] - loop[0])
 

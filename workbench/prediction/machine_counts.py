@@ -4,13 +4,16 @@ The PTX machine counts executions of each line of the PTX, and the assembler say
 What it can neither drop, nor move, nor run for nothing (accesses to memory, barriers, branches) ran as often as its
 line, all copies of it together: where it copied code, as it does with loops, that is one equation for several basic
 blocks. Least squares over all of them say how often each block ran.
+
+A division calls a subroutine of the compiler for rare operands, such as zeros. The PTX machine counts the warps that
+need it; which way through it they take is not known, so each branch in it counts as taken every second time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,7 +33,6 @@ _MEMORY = ("LD", "ST", "ATOM", "RED", "SHFL")
 _FIXED = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "BAR", "HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
 _BRANCHES = {"BRA": "bra", "EXIT": "ret"}
 _ROUNDS = 200
-_NEVER = ("", 0.0)
 
 
 def pipe_of(base: str) -> str:
@@ -50,8 +52,19 @@ def pipe_of(base: str) -> str:
     return "memory" if base.startswith(_MEMORY) else ""
 
 
-Lines = Mapping[int, tuple[str, float]]
-"""By line of the PTX its instruction, such as "fma", and the warp instructions that were executed of it."""
+class Ran(NamedTuple):
+    """What ran of a line of the PTX: its instruction, such as "fma", the warp instructions that were executed of it,
+    and in how many of them a lane needed the compiler's subroutine for rare operands."""
+
+    opcode: str = ""
+    executions: float = 0.0
+    slow_paths: float = 0.0
+
+
+Lines = Mapping[int, Ran]
+"""By line of the PTX; those that never ran may be missing."""
+
+_NEVER = Ran()
 
 
 def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> MachineCounts:
@@ -70,7 +83,7 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> Machi
     pipes: defaultdict[str, float] = defaultdict(float)
     total = clocks = local = 0.0
     waits = dict.fromkeys(WAITS, 0.0)
-    for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
+    for block, times, _ in executed(blocks, lines):
         total += times * len(block.instructions)
         clocks += times * block.clocks
         for kind in waits:
@@ -92,9 +105,19 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> Machi
     }
 
 
+def executed(blocks: Sequence[Block], lines: Lines) -> Iterator[tuple[Block, float, int]]:
+    """Each block, and those of the compiler's subroutines once for each call: how often it ran, in warp instructions,
+    and of a subroutine the line of the PTX that called it, otherwise 0."""
+    for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
+        yield block, times, 0
+        if times:
+            for inside, share in block.calls:
+                yield inside, times * share, block.instructions[-1].line
+
+
 def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     """How often each block ran, in warp instructions."""
-    like, runs = _alike(blocks)
+    like, rare = _alike(blocks)
     equations: dict[tuple[int, str], np.ndarray] = {}
     for at, block in enumerate(blocks):
         for one in block.instructions:
@@ -103,7 +126,7 @@ def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     found = np.zeros(len(blocks))
     if equations:
         copies = np.array(list(equations.values()))
-        times = np.array([lines.get(line, _NEVER)[1] for line, _ in equations], float)
+        times = np.array([lines.get(line, _NEVER).executions for line, _ in equations], float)
         found = _least_squares(copies, times)
         known = np.asarray(copies.any(axis=0))
     else:
@@ -111,34 +134,63 @@ def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     found, known = found[like], known[like]
     before = 0.0
     for at, block in enumerate(blocks):
-        if block.calls_rarely or not runs[at]:
+        if at in rare or block.parted:
             found[at] = 0.0
         elif known[at]:
             before = found[at]
         elif like[at] != at:
             found[at] = before = found[like[at]]
         else:
-            executed = [lines.get(one.line, _NEVER)[1] for one in block.instructions if one.line]
-            found[at] = before = float(np.median(executed)) if executed else before
+            ran = [lines.get(one.line, _NEVER).executions for one in block.instructions if one.line]
+            found[at] = before = float(np.median(ran)) if ran else before
+    _share_slow_paths(blocks, lines, rare, found)
     return found.tolist()
 
 
-def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray]:
-    """For each block the first that runs as often, and whether it runs at all.
+def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, dict[int, tuple[int, int]]]:
+    """For each block the first that runs as often; and those that run for rare operands only, each with the block that
+    decides on it and the one that calls.
 
-    A branch over a rare call is taken but for rare operands: what it comes from and what it leads to run as often.
+    A branch over a call is taken but for rare operands: what it comes from and what it leads to run as often. So is one
+    to a call that nothing else leads to not taken.
     """
-    like, runs = np.arange(len(blocks)), np.ones(len(blocks), bool)
+    like, rare = np.arange(len(blocks)), dict[int, tuple[int, int]]()
     for at, block in enumerate(blocks):
-        if block.over_to is not None and blocks[at + 1].calls_rarely:
-            runs[at + 1 : block.over_to] = False
-            like[block.over_to] = like[at]
-    return like, runs
+        to = block.over_to
+        if to is None or not block.instructions[-1].predicated:
+            continue
+        if blocks[at + 1].calls:
+            rare.update(dict.fromkeys(range(at + 1, to), (at, at + 1)))
+            like[to] = like[at]
+        elif blocks[to].calls and _ends(blocks[to - 1]):
+            rare[to] = at, to
+            like[at + 1] = like[at]
+    return like, rare
+
+
+def _ends(block: Block) -> bool:
+    """Whether what follows a block is never come to from it."""
+    last = block.instructions[-1]
+    return last.base in ("BRA", "EXIT", "RET") and not last.predicated
+
+
+def _share_slow_paths(
+    blocks: Sequence[Block], lines: Lines, rare: Mapping[int, tuple[int, int]], found: np.ndarray
+) -> None:
+    """Give the blocks that run for rare operands their executions: those of the line, shared by all copies of its call
+    as often as these come to it."""
+    come: defaultdict[int, float] = defaultdict(float)
+    for decides, calls in set(rare.values()):
+        come[blocks[calls].instructions[-1].line] += found[decides]
+    for at, (decides, calls) in rare.items():
+        line = blocks[calls].instructions[-1].line
+        if come[line]:
+            found[at] = lines.get(line, _NEVER).slow_paths * found[decides] / come[line]
 
 
 def _is_fixed(one: Instruction, lines: Lines) -> bool:
     if one.base in _BRANCHES:
-        return one.line > 0 and lines.get(one.line, _NEVER)[0] in ("", _BRANCHES[one.base])
+        return one.line > 0 and lines.get(one.line, _NEVER).opcode in ("", _BRANCHES[one.base])
     return one.base.startswith(_FIXED) and not one.predicated and one.line > 0
 
 

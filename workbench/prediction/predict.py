@@ -28,9 +28,10 @@ the place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` a
     seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
 
 What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
-the published ones, DRAM efficiency below 100 %, subroutines for rare operands (a division by zero), what else runs on
-the GPU. It ranks configurations and names their bottleneck; it is no measurement, and is labelled ``predicted`` with
-the device model wherever it is printed. How near it comes to measured times: :mod:`workbench.prediction.confidence`.
+the published ones, DRAM efficiency below 100 %, which way through a division's slow path its operands take, what else
+runs on the GPU. It ranks configurations and names their bottleneck; it is no measurement, and is labelled
+``predicted`` with the device model wherever it is printed. How near it comes to measured times:
+:mod:`workbench.prediction.confidence`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from workbench.device_models import DeviceModel, device_model
 from workbench.errors import MissingToolError
 from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.prediction.chain import dependent_chain
-from workbench.prediction.machine_counts import Lines, machine_counts
+from workbench.prediction.machine_counts import Lines, Ran, machine_counts
 from workbench.toolchain import CompiledKernel, sass_codes, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
 
@@ -258,10 +259,11 @@ def _machine_code(kernel: CompiledKernel) -> Sequence[sass_flow.Block] | None:
 
 
 def _executed(report: LaunchReport) -> Lines:
-    lines: dict[int, tuple[str, float]] = {}
+    lines: dict[int, Ran] = {}
     for line in report.lines:
         opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
-        lines[line.ptx_line] = opcode, max(lines.get(line.ptx_line, ("", 0))[1], line.executions)
+        before = lines.get(line.ptx_line, Ran())
+        lines[line.ptx_line] = Ran(opcode, max(before.executions, line.executions), before.slow_paths + line.slow_paths)
     return lines
 
 

@@ -29,7 +29,9 @@ class LineFacts:
     ``wavefronts`` are the different addresses of a request, which its cache answers one by one. Of bulk copies to
     shared memory ``bytes`` are read and ``landed_bytes`` arrive in all blocks: ``filled_bytes`` of them lie outside
     the tensor, and what is more beyond ``bytes`` multicasts save. ``barrier_waits`` is the waiting that a barrier
-    caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks. ``source`` and
+    caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks. Of divisions,
+    reciprocals and roots ``slow_paths`` are the executions in which the operands of a lane need the compiler's
+    subroutine, such as a division of zero (source: core/slow_path.hpp). ``source`` and
     ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line of the kernel's own
     file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
     merge or split accesses.
@@ -58,6 +60,7 @@ class LineFacts:
     ideal_sectors: int
     landed_bytes: int
     filled_bytes: int
+    slow_paths: int
 
     def place(self, *, inlined: bool) -> tuple[str, int]:
         """The file and the line where the code stands, or without ``inlined`` those of the kernel's own file."""
@@ -87,6 +90,7 @@ class LineFacts:
             filled_bytes=self.filled_bytes,
             copied_bytes=self.bytes * (self.landed_bytes > 0),
             barrier_waits=self.barrier_waits,
+            slow_paths=self.slow_paths,
         )
 
     @property

@@ -17,6 +17,8 @@ LEAST = 0.1
 """The share of all bytes, wavefronts, instructions or waits from which on something is worth a hint."""
 _FEW = 0.5
 """The share of the bytes that the memory wants in flight, below which they are few."""
+_SLOW_PATH = 25
+"""Machine instructions that a warp spends in the slow path of a division, about: those of 0 / 0 with the call."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,14 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
         evidence = f"warps wait here for {line.barrier_waits:,} instructions, {cost:.0%} of the time of all warps"
         remedy = "Give the warps equal work before it, or let fewer of them meet."
         yield Hint("a barrier that everyone waits at", line, cost, evidence, remedy)
+    if line.slow_paths:
+        cost = _SLOW_PATH * line.slow_paths / (trace.instructions + _SLOW_PATH * trace.slow_paths)
+        evidence = (
+            f"{line.slow_paths:,} warp instructions have a lane with operands (zero, subnormal, infinite, near "
+            f"overflow; integers of 2**32 and more) that call a subroutine, {cost:.0%} of the work"
+        )
+        remedy = "Skip such operands before, multiply by a reciprocal, or take an approximate or 32-bit division."
+        yield Hint("slow paths of divisions and roots", line, cost, evidence, remedy)
     idle = 1 - line.active_lanes / 32
     if idle:
         cost = line.share * idle

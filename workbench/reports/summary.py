@@ -104,6 +104,10 @@ def summarise(trace: Trace) -> Summary:
     if trace.barrier_waits:
         facts.append(Fact("barrier waits", trace.barrier_waits, 0, "warp instructions spent waiting, all warps"))
         brief.append(f"barriers: {trace.barrier_waits:,} warp instructions of waiting")
+    if trace.slow_paths:
+        meaning = "divisions and roots, by warps, with operands that need the compiler's subroutine"
+        facts.append(Fact("slow paths", trace.slow_paths, 0, meaning))
+        brief.append(f"slow paths of divisions and roots: {trace.slow_paths:,}")
     if report.has_checks:
         facts.append(Fact("findings", len(report.findings), 0, "of the checks; see report.findings"))
         brief.append(f"checks: {len(report.findings) or 'no'} finding{'s' if len(report.findings) != 1 else ''}")

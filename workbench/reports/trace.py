@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OF_LINE = (
     "line", "text", "instructions", "share", "active_lanes", "global_requests", "global_sectors",
     "global_ideal_sectors", "bytes_used", "shared_requests", "shared_wavefronts", "shared_ideal_wavefronts",
-    "landed_bytes", "filled_bytes", "copied_bytes", "barrier_waits",
+    "landed_bytes", "filled_bytes", "copied_bytes", "barrier_waits", "slow_paths",
 )  # fmt: skip
 _DERIVED = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction", "shared_conflicts")
 _SHOWN_SHARE = 0.01

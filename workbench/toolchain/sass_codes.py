@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 from workbench.home import cache_folder
 from workbench.toolchain import disk_cache, sass
 from workbench.toolchain.cubin import INSTRUCTION_BYTES, Cubin
-from workbench.toolchain.sass_flow import Block, Instruction, Placed, blocks_of_code, instruction_of, placed_in
+from workbench.toolchain.sass_flow import Block, Code, Instruction, Placed, blocks_of_code, code_in, instruction_of
 
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
@@ -85,7 +85,7 @@ def blocks_of_kernel(kernel: CompiledKernel) -> list[Block]:
     known, cubin = _known_of(kernel.arch, cache_folder()), Cubin(kernel.cubin)
     read = _read(cubin, kernel.name, known.kinds)
     if read is None:
-        shown = placed_in(sass.disassemble_with_schedule(kernel))
+        shown = code_in(sass.disassemble_with_schedule(kernel))
         known.learn(_learned(cubin, kernel.name, shown))
         return blocks_of_code(shown)
     return blocks_of_code(read)
@@ -102,29 +102,27 @@ def _telling(bits: int, made: Instruction) -> int:
     return bits if made.name != made.base else bits & 0xFFF | _WHATEVER
 
 
-def _own(cubin: Cubin, kernel: str) -> bytes:
-    """The code without subroutines."""
-    code = cubin.code(kernel)
-    return code[: min(cubin.subroutines(kernel), default=len(code))]
-
-
-def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> list[Placed] | None:
+def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> Code | None:
     """A kernel's instructions; None where one is of no known kind."""
-    low, high, bits = _bits(_own(cubin, kernel))
+    low, high, bits = _bits(cubin.code(kernel))
     each, which = np.unique(bits, return_inverse=True)
     of_bits = [kinds.get(one & 0xFFF | _WHATEVER) or kinds.get(one) for one in each.tolist()]
     if None in of_bits:
         return None
-    subroutines, lines, count = cubin.subroutines(kernel), cubin.lines(kernel), len(low)
+    lines, count = cubin.lines(kernel), len(low)
     read = []
     for at, (kind, first, second) in enumerate(zip(which.tolist(), low.tolist(), high.tolist(), strict=True)):
         name, base, constant, form = of_bits[kind]
         predicated = first >> 12 & 15 != _UNPREDICATED
         instruction = instruction_of(lines[at], name, base, predicated, constant, second >> 41)
         target = int(_target(at, first, form)) if form else count
-        rare = base == "CALL" and "$__internal" in subroutines.get(INSTRUCTION_BYTES * target, "")
-        read.append(Placed(instruction, target if target < count else None, rare))
-    return read
+        read.append(Placed(instruction, target if target < count else None))
+    return Code(read, _routines(cubin, kernel))
+
+
+def _routines(cubin: Cubin, kernel: str) -> dict[int, str]:
+    """Names of the routines behind a kernel by the place of their first instruction."""
+    return {place // INSTRUCTION_BYTES: name for place, name in cubin.subroutines(kernel).items()}
 
 
 def _target(at: int, low: int, form: int) -> float:
@@ -135,24 +133,23 @@ def _target(at: int, low: int, form: int) -> float:
     return at + 1 + 4 * words / INSTRUCTION_BYTES
 
 
-def _learned(cubin: Cubin, kernel: str, shown: Sequence[Placed]) -> dict[int, Kind | None]:
+def _learned(cubin: Cubin, kernel: str, shown: Code) -> dict[int, Kind | None]:
     """The kinds of a kernel's instructions by what nvdisasm shows of it, None for what is not read as it shows."""
-    low, _, bits = _bits(_own(cubin, kernel))
-    if len(shown) != len(bits):
+    low, _, bits = _bits(cubin.code(kernel))
+    if len(shown.placed) != len(bits) or shown.routines != _routines(cubin, kernel):
         return {}
     found: dict[int, Kind | None] = {}
-    keys = [_telling(each, one.instruction) for each, one in zip(bits.tolist(), shown, strict=True)]
-    subroutines = {place // INSTRUCTION_BYTES for place in cubin.subroutines(kernel)}
-    for at, (key, one, first) in enumerate(zip(keys, shown, low.tolist(), strict=True)):
+    keys = [_telling(each, one.instruction) for each, one in zip(bits.tolist(), shown.placed, strict=True)]
+    for at, (key, one, first) in enumerate(zip(keys, shown.placed, low.tolist(), strict=True)):
         made, form = one.instruction, 0
-        if one.target is not None or made.base == "CALL":
-            places = subroutines if one.target is None else {one.target}
-            form = next((form for form in (1, 2) if _target(at, first, form) in places), 0)
+        if one.target is not None:
+            form = next((form for form in (1, 2) if _target(at, first, form) == one.target), 0)
         kind = Kind(made.name, made.base, made.constant, form)
         if found.setdefault(key, kind) != kind or made.base in _BY_TABLE:
             found[key] = None
     known = {key: kind or _ANY for key, kind in found.items()}
-    for key, one, other in zip(keys, shown, _read(cubin, kernel, known) or (), strict=True):
+    read = _read(cubin, kernel, known)
+    for key, one, other in zip(keys, shown.placed, read.placed if read else (), strict=True):
         if one != other:
             found[key] = None
     return found

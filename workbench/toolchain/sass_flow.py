@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.toolchain.sass_counts import class_of
 
@@ -22,9 +23,13 @@ _INSTRUCTION = re.compile(
 )
 _SECOND_HALF = re.compile(r"^\s*/\*\s*(0x[0-9a-f]+)\s*\*/\s*$")
 _LABEL = re.compile(r"^(\.L\w+|\$?[\w$.]+):")
-_TARGET = re.compile(r"\((\.L\w+)\)")
+_TARGET = re.compile(r"\(((?:\.L|\$)[\w$.]+)\)")
 _CONSTANT = re.compile(r"\bc\[")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "BREAK")
+_OF_THE_COMPILER = "$__internal"
+_COLLECTIVE = "sync"
+"""In the names of subroutines for collectives of lanes that have parted, such as cuda_sm70_shflsync_bfly_p."""
+_PASSES = 64
 
 GLOBAL = ("LDG", "LD", "ATOM", "ATOMG", "RED", "LDL", "TEX", "TLD", "LDGSTS", "LDGDEPBAR")
 SHARED = ("LDS", "LDSM", "ATOMS", "SHFL", "LDC", "LDCU", "S2R", "S2UR")
@@ -56,13 +61,16 @@ class Instruction:
 @dataclass
 class Block:
     """Instructions that run one after the other. ``back_to`` is the earlier block to which its last branch may lead,
-    ``over_to`` the later one (None: none); ``calls_rarely`` says that it calls a subroutine of the compiler for rare
-    operands; ``clocks`` are the issue clocks of one warp, ``waited`` the latencies that it waits for, by kind."""
+    ``over_to`` the later one (None: none); ``calls`` are the blocks of the compiler's subroutine that it calls at its
+    end, such as the slow path of a division, with how often each runs in a call (`_walked`); ``parted`` says that only
+    warps whose lanes have parted come to it, to call a collective; ``clocks`` are the issue clocks of one warp,
+    ``waited`` the latencies that it waits for, by kind."""
 
     instructions: list[Instruction] = field(default_factory=list)
     back_to: int | None = None
     over_to: int | None = None
-    calls_rarely: bool = False
+    calls: Sequence[tuple[Block, float]] = ()
+    parted: bool = False
     clocks: float = 0.0
     waited: dict[str, float] = field(default_factory=dict)
 
@@ -72,14 +80,18 @@ class Block:
         return Counter(one.name for one in self.instructions)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An instruction where it stands: the place of the one that it names (from 0; None: none), and whether it calls a
-    subroutine of the compiler for rare operands."""
+class Placed(NamedTuple):
+    """An instruction where it stands, and the place of the one that it names (from 0; None: none)."""
 
     instruction: Instruction
     target: int | None = None
-    calls_rarely: bool = False
+
+
+class Code(NamedTuple):
+    """The instructions of a kernel in order, with the names of the routines behind it by where they begin."""
+
+    placed: list[Placed]
+    routines: Mapping[int, str]
 
 
 def instruction_of(line: int, name: str, base: str, predicated: bool, constant: bool, control: int) -> Instruction:
@@ -90,13 +102,13 @@ def instruction_of(line: int, name: str, base: str, predicated: bool, constant: 
 def blocks_of(text: str) -> list[Block]:
     """The basic blocks of one kernel in what ``nvdisasm -gp -hex`` prints, in order, with their schedule.
 
-    What follows the kernel's own code (subroutines of the compiler for rare operands, padding) is left out.
+    Those of functions that are called follow; padding is left out.
     """
-    return blocks_of_code(placed_in(text))
+    return blocks_of_code(code_in(text))
 
 
-def placed_in(text: str) -> list[Placed]:
-    """The instructions of one kernel in what ``nvdisasm -gp -hex`` prints, in order, without subroutines."""
+def code_in(text: str) -> Code:
+    """The instructions of one kernel in what ``nvdisasm -gp -hex`` prints."""
     rows: list[tuple[Instruction, str]] = []
     labels: dict[str, int] = {}
     line, half = 0, None
@@ -112,22 +124,32 @@ def placed_in(text: str) -> list[Placed]:
         elif match := _INSTRUCTION.match(row):
             half = match[1] or "", match[2], match[3] or "", match[2].split(".")[0]
         elif match := _LABEL.match(row):
-            if match[1].startswith("$"):
-                break  # a subroutine
             labels[match[1]] = len(rows)
     found = []
     for instruction, operands in rows:
         target = _TARGET.search(operands)
-        rare = instruction.base == "CALL" and "$__internal" in operands
-        found.append(Placed(instruction, labels.get(target[1]) if target else None, rare))
-    return found
+        found.append(Placed(instruction, labels.get(target[1]) if target else None))
+    return Code(found, {at: name for name, at in labels.items() if name.startswith("$")})
 
 
-def blocks_of_code(code: Sequence[Placed]) -> list[Block]:
+def blocks_of_code(code: Code) -> list[Block]:
     """The basic blocks of a kernel's instructions, with their schedule."""
-    begins = {one.target for one in code}
+    starts = [0, *sorted(at for at in code.routines if at)]
+    parts: dict[int, list[tuple[int, Placed]]] = {0: []}
+    for start, end in zip(starts, [*starts[1:], len(code.placed)], strict=True):
+        apart = code.routines.get(start, "").startswith(_OF_THE_COMPILER)
+        parts.setdefault(start if apart else 0, []).extend(enumerate(code.placed[start:end], start))
+    own = parts.pop(0)
+    collectives = {start for start in parts if _COLLECTIVE in code.routines[start]}
+    called = {start: [] if start in collectives else _walked(_blocks(rows, {})) for start, rows in parts.items()}
+    return _blocks(own, called)
+
+
+def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tuple[Block, float]]]) -> list[Block]:
+    """The basic blocks of instructions with their places; ``called`` are the compiler's subroutines by theirs."""
+    begins = {one.target for _, one in rows}
     blocks, places, targets = [Block()], {}, {}
-    for at, one in enumerate(code):
+    for at, one in rows:
         if at in begins:
             if blocks[-1].instructions:
                 blocks.append(Block())
@@ -137,9 +159,11 @@ def blocks_of_code(code: Sequence[Placed]) -> list[Block]:
             continue  # padding behind the end
         blocks[-1].instructions.append(one.instruction)
         if base in _ENDS:
-            blocks[-1].calls_rarely = one.calls_rarely
             if base == "BRA" and one.target is not None:
                 targets[len(blocks) - 1] = one.target
+            elif base == "CALL" and one.target is not None:
+                blocks[-1].calls = called.get(one.target, ())
+                blocks[-1].parted = one.target in called and not blocks[-1].calls
             blocks.append(Block())
     for at, target in targets.items():
         to = places.get(target)
@@ -149,6 +173,27 @@ def blocks_of_code(code: Sequence[Placed]) -> list[Block]:
         blocks.pop()
     _schedule(blocks)
     return blocks
+
+
+def _walked(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
+    """The blocks of a subroutine, each with how often it runs in a call if a branch with a guard is taken every second
+    time: which way an operand takes is not known here."""
+    at_once, shares = [1.0, *(0.0 for _ in blocks[1:])], [0.0 for _ in blocks]
+    for _ in range(_PASSES):
+        after = [0.0 for _ in blocks]
+        for at, (block, share) in enumerate(zip(blocks, at_once, strict=True)):
+            shares[at] += share
+            last = block.instructions[-1]
+            to = block.over_to if block.back_to is None else block.back_to
+            taken = 0.0 if to is None else share / 2 if last.predicated else share
+            if to is not None:
+                after[to] += taken
+            if at + 1 < len(blocks) and last.base not in ("RET", "EXIT"):
+                after[at + 1] += share - taken
+        at_once = after
+        if not any(at_once):
+            break
+    return list(zip(blocks, shares, strict=True))
 
 
 def kind_of(base: str) -> str:

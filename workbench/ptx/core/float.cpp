@@ -1,6 +1,6 @@
 // f32 and f64 arithmetic, exactly rounded as IEEE 754 and PTX say.
 #include "numeric.hpp"
-#include "rounding.hpp"
+#include "slow_path.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -49,6 +49,12 @@ void add_pairs2(Table& table, const std::string& name, F) {
 void add_float(Table& table) {
   auto single = [&](const char* name, auto function) { table.push_back(op(name, Class::fp32, function)); };
   auto wide = [&](const char* name, auto function) { table.push_back(op(name, Class::fp64, function)); };
+  auto rare_single = [&](const char* name, auto rare, auto function) {
+    table.push_back(op_with_slow_path(name, Class::fp32, function, rare));
+  };
+  auto rare_wide = [&](const char* name, auto rare, auto function) {
+    table.push_back(op_with_slow_path(name, Class::fp64, function, rare));
+  };
 
   add_forms2(table, "add", [](f32 a, f32 b) { return a + b; });
   add_forms2(table, "sub", [](f32 a, f32 b) { return a - b; });
@@ -77,10 +83,10 @@ void add_float(Table& table) {
   add_directed(table, "mul", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) * flush(b)); });
   add_directed(table, "sub", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) - flush(b)); });
   add_directed(table, "div", ".ftz.f32", Class::fp32, [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
-  add_directed(table, "rcp", ".f32", Class::fp32, [](f32 a) -> f32 { return 1.0f / a; });
-  add_directed(table, "rcp", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return flush(1.0f / flush(a)); });
-  add_directed(table, "sqrt", ".f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(a); });
-  add_directed(table, "sqrt", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); });
+  add_directed_with_slow_path(table, "rcp", ".f32", Class::fp32, [](f32 a) -> f32 { return 1.0f / a; }, kSlowReciprocal32);
+  add_directed_with_slow_path(table, "rcp", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return flush(1.0f / flush(a)); }, kSlowReciprocal32);
+  add_directed_with_slow_path(table, "sqrt", ".f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(a); }, kSlowRoot32);
+  add_directed_with_slow_path(table, "sqrt", ".ftz.f32", Class::fp32, [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); }, kSlowRoot32);
   add_magnitudes(table, "min", "", kMinimum), add_magnitudes(table, "max", "", kMaximum);
   add_magnitudes(table, "min", ".NaN", kMinimumNan), add_magnitudes(table, "max", ".NaN", kMaximumNan);
   add_directed(table, "fma", ".ftz.f32", Class::fp32,
@@ -99,20 +105,20 @@ void add_float(Table& table) {
   single("neg.ftz.f32", [](f32 a) -> f32 { return -flush(a); });
   single("abs.ftz.f32", [](f32 a) -> f32 { return bits_as<f32>(bits_as<u32>(flush(a)) & 0x7fffffffu); });
   single("copysign.f32", [](u32 a, u32 b) -> u32 { return (a & 0x80000000u) | (b & 0x7fffffffu); });
-  single("div.f32", [](f32 a, f32 b) -> f32 { return a / b; });
-  single("div.ftz.f32", [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
-  single("rcp.f32", [](f32 a) -> f32 { return 1.0f / a; });
-  single("rcp.ftz.f32", [](f32 a) -> f32 { return flush(1.0f / flush(a)); });
-  single("sqrt.f32", [](f32 a) -> f32 { return __builtin_sqrtf(a); });
-  single("sqrt.ftz.f32", [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); });
+  rare_single("div.f32", kSlowDivide32, [](f32 a, f32 b) -> f32 { return a / b; });
+  rare_single("div.ftz.f32", kSlowDivide32, [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
+  rare_single("rcp.f32", kSlowReciprocal32, [](f32 a) -> f32 { return 1.0f / a; });
+  rare_single("rcp.ftz.f32", kSlowReciprocal32, [](f32 a) -> f32 { return flush(1.0f / flush(a)); });
+  rare_single("sqrt.f32", kSlowRoot32, [](f32 a) -> f32 { return __builtin_sqrtf(a); });
+  rare_single("sqrt.ftz.f32", kSlowRoot32, [](f32 a) -> f32 { return __builtin_sqrtf(flush(a)); });
 
   wide("add.f64", [](f64 a, f64 b) -> f64 { return a + b; });
   wide("sub.f64", [](f64 a, f64 b) -> f64 { return a - b; });
   wide("mul.f64", [](f64 a, f64 b) -> f64 { return a * b; });
   wide("fma.f64", [](f64 a, f64 b, f64 c) -> f64 { return __builtin_fma(a, b, c); });
-  wide("div.f64", [](f64 a, f64 b) -> f64 { return a / b; });
-  wide("rcp.f64", [](f64 a) -> f64 { return 1.0 / a; });
-  wide("sqrt.f64", [](f64 a) -> f64 { return __builtin_sqrt(a); });
+  rare_wide("div.f64", kSlowDivide64, [](f64 a, f64 b) -> f64 { return a / b; });
+  rare_wide("rcp.f64", kSlowReciprocal64, [](f64 a) -> f64 { return 1.0 / a; });
+  rare_wide("sqrt.f64", kSlowRoot64, [](f64 a) -> f64 { return __builtin_sqrt(a); });
   wide("min.f64", [](f64 a, f64 b) -> f64 { return minimum(a, b); });
   wide("max.f64", [](f64 a, f64 b) -> f64 { return maximum(a, b); });
   wide("neg.f64", [](u64 a) -> u64 { return a ^ (u64{1} << 63); });

@@ -119,12 +119,12 @@ struct Tally {
 // Counts of one instruction, summed over warps.
 struct Counts {
   u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0, waits = 0;
-  u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0;
+  u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0, slow_paths = 0;
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests, sectors += other.sectors;
     wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes, waits += other.waits;
     distinct_bytes += other.distinct_bytes, ideal_sectors += other.ideal_sectors;
-    landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes;
+    landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes, slow_paths += other.slow_paths;
     return *this;
   }
 };

@@ -400,7 +400,7 @@ void add_constants(nb::module_& m) {
       .field("sectors", &Counts::sectors).field("wavefronts", &Counts::wavefronts).field("ideal_wavefronts", &Counts::ideal)
       .field("bytes", &Counts::bytes).field("barrier_waits", &Counts::waits).field("distinct_bytes", &Counts::distinct_bytes)
       .field("ideal_sectors", &Counts::ideal_sectors).field("landed_bytes", &Counts::landed_bytes)
-      .field("filled_bytes", &Counts::filled_bytes));
+      .field("filled_bytes", &Counts::filled_bytes).field("slow_paths", &Counts::slow_paths));
   m.attr("REQUEST") = nb::object(Layout<RecordedRequest>()
       .field("warp", &RecordedRequest::warp).field("pc", &RecordedRequest::pc).field("mask", &RecordedRequest::mask)
       .field("bytes", &RecordedRequest::bytes).field("flags", &RecordedRequest::flags).field("sectors", &RecordedRequest::sectors)

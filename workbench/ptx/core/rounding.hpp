@@ -17,17 +17,20 @@ void directed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   std::fesetround(before);
 }
 
-// `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`.
-template <class F>
-void add_directed(Table& table, const std::string& base, const std::string& suffix, Class group, F function) {
-  TableEntry entry = op("", group, function);
+// `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`, each with its handler.
+inline void add_roundings(Table& table, TableEntry entry, const std::string& base, const std::string& suffix, Handler rz,
+                          Handler rm, Handler rp) {
   const auto one = [&](const char* mode, Handler run) {
     entry.name = base + "." + mode + suffix, entry.run = run;
     table.push_back(entry);
   };
-  one("rz", &directed<FE_TOWARDZERO, F>);
-  one("rm", &directed<FE_DOWNWARD, F>);
-  one("rp", &directed<FE_UPWARD, F>);
+  one("rz", rz), one("rm", rm), one("rp", rp);
+}
+
+template <class F>
+void add_directed(Table& table, const std::string& base, const std::string& suffix, Class group, F function) {
+  add_roundings(table, op("", group, function), base, suffix, &directed<FE_TOWARDZERO, F>, &directed<FE_DOWNWARD, F>,
+                &directed<FE_UPWARD, F>);
 }
 
 }  // namespace workbench::ptx

@@ -1,5 +1,5 @@
 // 64-bit integer arithmetic, and the widening products that addresses are made of.
-#include "elementwise.hpp"
+#include "slow_path.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -36,6 +36,9 @@ inline u64 insert(u64 field, u64 base, u32 position, u32 length) {
 
 void add_wide_integer(Table& table) {
   auto add = [&](const char* name, auto function) { table.push_back(op(name, kInt, function)); };
+  auto divide = [&](const char* name, auto function) {
+    table.push_back(op_with_slow_path(name, kInt, function, kSlowDivideInteger));
+  };
   add("add.b64", [](u64 a, u64 b) -> u64 { return a + b; });
   add("sub.b64", [](u64 a, u64 b) -> u64 { return a - b; });
   add("mul.lo.b64", [](u64 a, u64 b) -> u64 { return a * b; });
@@ -60,10 +63,10 @@ void add_wide_integer(Table& table) {
   });
   add("mad.wide.s32", [](s32 a, s32 b, u64 c) -> u64 { return static_cast<u64>(s64{a} * b) + c; });
   add("mad.wide.u32", [](u32 a, u32 b, u64 c) -> u64 { return u64{a} * b + c; });
-  add("div.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? -1 : b == -1 ? static_cast<s64>(0 - static_cast<u64>(a)) : a / b; });
-  add("div.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? ~u64{0} : a / b; });
-  add("rem.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? a : b == -1 ? 0 : a % b; });
-  add("rem.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? a : a % b; });
+  divide("div.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? -1 : b == -1 ? static_cast<s64>(0 - static_cast<u64>(a)) : a / b; });
+  divide("div.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? ~u64{0} : a / b; });
+  divide("rem.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? a : b == -1 ? 0 : a % b; });
+  divide("rem.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? a : a % b; });
   add("min.s64", [](s64 a, s64 b) -> s64 { return a < b ? a : b; });
   add("max.s64", [](s64 a, s64 b) -> s64 { return a > b ? a : b; });
   add("min.u64", [](u64 a, u64 b) -> u64 { return a < b ? a : b; });
