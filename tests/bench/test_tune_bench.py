@@ -102,6 +102,20 @@ def test_a_strategy_that_another_one_precedes_or_that_takes_more_than_the_aim_ha
     assert "sooner" not in verdict(range(21, 31), [None] * 10)
 
 
+def test_no_strategy_gains_by_the_end_from_which_a_list_is_written():
+    """The best is the first in the order of the space; with each seed every list is turned round or not."""
+    result = tune.run(shipped()[:1], strategies=["exhaustive"], seeds=20, speed=False)
+    sweep = load(shipped()[0])
+    every = {one.strategy: one for one in result.searches}["exhaustive"]
+    assert len(set(every.evaluations)) > 4, "one number, were the lists as they are written"
+    listed = tune._listed(sweep, 3)
+    assert [*listed.parameters] == [*sweep.parameters]
+    assert {name: sorted(values) for name, values in listed.parameters.items()} == {
+        name: sorted(values) for name, values in sweep.parameters.items()
+    }
+    assert len(listed) == len(sweep.trials)
+
+
 def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(tmp_path):
     rows = {f"{a},{b}": {"a": a, "b": b, "time": 1.0 + (a - 7) ** 2 + b} for a in range(12) for b in range(4)}
     for a in (8, 9):
@@ -111,16 +125,16 @@ def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(t
     cache = head | {"tune_params_keys": ["a", "b"], "tune_params": parameters, "cache": rows}
     (tmp_path / "space").mkdir()
     (tmp_path / "space" / "GPU.json").write_text(json.dumps(cache))
-    options = {"measured": tmp_path, "seeds": 6, "budget": 20, "peers": False, "speed": False}
+    options = {"measured": tmp_path, "seeds": 6, "budget": 16, "peers": False, "speed": False}
     result = tune.run([], **options)
     found = {one.strategy: one for one in result.searches}
     assert found["exhaustive"].evaluations == (None,) * 6
     assert found["exhaustive"].size == 48
     assert found["bayesian"].found == 6
-    assert "in 20 evaluations" in str(result)
+    assert "in 16 evaluations" in str(result)
     assert re.search(r"exhaustive +0 of 6 +- .*later \(p 0\.0", str(result))
     wide = tune.run([], **options | {"tolerance": 60.0})
-    assert {one.evaluations for one in wide.searches} == {(1,) * 6}
+    assert {count for one in wide.searches for count in one.evaluations} <= {1, 2, 3}, "the first that runs"
 
 
 def test_one_of_many_strategies_is_not_sooner_for_what_chance_does_to_one_of_so_many():

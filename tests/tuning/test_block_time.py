@@ -9,6 +9,7 @@ from recorded_pipelines import TWICE, recorded
 
 from workbench.device_models import device_model
 from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
+from workbench.prediction.machine_counts import Ran
 from workbench.toolchain.sass_flow import Block, Instruction
 
 MODEL = device_model("h100-sxm")
@@ -20,7 +21,7 @@ def code(*rows: tuple[int, str]) -> list[Block]:
 
 
 def rates(*rows: tuple[int, str], ptx: str = "", times: float = 1.0) -> CodeRates:
-    lines = {line: ("add", times) for line, _ in rows}
+    lines = {line: Ran("add", times) for line, _ in rows}
     return CodeRates(code(*rows), lines, ptx, MODEL)
 
 

@@ -3,10 +3,12 @@
 The search part replays recorded sweeps, and published spaces with the configurations that failed in them: for every
 strategy, how many it had evaluated when it met one within a few per cent of the best, over many seeds. Everybody starts
 at a random point, since Kernel Tuner does not know the untuned rule; what it is worth shows in the rows that start from
-it. Ours and Kernel Tuner's see the same space through the same interface; a configuration that is asked for again costs
-nothing, one that fails costs as much as one that runs. Two strategies are tied unless the rank-sum test of Mann and
-Whitney (1947) tells their searches apart, corrected for the number of strategies that are compared (Holm, 1979); one
-that did not find it is behind all that did, and tied with the others.
+it. With each seed the values of every tunable are listed forwards or backwards: some strategies look at one end of the
+space first (Kernel Tuner's diff_evo takes its first population in the order of the space), and whether the best lies
+there is luck of who wrote the lists. Ours and Kernel Tuner's see the same space through the same interface; a
+configuration that is asked for again costs nothing, one that fails costs as much as one that runs. Two strategies are
+tied unless the rank-sum test of Mann and Whitney (1947) tells their searches apart, corrected for the number of
+strategies that are compared (Holm, 1979); one that did not find it is behind all that did, and tied with the others.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,16 +215,16 @@ def run(
     warned: Counter[str] = Counter()
     for sweep in loaded:
         progress(f"searching {sweep.name}, {seeds} times with each of {len(names)} strategies")
-        space = space_of(sweep)
+        spaces = [_listed(sweep, seed) for seed in range(seeds)]
         seconds = {tuple(trial.config.values()): trial.seconds for trial in sweep.trials}
-        for name, plan, start in _plans(sweep, space, names, loaded):
+        for name, plan, start in _plans(sweep, names, loaded):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 counts = tuple(
                     evaluations(space, seconds, plan, start, random.Random(seed), tolerance, budget)
-                    for seed in range(seeds)
+                    for seed, space in enumerate(spaces)
                 )
-            searches.append(Searched(sweep.name, name, len(space), counts))
+            searches.append(Searched(sweep.name, name, len(seconds), counts))
             warned.update(f"{name} warned: {one.category.__name__}: {one.message}" for one in caught)
     notes += [f"{text} ({count} times)" for text, count in warned.items()]
     if speed:
@@ -236,15 +238,22 @@ def _anywhere(one: Searched) -> bool:
     return one.strategy in search.STRATEGIES or one.strategy.startswith(kernel_tuner_strategies.PREFIX)
 
 
+def _listed(sweep: Sweep, seed: int) -> Space:
+    """The space of a sweep, with the values of each tunable in their order or backwards."""
+    rng = random.Random(f"{sweep.name} {seed}")
+    lists = {name: values[:: rng.choice((1, -1))] for name, values in sweep.parameters.items()}
+    return space_of(replace(sweep, parameters=lists))
+
+
 def _plans(
-    sweep: Sweep, space: Space, names: Iterable[str], sweeps: Sequence[Sweep]
+    sweep: Sweep, names: Iterable[str], sweeps: Sequence[Sweep]
 ) -> Iterable[tuple[str, search.Strategy, Mapping | None]]:
     """What is compared on a sweep: a name, the strategy, and where it starts."""
     yield from ((name, search.strategy(name), None) for name in names)
     for other in sweeps:
         if (other.op, other.variant) == (sweep.op, sweep.variant) and other.case_name != sweep.case_name:
             yield f"predicted, after scouting {other.case_name}", _ordered_by(other), None
-    if sweep.default_config is not None and sweep.default_config in space:
+    if sweep.default_config is not None and sweep.default_config in [dict(one.config) for one in sweep.trials]:
         for name in names:
             if name in _STARTED:
                 yield f"{name}, from the untuned rule", search.strategy(name), sweep.default_config
