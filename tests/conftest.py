@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import durations
 import pytest
 from sampling import mark_sampled
 from simulated_gpu.plugin import SimulatedGpu
@@ -24,11 +25,17 @@ COLLECT_ALONE = "WORKBENCH_COLLECT_ALONE"
 IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(durations.OPTION, action="store_true", help="write tests/durations.json for the modules that run")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """One empty home for the whole run: it neither reads nor changes what the user compiled and tuned.
 
     With a pytest-xdist worker per core torch gets one thread in each: threads that wait for each other's cores spin.
     """
+    if config.getoption(durations.OPTION, False) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(durations.Recorder())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: tests of Ctrl-C need it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if (
@@ -52,13 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
-FIRST_MODULES = (
-    "test_paged_attention_grid.py",
-    "test_cli.py",
-    "test_isolation.py",
-    "test_cluster.py",
-    "test_kvcache_stateful.py",
-)
 BEFORE_PYCUDA = ("ptx", "toolchain")
 
 
@@ -111,21 +111,28 @@ def _uses_pycuda(notebook: Path) -> bool:
     return "pycuda" in notebook.read_text()
 
 
-def _turn(item: pytest.Item) -> int:
-    """Long modules, the notebooks and what needs a browser come first: a long one at the end keeps a core waiting.
+@functools.cache
+def _recorded() -> dict[str, int]:
+    return durations.read()
 
-    What needs PyCUDA comes when it is built.
-    """
-    if item.path.name in FIRST_MODULES:
-        return 0
-    if item.get_closest_marker("browser"):
-        return 1
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    """Long modules, the notebooks and what needs a browser come first, what needs PyCUDA when it is built; of each kind
+    the longest first: one that begins late keeps a core waiting at the end."""
+    seconds = _recorded().get(item.nodeid.split("::")[0], 0)
+    return _kind(item, seconds), -seconds
+
+
+def _kind(item: pytest.Item, seconds: int) -> int:
     is_notebook = item.path.suffix == ".ipynb"
     if is_notebook and not _uses_pycuda(item.path):
         return 2
-    needs_pycuda = is_notebook or item.get_closest_marker("gpu") or item.path.name == "test_ci_gpu.py"
-    if needs_pycuda:
+    if is_notebook or item.get_closest_marker("gpu") or item.path.name == "test_ci_gpu.py":
         return 4
+    if item.get_closest_marker("browser"):
+        return 1
+    if seconds >= durations.LONG:
+        return 0
     return 3 if item.path.parent.name in BEFORE_PYCUDA else 5
 
 

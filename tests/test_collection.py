@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import durations
 import pytest
 
 ABSENT = {
@@ -25,6 +27,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
+import durations
 import pytest
 
 sys.exit(pytest.main(sys.argv[2:]))
@@ -60,3 +63,19 @@ def test_all_tests_collect_without_the_extras():
     skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
     assert any("test_space.py" in line and "pip install" in line for line in skipped)
     assert all("pip install" in line for line in skipped), skipped
+
+
+def test_modules_run_in_the_order_of_their_recorded_durations(tmp_path):
+    recorded = tmp_path / "durations.json"
+    recorded.write_text('{"tests/gone.py": 9}')
+    recorder = durations.Recorder(recorded)
+    for module, seconds in (("tests/a.py", 1.4), ("tests/b.py", 1.2), ("tests/b.py", 2.1), ("tests/c.py", 31.0)):
+        recorder.pytest_runtest_logreport(SimpleNamespace(nodeid=f"{module}::test", duration=seconds))
+    recorder.pytest_sessionfinish()
+    assert list(durations.read(recorded).items()) == [("tests/c.py", 31), ("tests/gone.py", 9), ("tests/b.py", 3)]
+
+
+def test_the_recorded_modules_exist():
+    root = Path(__file__).parents[1]
+    assert durations.read()
+    assert [module for module in durations.read() if not (root / module).exists()] == []

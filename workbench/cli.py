@@ -154,7 +154,7 @@ def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_jso
 @main.command()
 @click.argument("op")
 @_case_option
-@click.option("--variant", required=True, help="The variant to look into.")
+@click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
 @_json_option
 def trace(op: str, as_json: bool, **options: Any) -> None:

@@ -23,7 +23,7 @@ from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
 from workbench.terminal import drawn, plain
 from workbench.trials.trial import Trial
-from workbench.tuning.arguments import variants_of
+from workbench.tuning.called_with import variants_of
 from workbench.tuning.measure import evaluate
 from workbench.tuning.summary import row_of
 

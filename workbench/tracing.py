@@ -19,7 +19,7 @@ def trace(
     op: str | Op,
     case: str | Case | None = None,
     *,
-    variant: str | Variant,
+    variant: str | Variant | None = None,
     config: Config | None = None,
     arch: str | None = None,
     record_block: int | Sequence[int] | None = None,
@@ -31,7 +31,7 @@ def trace(
     Args:
         op: its name, or the op.
         case: name or value of a case; default: the op's quick one.
-        variant: a variant in CUDA C++ or Triton.
+        variant: a variant in CUDA C++ or Triton; default: that of an op which has only one.
         config: one value per tunable; default: the untuned rule.
         arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a. Default: the
             first of sm_80, sm_89 and sm_90 that has what the variant needs.
@@ -43,13 +43,14 @@ def trace(
 
     Raises:
         UnknownNameError: no such op, variant or case.
-        ArgumentError: a torch variant, which has no kernel; ``sample`` below 1, or together with ``record_block``.
+        ArgumentError: a torch variant, which has no kernel; none, where there are several; ``sample`` below 1, or
+            together with ``record_block``.
         ConfigurationError: an illegal configuration; names the rule.
         UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
         KernelTimeout: a launch ran past ``seconds_limit``.
     """
     found = ops.get(op)
-    chosen, case = found.variant(variant), found.case(case)
+    chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
     if arch is None:
@@ -70,3 +71,12 @@ def trace(
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""
     return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)
+
+
+def _only_variant(op: Op) -> Variant:
+    """The variant of an op that has one with a kernel. Raises ArgumentError where it has none or several."""
+    compiled = [variant for variant in op.variants if variant.compiles]
+    if len(compiled) == 1:
+        return compiled[0]
+    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
+    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")

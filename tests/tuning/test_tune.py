@@ -18,7 +18,7 @@ from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
-from workbench.tuning.arguments import model_for
+from workbench.tuning.called_with import model_for
 from workbench.tuning.inputs import renew
 from workbench.tuning.search import budget_of
 

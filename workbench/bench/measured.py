@@ -151,7 +151,7 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
     content is refused.
     """
     found = False
-    for path in sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES)):
+    for path in sorted(path for path in _files(folder) if path.name.endswith(SUFFIXES)):
         try:
             sweep = load(path)
         except StoreError as error:
@@ -165,6 +165,17 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
         raise StoreError(
             f"{folder}: no file of measured times. It holds Kernel Tuner caches or T4 results, NAME/GPU.json."
         )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files of a folder and its folders, those that are links too, each folder once."""
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(place, name) for name in names)
 
 
 def judge(

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from workbench.judge.description import Workspace
-from workbench.ops.arguments import dtype_name
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.tensor_checks import dtype_name
 
 GUARD = 1024
 """Bytes on either side of a buffer."""

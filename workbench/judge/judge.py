@@ -22,7 +22,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.tuning import by_value
-from workbench.tuning.arguments import listed, variants_of
+from workbench.tuning.called_with import listed, variants_of
 
 SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
 _LONGEST_SECONDS = 24 * 3600

@@ -10,7 +10,7 @@ import torch
 from workbench.cache_formats.layouts import PagedGeometry, detect
 from workbench.cache_formats.quantization import CACHE_DTYPES, LARGEST_SCALE, SMALLEST_SCALE, usable
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_dtype, check_pages, check_within, look_at_values
+from workbench.ops.tensor_checks import check_dtype, check_pages, check_within, look_at_values
 
 
 def check_caches(

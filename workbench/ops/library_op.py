@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 
 import torch
 
-from workbench.ops.arguments import check_apart, check_devices
 from workbench.ops.dispatch import config_text, run
 from workbench.ops.registry import BUILT_IN
+from workbench.ops.tensor_checks import check_apart, check_devices
 
 
 def custom_op(

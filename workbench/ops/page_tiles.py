@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.ops.arguments import dtype_name
 from workbench.ops.cache_problem import head_and_strides, head_and_token_stride, no_scales
 from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
+from workbench.ops.tensor_checks import dtype_name
 from workbench.ops.triton_types import TYPES
 from workbench.ops.values import Config, Restriction
 

@@ -20,8 +20,8 @@ from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Config, Restriction, Variant
 from workbench.trials.trial import Trial, canonical
-from workbench.tuning.arguments import listed
 from workbench.tuning.attempts import Answers, Progress
+from workbench.tuning.called_with import listed
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.search import estimate_of, predicted
 from workbench.tuning.space import Space

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from workbench import tables
@@ -78,7 +79,7 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
 """What says nothing if all trials have it."""
-_OUTCOME_WIDTH = 32
+_OUTCOME_WIDTH, _MESSAGE_WIDTH = 32, 200
 _LEFT = ("case", "outcome", "bound by")
 
 
@@ -191,7 +192,9 @@ def text_of(run: TuningRun) -> str:
         f"{run.new} new, {run.reused} from {run.store_path}",
         f"times are {run.time_label}",
     ]
-    lines += [f"  {outcome}: {OUTCOME_MEANING[outcome]}" for outcome in run.outcomes if outcome != "ok"]
+    for outcome in run.outcomes:
+        if outcome != "ok":
+            lines += [f"  {outcome}: {OUTCOME_MEANING[outcome]}", *_first(run, outcome)]
     for variant in run.variants:
         space = run.spaces[variant]
         tried = len({str(trial.config) for trial in run.trials if trial.variant == variant.name})
@@ -275,6 +278,16 @@ def _nothing(run: TuningRun) -> str:
     if any(trial.ok and trial.seconds is None for trial in run.trials):
         return "no configuration has a time on every case"
     return "no configuration is correct on every case"
+
+
+def _first(run: TuningRun, outcome: str) -> list[str]:
+    """The first trial with an outcome, and the first line of what was said of it."""
+    told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
+    return [
+        f"    {trial.variant} {' '.join(f'{name}={value}' for name, value in trial.config.items())}: "
+        + tables.cut(trial.message.splitlines()[0], _MESSAGE_WIDTH)
+        for trial in islice(told, 1)
+    ]
 
 
 def _why_none(run: TuningRun, variant: str) -> str:

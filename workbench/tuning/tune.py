@@ -16,7 +16,7 @@ from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
 from workbench.terminal import say
 from workbench.trials.store import Store
-from workbench.tuning import arguments, replay, search, table
+from workbench.tuning import called_with, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.job import Options, TuningJob
@@ -153,13 +153,13 @@ def tune(
 
 
 def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, options: Options) -> TuningJob:
-    searched = arguments.op_of(op)
-    judged = arguments.cases_of(searched, cases)
-    chosen = None if variants is None else arguments.variants_of(searched, variants)
-    where, predicting = arguments.device_of(device, options.model, arguments.model_for(chosen, judged))
+    searched = called_with.op_of(op)
+    judged = called_with.cases_of(searched, cases)
+    chosen = None if variants is None else called_with.variants_of(searched, variants)
+    where, predicting = called_with.device_of(device, options.model, called_with.model_for(chosen, judged))
     judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
-    spaces, notes = arguments.spaces_of(searched, chosen, (*judged, *small), where.arch)
-    notes += arguments.left_out_of(spaces, judged, small, where.arch)
+    spaces, notes = called_with.spaces_of(searched, chosen, (*judged, *small), where.arch)
+    notes += called_with.left_out_of(spaces, judged, small, where.arch)
     if options.record:
         table.check_usable(table.name_for(where, predicting))
     job = TuningJob(searched, judged, spaces, tuple(notes), where, predicting, options, gpu=current_gpu(where))

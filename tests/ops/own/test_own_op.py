@@ -188,6 +188,11 @@ def test_a_broken_kernel_has_its_outcome(fresh_home):
     run = wb.tune(scaled(wrong, tune={"THREADS": (32, 64, 96, 128)}), device="sim")
     assert [trial.outcome for trial in run.trials] == ["wrong_result", "compile_error", "launch_error", "ok"]
     assert re.search(r"out\[\d+\] is .*, expected .*; 1,000 of 1,000 elements are wrong", run.trials[0].message)
+    told = str(run).splitlines()
+    for outcome, threads, why in (("wrong_result", 32, "expected"), ("launch_error", 96, "out-of-bounds: 4 bytes")):
+        (at,) = [at for at, line in enumerate(told) if line.startswith(f"  {outcome}: ")]
+        assert f"THREADS={threads}: " in told[at + 1]
+        assert why in told[at + 1]
 
 
 def test_a_changed_source_has_rows_of_its_own(fresh_home):
@@ -423,6 +428,48 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     assert own_pair.cases == {}
     with pytest.raises(UnknownNameError, match="own_nowhere"):
         wb.compare("own_nowhere")
+
+
+def test_a_function_that_makes_an_input_makes_the_same_each_time():
+    """A kernel that is right was called wrong: the reference saw other numbers of a global generator."""
+    import random
+
+    import numpy as np
+
+    @wb.op
+    def own_mask(x, y, z):
+        return x * y * z
+
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    case = own_mask.case(
+        "drawn",
+        x=lambda: (torch.rand(64) > 0.5).float(),
+        y=lambda: torch.from_numpy(np.random.rand(64).astype(np.float32)),
+        z=lambda: torch.tensor([random.random() for _ in range(64)]),
+    )
+    first, second, other = case.arguments(), case.arguments(), case.override(seed=1).arguments()
+    for name in "xyz":
+        assert first[name].equal(second[name])
+        assert not first[name].equal(other[name]), "another seed draws others"
+    assert case.check({"out": first["x"] * first["y"] * first["z"]}).ok
+    assert torch.get_rng_state().equal(before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+    assert random.getstate() == before[2]
+    entropy = np.random.default_rng()
+    own_mask.case("fresh", x=wb.randn(4), y=lambda: torch.from_numpy(entropy.random(4, np.float32)), z=1.0)
+    with pytest.raises(ArgumentError, match=r"input 'y': got a function of other values each time.*generator"):
+        own_mask.case("fresh").reference()
+
+
+def test_the_only_variant_with_a_kernel_is_the_one_that_is_traced():
+    alone = scaled(
+        """extern "C" __global__ void scale(float *out, const float *x, float factor, int n)
+    { int i = blockIdx.x * THREADS + threadIdx.x; if (i < n) out[i] = x[i] * factor; }""",
+        tune={"THREADS": (64,)},
+    )
+    assert wb.trace(alone).kernel.name == "scale"
+    with pytest.raises(ArgumentError, match=r"variant: got None; allowed: row_softmax, row_softmax_kernel"):
+        wb.trace(row_softmax)
 
 
 def test_the_repr_is_a_line():

@@ -10,7 +10,11 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import (
+from workbench.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
+from workbench.ops.dispatch import arch_of, check_supported
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.registry import BUILT_IN
+from workbench.ops.tensor_checks import (
     ALIGNMENT,
     alignment_of,
     check_devices,
@@ -21,10 +25,6 @@ from workbench.ops.arguments import (
     dtype_name,
     look_at_values,
 )
-from workbench.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
-from workbench.ops.dispatch import arch_of, check_supported
-from workbench.ops.library_op import LibraryOp
-from workbench.ops.registry import BUILT_IN
 
 
 @names_wrong_kinds

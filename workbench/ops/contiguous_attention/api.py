@@ -8,7 +8,12 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import (
+from workbench.ops.constants import constant
+from workbench.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.ops.dispatch import arch_of
+from workbench.ops.element_types import DTYPES
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.tensor_checks import (
     check_dtype,
     check_groups,
     check_out,
@@ -20,11 +25,6 @@ from workbench.ops.arguments import (
     dtype_name,
     look_at_values,
 )
-from workbench.ops.constants import constant
-from workbench.ops.contiguous_attention.problem import Problem, Tensors
-from workbench.ops.dispatch import arch_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
 
 
 @names_wrong_kinds

@@ -9,12 +9,12 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_apart, check_devices, check_dtype, check_pages, look_at_values
 from workbench.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.library_op import custom_op
 from workbench.ops.op import Op
 from workbench.ops.registry import BUILT_IN
+from workbench.ops.tensor_checks import check_apart, check_devices, check_dtype, check_pages, look_at_values
 
 
 @names_wrong_kinds

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.arguments import extent
 from workbench.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
 from workbench.ops.rules import grid
 from workbench.ops.steps import Arguments
+from workbench.ops.tensor_checks import extent
 
 STEP = 16
 """Bytes: the unit of all distances between caches and pages."""

@@ -9,12 +9,12 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import PagedGeometry, detect
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import ALIGNMENT, check_dtype, dtype_name, look_at_values
 from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.gather_cache.problem import Problem, Tensors
 from workbench.ops.library_op import LibraryOp
+from workbench.ops.tensor_checks import ALIGNMENT, check_dtype, dtype_name, look_at_values
 
 
 @names_wrong_kinds

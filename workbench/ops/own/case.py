@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.contract import Contract, Remade
-from workbench.ops.own.inputs import Input, check_given, make, recorded
+from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check, Config
@@ -60,9 +60,15 @@ class Case(Remade):
             if isinstance(value, Input):
                 value = value.type(self.sizes)
             elif callable(value):
-                value = TensorType.of(make(value, name, self.sizes, self.seed))
+                value, _ = self._made[name]
             types.append((name, value))
         return tuple(sorted(types, key=lambda item: self.contract.parameters.index(item[0])))
+
+    @functools.cached_property
+    def _made(self) -> dict[str, tuple[TensorType, int]]:
+        """Of the inputs that functions make: their types, and digests of their elements."""
+        made = {name: make(one, name, self.sizes, self.seed) for name, one in self.given.items() if callable(one)}
+        return {name: (TensorType.of(tensor), digest(tensor)) for name, tensor in made.items()}
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
         """The problem to solve; no configuration changes it."""
@@ -85,7 +91,13 @@ class Case(Remade):
 
     @functools.cached_property
     def _answer(self) -> dict[str, torch.Tensor]:
-        return self.contract.answer(self.arguments())
+        arguments = self.arguments()
+        for name, (_, before) in self._made.items():
+            if digest(arguments[name]) != before:
+                remedy = f"Draw with its generator: {name}=lambda generator: torch.rand(3, generator=generator)."
+                allowed = "a function that makes the same tensor each time"
+                raise ArgumentError(f"input {name!r}", "a function of other values each time", allowed, remedy)
+        return self.contract.answer(arguments)
 
     def reference(self) -> dict[str, torch.Tensor]:
         """What the reference gives in float64, by the names of the outputs."""

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import dtype_name
 from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.tensor_checks import dtype_name
 from workbench.ops.values import Check
 
 TOLERANCE: Mapping[str, float] = {

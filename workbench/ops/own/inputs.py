@@ -2,24 +2,28 @@
 
 ``wb.randn(64, "cols", dtype="float16")``: a size is a number, the name of one of the case's sizes, or an expression of
 them. What none of these can make (a permutation, a table of pages) comes from a function of the case's sizes and
-``generator``.
+``generator``; what it draws without that, from the global generators of torch, NumPy and Python, is the same each time,
+too.
 """
 
 from __future__ import annotations
 
 import inspect
+import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import dtype_name
 from workbench.ops.expressions import Expression
 from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.tensor_checks import dtype_name
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,34 @@ def seed_of(name: str, seed: int) -> int:
 
 def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
     """The value of one input of a case: a tensor drawn with a seed of its own, what a function made, or a number."""
-    generator = torch.Generator().manual_seed(seed_of(name, seed))
+    drawn = seed_of(name, seed)
+    generator = torch.Generator().manual_seed(drawn)
     if isinstance(given, Input):
         return given.make(sizes, generator)
     if callable(given):
-        return _from_function(given, name, {**sizes, "generator": generator})
+        with _seeded(drawn):
+            return _from_function(given, name, {**sizes, "generator": generator})
     return given
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The global generators of torch (on the CPU), NumPy and Python at this seed, and afterwards as they were."""
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])
+
+
+def digest(made: torch.Tensor) -> int:
+    """Of the elements of a tensor, to tell whether another one is the same."""
+    return zlib.crc32(made.contiguous().view(-1).view(torch.uint8).numpy()) if made.numel() else 0
 
 
 def _from_function(function: Callable, name: str, known: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.ops.arguments import dtype_name
+from workbench.ops.tensor_checks import dtype_name
 
 ALIGNMENT = 16
 """Bytes; torch's allocations start on a multiple of at least so many."""

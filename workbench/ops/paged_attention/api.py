@@ -10,7 +10,12 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import (
+from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
+from workbench.ops.dispatch import arch_of, multiprocessors_of
+from workbench.ops.element_types import DTYPES
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.tensor_checks import (
     ALIGNMENT,
     check_groups,
     check_out,
@@ -19,11 +24,6 @@ from workbench.ops.arguments import (
     check_vector,
     dtype_name,
 )
-from workbench.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
-from workbench.ops.dispatch import arch_of, multiprocessors_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
-from workbench.ops.paged_attention.problem import Problem, Tensors
 
 
 @names_wrong_kinds

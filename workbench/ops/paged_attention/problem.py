@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from workbench.ops.arguments import dtype_name
 from workbench.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.steps import Arguments
+from workbench.ops.tensor_checks import dtype_name
 from workbench.ops.values import Config
 
 DEFAULT_BLOCK_SIZE = 16

@@ -9,12 +9,19 @@ import torch
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.cache_formats.layouts import PagedGeometry
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import alignment_of, check_dtype, check_vector, check_within, dtype_name, look_at_values
 from workbench.ops.cache_arguments import as_scale, check_caches, check_scales
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.ops.tensor_checks import (
+    alignment_of,
+    check_dtype,
+    check_vector,
+    check_within,
+    dtype_name,
+    look_at_values,
+)
 
 
 @names_wrong_kinds

@@ -8,13 +8,13 @@ import torch
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.arguments import check_apart, check_devices
 from workbench.ops.constants import under_capture
 from workbench.ops.copy_blocks.api import check_alike, check_copies, check_pairs, copy_pages
 from workbench.ops.copy_blocks.problem import Problem
 from workbench.ops.dispatch import arch_of, config_text
 from workbench.ops.library_op import custom_op
 from workbench.ops.registry import BUILT_IN
+from workbench.ops.tensor_checks import check_apart, check_devices
 
 
 @names_wrong_kinds
