@@ -177,3 +177,14 @@ def test_our_convolution_is_described_and_right():
     part = image[12 * y : 12 * y + 26, 32 * x : 32 * x + 46]
     expected = torch.nn.functional.conv2d(part[None, None].double(), weights[None, None].double())[0, 0]
     torch.testing.assert_close(out[12 * y : 12 * y + 12, 32 * x : 32 * x + 32].double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_macro_of_the_description_takes_the_place_of_a_tunable(folder):
+    """What was measured did not have what the tunable says: all its values are one kernel."""
+    path = folder / "steps" / "steps.toml"
+    config = {"STEPS": 64, "BLOCK": 128}
+    before = load_space("steps", [folder]).counts(config, "sm_86")
+    path.write_text(LAUNCH + "macros = {STEPS = 4}\n")
+    space = load_space("steps", [folder])
+    assert space.counts(config, "sm_86") == space.counts({**config, "STEPS": 4}, "sm_86")
+    assert space.counts(config, "sm_86")["warp_instructions"] < before["warp_instructions"] / 4

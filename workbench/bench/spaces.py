@@ -16,7 +16,8 @@
 Sizes are expressions of the tunables (:mod:`workbench.ops.expressions`), which the source gets as macros. An array is
 filled with "zeros" (the default), "normal" or "uniform" numbers, or read from a ``.npy`` file: ``{file = "v.npy"}``. A
 whole number is an ``int``, another one a ``float``. ``shared_bytes`` is dynamic shared memory; ``macros`` are further
-ones.
+ones, and one that is called like a tunable takes its place: where the measured times do not depend on it, what was
+measured did not have it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Space:
     def compile(self, config: Mapping[str, Any], arch: str) -> CompiledKernel:
         """The kernel of one configuration, with its machine code. Raises CompileError."""
         threads = int(np.prod(self._shape("block", config)))
-        macros = {**self.record.get("macros", {}), **config}
+        macros = {**config, **self.record.get("macros", {})}
         return compile_cuda(
             self.source, self.record["kernel"], arch=arch, macros=macros, threads_per_block=threads,
             dynamic_shared_bytes=self._value("shared_bytes", self.record.get("shared_bytes", 0), config),
