@@ -36,6 +36,11 @@ __global__ void first_lane(float *out, const float *in) {
     for (int i = 0; i < 64; ++i) sum = sum * sum + 1;  // hint
   out[blockIdx.x * 256 + threadIdx.x] = sum;
 }
+__global__ void single(float *out, const float *in) {
+  float sum = 0;
+  for (int i = 0; i < 64; ++i) sum += in[blockIdx.x * 64 + i];  // hint
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
 __global__ void zeros(float *out, const float *in) {
   float x = in[threadIdx.x], sum = x;
   for (int i = 0; i < 64; ++i) sum += (sum - 1) / x;  // hint
@@ -70,6 +75,7 @@ def test_a_kernel_that_wastes_nothing_gets_no_hint(module):
 
 @pytest.mark.parametrize(("name", "what", "evidence"), [
     ("column", "bytes moved for nothing", "18 sectors a request where 4 would do, 22% of their bytes used"),
+    ("single", "bytes moved for nothing", "1 sectors a request, 12% of their bytes used"),
     ("banks", "bank conflicts", "wavefronts where 64 would do"),
     ("late", "a barrier that everyone waits at", "of the time of all warps"),
     ("first_lane", "idle lanes", "1 of 32 lanes at work"),

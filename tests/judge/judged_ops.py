@@ -78,3 +78,21 @@ counted.cuda(
     args=("out",),
     then=[wb.step("count", grid=1, block=32, args=("out", "x", "x.shape[0]"))],
 )
+
+
+TOTAL = r"""
+extern "C" __global__ void total(float *out, const float *x, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += x[i];
+    *out = sum;
+}
+"""
+
+
+@wb.op
+def total(x):
+    return x.sum()
+
+
+total.case("small", x=wb.randn(90))
+total.cuda(TOTAL, grid=1, block=1, args=("out", "x", "x.shape[0]"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from candidates import CHEAT_FILES, CHEATS, HONEST, HONEST_FILES, RIGHT, declared
 from click.testing import CliRunner, Result
-from judged_ops import COUNT, counted, row_softmax, shift_in_place
+from judged_ops import COUNT, TOTAL, counted, row_softmax, shift_in_place, total
 from sampling import long_if
 from waiting import gone, wait_until
 
@@ -93,8 +93,8 @@ def test_an_ops_own_variants_are_judged_in_each_configuration(judge: Judge):
     assert "✓ ok" in judgement._repr_html_()
 
 
-@pytest.mark.parametrize("op", [shift_in_place, counted], ids=lambda op: op.name)
-def test_arguments_in_place_constants_and_whole_numbers(op):
+@pytest.mark.parametrize("op", [shift_in_place, counted, total], ids=lambda op: op.name)
+def test_arguments_in_place_constants_whole_numbers_and_one_number(op):
     judgement = wb.check(op)
     assert outcomes(judgement) == ["ok"], judgement
 
@@ -112,6 +112,22 @@ def test_arguments_in_place_constants_and_whole_numbers(op):
 )
 def test_wrong_counts_are_refused(wrong: str, outcome: str):
     assert outcomes(wb.check(counted, wrong)) == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "outcome", "message"),
+    [
+        (TOTAL.replace("*out = sum", "*out = 9 * sum"), "wrong_result", "out is "),
+        (
+            TOTAL.replace("*out = sum", "if (!x) *out = sum"),
+            "unwritten",
+            "out is as it was before the launch, with 1 of 1 elements",
+        ),
+    ],
+)
+def test_a_wrong_number_without_dimensions_is_refused(wrong: str, outcome: str, message: str):
+    (verdict,) = wb.check(total, wrong, seeds=1)
+    assert (verdict.outcome, verdict.message[: len(message)]) == (outcome, message)
 
 
 # -- cheats ---------------------------------------------------------------------------------------------------------
@@ -183,12 +199,12 @@ def test_guard_zones_and_inputs_are_looked_at_beside_the_machines_own_checks():
     made = Buffers(case, case.problem(), (), 0)
     assert made.guards_written() == []
     assert made.changed_inputs() is None
-    assert made.unwritten() == ("out", "0, 0", 210, 210)
+    assert made.unwritten() == ("out[0, 0]", 210, 210)
     out = made.tensors["out"]
     out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(7)
     assert made.guards_written() == ["out"]
     made.tensors["x"][2, 3] += 1
-    assert made.changed_inputs() == ("x", "2, 3", 1)
+    assert made.changed_inputs() == ("x[2, 3]", 1)
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------

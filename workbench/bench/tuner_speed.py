@@ -214,7 +214,7 @@ def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> F
 
 def store(folder: Path, rows: int = ROWS) -> tuple[Figure]:
     """Opening a store of so many rows and asking it for one."""
-    path = folder / "large.sqlite"
+    path = folder / "rows.sqlite"
     key = _fill(path, rows)
 
     def open_and_ask() -> None:
@@ -325,6 +325,7 @@ def _fill(path: Path, rows: int) -> str:
     """Rows like those of a real run, written past the store for speed; returns the key of one of them."""
     import sqlite3
 
+    assert not path.exists(), path  # each of its rows would be written so many times
     with Store(path) as small:
         tune(_idle_op(1), device="sim", store=small, record=False)
     db = sqlite3.connect(path)

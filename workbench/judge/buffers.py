@@ -11,7 +11,7 @@ import torch
 
 from workbench.judge.description import Workspace
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.tensor_checks import dtype_name, element_name
 
 GUARD = 1024
 """Bytes on either side of a buffer."""
@@ -29,6 +29,7 @@ _POISON = {  # NaN that no computation gives: with a payload of its own
     "float8_e5m2": (0x7F, 0xFF),
     "bool": (0xFF, 0xFE),
 }  # fmt: skip
+_POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 
 @dataclass
@@ -69,8 +70,12 @@ class _Guarded:
     def bits(self, storage: torch.Tensor | None = None) -> torch.Tensor:
         """The tensor's elements as integers, as they are or as they were in ``before``."""
         flat = (self.storage if storage is None else storage)[self.start : self.start + self.size]
-        item = self.tensor.element_size()
-        return flat.view(BITS[item]).as_strided(self.tensor.shape, self.tensor.stride()) if self.size else self.tensor
+        if not self.size:
+            return self.tensor
+        shape, strides, item = tuple(self.tensor.shape), self.tensor.stride(), self.tensor.element_size()
+        if self.tensor.is_complex():  # its parts
+            shape, strides, item = (*shape, 2), (*(2 * one for one in strides), 1), item // 2
+        return flat.view(BITS[item]).as_strided(shape, strides)
 
 
 _random = torch.frombuffer(bytearray(os.urandom(1 << 16)), dtype=torch.uint8)
@@ -121,30 +126,29 @@ class Buffers:
         """The buffers whose surroundings were written."""
         return [name for name, one in self._all.items() if one.guards_written()]
 
-    def changed_inputs(self) -> tuple[str, str, int] | None:
-        """(name, place, count) of the first argument that was written without being declared in place."""
+    def changed_inputs(self) -> tuple[str, int] | None:
+        """(element, count) of the first argument that was written without being declared in place."""
         for name, one in self._inputs.items():
             if name not in self._in_place and not torch.equal(one.storage, one.before):
                 changed = one.bits() != one.bits(one.before)
                 if not bool(changed.any()):  # between its rows
-                    return name, "between its rows", 0
-                return name, _first(changed), int(changed.sum())
+                    return f"{name}[between its rows]", 0
+                return _first(name, changed), int(changed.sum())
         return None
 
-    def unwritten(self) -> tuple[str, str, int, int] | None:
-        """(name, place, count, elements) of the first output that still holds poison."""
+    def unwritten(self) -> tuple[str, int, int] | None:
+        """(element, count, elements) of the first output that still holds poison."""
         for name, one in self._outputs.items():
             if one.size:
                 kept = one.bits() == one.bits(one.before)
-                floating = one.tensor.is_floating_point() or one.tensor.dtype == torch.bool
-                if bool(kept.any()) and (floating or bool(kept.all())):  # a whole number may be right by chance
-                    return name, _first(kept), int(kept.sum()), kept.numel()
+                poisoned = dtype_name(one.tensor.dtype) in _POISON
+                if bool(kept.any()) and (poisoned or bool(kept.all())):  # a whole number may be right by chance
+                    return _first(name, kept), int(kept.sum()), kept.numel()
         return None
 
 
-def _first(mask: torch.Tensor) -> str:
-    at = int(mask.flatten().to(torch.uint8).argmax())
-    return ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), mask.shape))
+def _first(name: str, mask: torch.Tensor) -> str:
+    return element_name(name, mask.shape, int(mask.flatten().to(torch.uint8).argmax()))
 
 
 def _poison(one: _Guarded, round: int) -> None:
@@ -152,9 +156,10 @@ def _poison(one: _Guarded, round: int) -> None:
     if one.size == 0:
         return
     if name in _POISON:
-        content, item = _POISON[name][round], one.tensor.element_size()
-        pattern = torch.frombuffer(bytearray(content.to_bytes(item, "little")), dtype=BITS[item])
-        one.bits().copy_(pattern.expand(one.tensor.shape))
+        bits = one.bits()
+        bits.fill_(
+            torch.frombuffer(bytearray(_POISON[name][round].to_bytes(bits.itemsize, "little")), dtype=bits.dtype)[0]
+        )
     else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
         bits = one.bits()
         bits.copy_(

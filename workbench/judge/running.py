@@ -53,11 +53,15 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound})
     except Failed as failure:
         answer(failure.fields)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error) and not isinstance(error, RecursionError):
+    except Exception as error:
+        message = str(error).splitlines()[0] if str(error) else "no memory is left"
+        if isinstance(error, RecursionError):
+            answer({"outcome": "invalid", "message": message})
+        elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in message):
+            answer({"outcome": "memory", "message": message})
+        else:  # nobody has thought of that: a process that has seen it does not go on
+            answer({"outcome": "crashed", "message": f"while its PTX was run: {type(error).__name__}: {message}"})
             raise
-        outcome = "invalid" if isinstance(error, RecursionError) else "memory"
-        answer({"outcome": outcome, "message": str(error).splitlines()[0] if str(error) else "no memory is left"})
 
 
 @functools.lru_cache(maxsize=64)
@@ -68,6 +72,7 @@ def _case(content: bytes) -> Any:
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Mapping):
         return all(_same(answer, other[name]) for name, answer in one.items())
+    one, other = (torch.view_as_real(side.resolve_conj()) if side.is_complex() else side for side in (one, other))
     return torch.equal(one.double().nan_to_num(), other.double().nan_to_num())
 
 
@@ -174,16 +179,16 @@ def _compared(case: Any, buffers: Buffers, when: str) -> Any:
         raise Failed("guard_written", f"memory around {', '.join(written)} was written ({when})")
     changed = buffers.changed_inputs()
     if changed:
-        name, place, count = changed
+        element, count = changed
         remedy = "declare it in_place if that is meant"
-        raise Failed("changed_input", f"{name}[{place}] was written, {count:,} elements of it ({when}); {remedy}")
+        raise Failed("changed_input", f"{element} was written, {count:,} elements of it ({when}); {remedy}")
     check = case.check(buffers.out)
     if not check.ok:
         kept = buffers.unwritten()
         found = ""
         if kept:
-            name, place, count, numel = kept
-            found = f"{name}[{place}] is as it was before the launch, with {count:,} of {numel:,} elements"
+            element, count, numel = kept
+            found = f"{element} is as it was before the launch, with {count:,} of {numel:,} elements"
         refuse(check, when, found)
     return check
 

@@ -88,6 +88,14 @@ class Expression:
         """What was written, of a function its source."""
         return self.given if isinstance(self.given, str) else stated(self.given)
 
+    def whole(self, names: Mapping[str, Any]) -> int:
+        """The value, which has to be a whole number, 0 or more. Raises ArgumentError for another one."""
+        value = self(names)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            what = repr(value) + (f" of {self.text!r}" if self.names else "")
+            raise ArgumentError(self.where, what, "a whole number, 0 or more", "Use // or cdiv().")
+        return value
+
     def __call__(self, names: Mapping[str, Any]) -> Any:
         """The value. Raises ArgumentError, with the expression, for what cannot be computed."""
         try:
@@ -96,7 +104,7 @@ class Expression:
             raise
         except Exception as error:
             if isinstance(error, KeyError) and error.args[:1] and error.args[0] in self.names:
-                known = ", ".join(names) if isinstance(names, Names) else "the names of the declaration"
+                known = (", ".join(names) or "none") if isinstance(names, Mapping) else "the names of the declaration"
                 got = f"{self.text!r}, which names {error.args[0]!r}"
                 raise ArgumentError(self.where, got, known, "Correct the name.") from error
             what = f"{self.text!r}: {type(error).__name__}: {error}"

@@ -13,8 +13,7 @@ from typing import Any
 
 from workbench.home import cuda_sources
 
-_MECHANISM = (
-    "arguments",
+MECHANISM = (
     "constants",
     "dispatch",
     "identity",
@@ -22,6 +21,7 @@ _MECHANISM = (
     "named_case",
     "op",
     "steps",
+    "tensor_checks",
     "tuned",
     "values",
     "variant",
@@ -70,7 +70,7 @@ def with_headers(source: Path) -> set[Path]:
                 waiting += here[:1]
         elif path.suffix == ".py":
             names = re.findall(r"^from workbench\.ops\.([\w.]+) import", read(path), re.MULTILINE)
-            files = (Path(__file__).parent / f"{name.replace('.', '/')}.py" for name in names if name not in _MECHANISM)
+            files = (Path(__file__).parent / f"{name.replace('.', '/')}.py" for name in names if name not in MECHANISM)
             waiting += [file for file in files if file.is_file()]
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -18,6 +18,13 @@ ALIGNMENT = 16
 def dtype_name(dtype: torch.dtype) -> str:
     """The name that problems and cases use, such as ``"float16"``."""
     return str(dtype).removeprefix("torch.")
+
+
+def element_name(name: str, shape: Sequence[int], index: int) -> str:
+    """The element of a tensor of a shape that is at ``index`` in row-major order: ``out[3, 1]``; of no dimensions
+    ``out``."""
+    place = ", ".join(str(int(one)) for one in torch.unravel_index(torch.tensor(index), tuple(shape)))
+    return f"{name}[{place}]" if place else name
 
 
 def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype], why: str = "") -> None:

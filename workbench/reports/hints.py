@@ -47,12 +47,17 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
     if line.global_requests:
         unused = line.bytes_moved - line.bytes_used
         cost = unused / trace.bytes_moved
+        sectors = f"{line.sectors_per_request:.3g} sectors a request"
+        if (line.sectors_per_request or 0) < 1.01 * (line.ideal_sectors_per_request or 0):
+            remedy = (
+                "Its requests fill no whole sectors: let one bring what several do, or keep it for more of the work."
+            )
+        else:
+            sectors += f" where {line.ideal_sectors_per_request:.3g} would do"
+            remedy = "Let neighbouring lanes have neighbouring bytes: "
+            remedy += "another layout, wider loads, or a tile in shared memory."
         evidence = (
-            f"{line.sectors_per_request:.3g} sectors a request where {line.ideal_sectors_per_request:.3g} would do, "
-            f"{line.used_fraction:.0%} of their bytes used; what is not used is {cost:.0%} of all that moves"
-        )
-        remedy = (
-            "Let neighbouring lanes have neighbouring bytes: another layout, wider loads, or a tile in shared memory."
+            f"{sectors}, {line.used_fraction:.0%} of their bytes used; what is not used is {cost:.0%} of all that moves"
         )
         yield Hint("bytes moved for nothing", line, cost, evidence, remedy)
     if line.shared_conflicts:

@@ -221,6 +221,19 @@ def _balanced(text: str, position: int) -> str:
     return text[position:]
 
 
+def template_parameters(text: str) -> set[str]:
+    """The names of the parameters of every template that a source declares; a macro of such a name would break it."""
+    text, found = _COMMENT.sub(" ", text), set()
+    for start in re.finditer(r"\btemplate\s*<", text):
+        end, depth = start.end(), 1
+        while depth and end < len(text):
+            depth += (text[end] == "<") - (text[end] == ">")
+            end += 1
+        for one in split_at_commas(text[start.end() : end - 1]):
+            found.update(re.findall(r"(\w+)\s*$", one.partition("=")[0]))
+    return found
+
+
 def split_at_commas(text: str) -> list[str]:
     """Split a list of parameters, or of a template's arguments, at the commas that stand outside all brackets."""
     pieces, depth = [""], 0

@@ -14,14 +14,16 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.tensor_checks import dtype_name, element_name
 from workbench.ops.values import Check
 
 TOLERANCE: Mapping[str, float] = {
-    "float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26
+    "float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26,
+    "complex64": 2e-5, "complex128": 1e-10,
 }  # fmt: skip
 """For each dtype of an output: the largest error, relative to an element and to the output's root mean square, that is
-counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact."""
+counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact. Of
+complex numbers it holds for either part."""
 
 
 class Remade:
@@ -152,7 +154,7 @@ class Contract(Remade):
         if tuple(got.shape) != tuple(wanted.shape):
             raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
         dtype = dtype_name(got.dtype)
-        got, wanted = got.detach().cpu().double(), wanted.double()
+        got, wanted = _parts(got.detach().cpu()).double(), _parts(wanted).double()
         finite = wanted.isfinite()
         size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
         bound = self.tolerance_of(dtype) * (wanted.abs().nan_to_num(0.0, 0.0, 0.0) + size)
@@ -165,8 +167,8 @@ class Contract(Remade):
         wrong = error.flatten() > bound.flatten()
         if bool(wrong.any()):  # the largest error among the wrong ones
             worst = int(torch.where(wrong, error.flatten(), -1.0).argmax())
-        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(worst), wanted.shape))
-        values = f"{name}[{place}] is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
+        place = element_name(name, wanted.shape, worst)
+        values = f"{place} is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
         count = int(wrong.sum())
         where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
         return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where)
@@ -181,7 +183,14 @@ def _wide(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     value = value.detach().cpu()
+    if value.is_complex():
+        return value.to(torch.complex128)
     return value.to(torch.float64) if value.is_floating_point() else value.clone()
+
+
+def _parts(value: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs, in one dimension more: real, imaginary."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _copied(value: Any) -> Any:

@@ -27,6 +27,7 @@ from workbench.toolchain.source import (
     included_files,
     read_source,
     split_at_commas,
+    template_parameters,
 )
 
 
@@ -152,7 +153,8 @@ def cuda(
             out where the source has one kernel.
         args: for each parameter of the kernel, in its order or by its name, an argument of the op, an output
             (``"out"``), a part of the workspace, or a number; left out, each parameter stands for its own name.
-        tune: tunables with their values; each is a macro of the source.
+        tune: tunables with their values; each is a macro of the source, but for one whose name a template of the source
+            has for a parameter.
         where: rules that a configuration must keep.
         sizes: a function of arguments of the op that gives named numbers.
         shared_bytes: dynamic shared memory per block.
@@ -188,13 +190,15 @@ def cuda(
     headers = (path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources())))
     check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
 
+    templated = declared.space.keys() & template_parameters(unit.text)
+
     def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
         names = declared.names(config, problem)
-        found = {key: _macro_value(config[key]) for key in declared.space}
+        found = {key: _macro_value(config[key]) for key in declared.space if key not in templated}
         return found | {key: one(names) for key, one in macro_texts.items()}
 
     launches = [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps]
-    statement = stated((launches, dict(macros), dict(constants), tuple(options)))
+    statement = stated((launches, dict(macros), dict(constants), tuple(options), *sorted(templated)))
     return OwnCuda(
         **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
@@ -271,7 +275,7 @@ class Part:
             kernel=instance if "<" in self.kernel else self.kernel,
             grid=lambda config, problem: self.grid(declared.names(config, problem)),
             block=lambda config, problem: self.block(declared.names(config, problem)),
-            shared_bytes=lambda config, problem: int(self.shared_bytes(declared.names(config, problem))),
+            shared_bytes=lambda config, problem: self.shared_bytes.whole(declared.names(config, problem)),
             arguments={parameter: value_of(index) for index, (parameter, _) in enumerate(self.arguments)},
         )
 

@@ -9,6 +9,7 @@ too.
 from __future__ import annotations
 
 import inspect
+import pickle
 import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -41,12 +42,13 @@ class Input:
                 remedy = f'wb.{self.kind}(64, "cols") has 64 rows of as many elements as the case\'s size cols.'
                 raise ArgumentError(f"{self.kind}() shape[{index}]", repr(size), "a number or a size's name", remedy)
         if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
-            allowed = "float16, bfloat16, float32, float64, float8_e4m3fn, int8 to int64, uint8, bool"
+            allowed = "float16, bfloat16, float32, float64, complex64, float8_e4m3fn, int8 to int64, uint8, bool"
             raise ArgumentError(f"{self.kind}() dtype", repr(self.dtype), allowed, "Name one of torch's dtypes.")
 
     def type(self, sizes: Mapping[str, int]) -> TensorType:
         """dtype and shape, before it is made."""
-        shape = tuple(Expression.of(f"{self.kind}() shape", size)(sizes) for size in self.shape)
+        where = f"{self.kind}() shape"
+        shape = tuple(Expression.of(f"{where}[{i}]", size).whole(sizes) for i, size in enumerate(self.shape))
         return TensorType.contiguous(self.dtype, shape)
 
     def make(self, sizes: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
@@ -58,8 +60,14 @@ class Input:
             low, high = map(int, self.bounds)
             return torch.randint(low, high, shape, generator=generator).to(dtype)
         factor, offset = self.scaling
-        drawn = getattr(torch, self.kind)(shape, generator=generator, dtype=torch.float32)
-        return (drawn * factor + offset).to(dtype)
+        drawn = getattr(torch, self.kind)((*shape, *self.parts), generator=generator, dtype=torch.float32)
+        scaled = drawn * factor + offset
+        return (torch.view_as_complex(scaled) if self.parts else scaled).to(dtype)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The dimension of real and imaginary parts, of a complex dtype: each is drawn."""
+        return (2,) if getattr(torch, self.dtype).is_complex else ()
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -113,12 +121,26 @@ def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
     return given
 
 
+def generators_of(given: Callable, name: str, sizes: Mapping[str, int], seed: int) -> list[str]:
+    """The modules, of torch, NumPy and Python, from whose global generators a function draws what it makes."""
+    drawn = seed_of(name, seed)
+    with _seeded(drawn):
+        before = _states()
+        _from_function(given, name, {**sizes, "generator": torch.Generator().manual_seed(drawn)})
+        return [module for module, state in _states().items() if state != before[module]]
+
+
+def _states() -> dict[str, Any]:
+    of_numpy = pickle.dumps(np.random.get_state())
+    return {"torch": torch.get_rng_state().numpy().tobytes(), "numpy": of_numpy, "random": random.getstate()}
+
+
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """The global generators of torch (on the CPU), NumPy and Python at this seed, and afterwards as they were."""
     before = torch.get_rng_state(), np.random.get_state(), random.getstate()
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
+    np.random.seed(seed)
     random.seed(seed)
     try:
         yield

@@ -277,6 +277,8 @@ def argument_value(expression: Expression, names: Names, tensors: Tensors, works
     if expression.is_name and expression.names[0] in workspace:
         return tensors.by_name(expression.names[0])
     value = expression(names)
+    if isinstance(value, str):
+        raise ArgumentError(expression.where, repr(value), "a tensor's name or a number", "Kernels take no text.")
     if isinstance(value, TensorType):
         if not expression.is_name:
             raise ArgumentError(expression.where, repr(expression.text), "a tensor's name or a number", "Correct it.")

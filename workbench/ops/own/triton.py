@@ -120,6 +120,8 @@ class Part:
     arguments: tuple[tuple[str, Expression], ...]
     constexprs: Mapping[str, Expression]
     options: Mapping[str, Expression]
+    defaults: frozenset[str]
+    """The constexprs that have the function's own values."""
 
     @classmethod
     def of(cls, declared: Declared, one: Step, prefix: str) -> Part:
@@ -135,16 +137,24 @@ class Part:
             if key not in TRITON_OPTIONS:
                 raise ArgumentError(f"{prefix}{key}", "an option", ", ".join(TRITON_OPTIONS), "Leave it out.")
         constants = [key for key in names if key in constants or key in one.constexprs]
-        fixed = {}
+        fixed, defaults = {}, set()
         for parameter in function.params:
             key = parameter.name
             if key in constants:
-                usual = parameter.default if parameter.has_default and key not in declared.space else key
-                fixed[key] = Expression.of(f"{prefix}constexprs[{key!r}]", one.constexprs.get(key, usual))
+                where = f"{prefix}constexprs[{key!r}]"
+                if key in one.constexprs:
+                    fixed[key] = _expression(where, one.constexprs[key])
+                elif parameter.has_default and key not in declared.space:
+                    fixed[key] = _expression(
+                        where, repr(usual) if isinstance(usual := parameter.default, str) else usual
+                    )
+                    defaults.add(key)
+                else:
+                    fixed[key] = Expression.of(where, key)
         runtime = [key for key in names if key not in constants]
         arguments = arguments_for(function.__name__, runtime, one.args, f"{prefix}args")
         options = {key: Expression.of(f"{prefix}{key}", value) for key, value in one.options.items()}
-        return cls(function, Shape.of(f"{prefix}grid", one.grid), arguments, fixed, options)
+        return cls(function, Shape.of(f"{prefix}grid", one.grid), arguments, fixed, options, frozenset(defaults))
 
     @property
     def names(self) -> set[str]:
@@ -156,13 +166,12 @@ class Part:
         """The step, whose launch is computed from the declaration."""
 
         def types(problem: Problem) -> dict[str, str]:
-            ones = self._ones(declared, problem)
-            return {name: self._type(name, one, declared, problem) for name, one in self.arguments if name not in ones}
+            known = self._compiled_in(declared, problem)
+            return {name: self._type(name, one, declared, problem) for name, one in self.arguments if name not in known}
 
         def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
             names = declared.names(config, problem)
-            ones = dict.fromkeys(self._ones(declared, problem), 1)
-            return ones | {name: one(names) for name, one in self.constexprs.items()}
+            return self._compiled_in(declared, problem) | {name: one(names) for name, one in self.constexprs.items()}
 
         def options(config: Config, problem: Problem) -> dict[str, int]:
             names = declared.names(config, problem)
@@ -183,15 +192,19 @@ class Part:
             options=options,
         )
 
-    def _ones(self, declared: Declared, problem: Problem) -> set[str]:
-        """The arguments that are 1: Triton's JIT compiles them in, which is how it knows that a stride is one."""
+    def _compiled_in(self, declared: Declared, problem: Problem) -> dict[str, Any]:
+        """The arguments that Triton's JIT takes for constants: None, and 1, which is how it knows that a stride is."""
         names = declared.names({}, problem)
         plain = (
-            (name, one)
+            (name, one(names))
             for name, one in self.arguments
-            if not set(one.names) & {*declared.space, *declared.workspace} and name not in self._unspecialised
+            if not set(one.names) & {*declared.space, *declared.workspace}
         )
-        return {name for name, one in plain if type(value := one(names)) is int and value == 1}
+        return {
+            name: value
+            for name, value in plain
+            if value is None or (type(value) is int and value == 1 and name not in self._unspecialised)
+        }
 
     @property
     def _unspecialised(self) -> set[str]:
@@ -218,3 +231,11 @@ class Part:
             return f"{kind}:{_SPECIALISED}" if promised else kind
         allowed = "a tensor, a number or a bool"
         raise ArgumentError(expression.where, type(value).__name__, allowed, f"{parameter} cannot be that.")
+
+
+def _expression(where: str, given: Any) -> Expression:
+    """What was given for a constexpr, or of a type that only Triton has, such as ``tl.float32``, that very value."""
+    given = getattr(given, "value", given) if type(given).__name__ == "constexpr" else given
+    if isinstance(given, str | bool | int | float) or given is None or callable(given):
+        return Expression.of(where, given)
+    return Expression(where, given, (), lambda names: given)

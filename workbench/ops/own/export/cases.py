@@ -9,7 +9,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.own.case import Case
 from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted
-from workbench.ops.own.inputs import Input, seed_of
+from workbench.ops.own.inputs import Input, generators_of, seed_of
 
 
 def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
@@ -18,7 +18,9 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
     for case in cases.values():
         names = case.contract.parameters
-        lines += [f"{INDENT}{name} = {_made(case, name, collected, functions)}" for name in names]
+        for name in names:
+            made = f"{INDENT}{name} = {_made(case, name, collected, functions)}"
+            lines += [*_seeds(case, name, collected), made]
         lines.append(f"{INDENT}yield {quoted(case.name)}, ({in_tuple(names)})")
     return [*functions, fitted("\n".join(lines))]
 
@@ -44,6 +46,17 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
     return f"{label}({', '.join(f'{one}={known[one]}' for one in inspect.signature(given).parameters)})"
 
 
+def _seeds(case: Case, name: str, collected: Collected) -> list[str]:
+    """Lines that seed the global generators from which a function draws."""
+    given = case.given[name]
+    if isinstance(given, Input) or not callable(given):
+        return []
+    seed = seed_of(name, case.seed)
+    drawn = generators_of(given, name, case.sizes, case.seed)
+    lines = {"torch": "torch.manual_seed", "numpy": "{}.random.seed", "random": "{}.seed"}
+    return [f"{INDENT}{lines[one].format(collected.module(one))}({seed})" for one in drawn]
+
+
 def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
     """What `Input.make` makes."""
     sizes = literal(shape)
@@ -54,9 +67,12 @@ def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
         low, high = map(int, given.bounds)
         made = f"torch.randint({low}, {high}, {sizes}, generator=torch.Generator().manual_seed({seed}))"
         return made + (convert if given.dtype != "int64" else "")
-    made = f"torch.{given.kind}({sizes}, generator=torch.Generator().manual_seed({seed}))"
+    drawn = literal((*shape, *given.parts))
+    made = f"torch.{given.kind}({drawn}, generator=torch.Generator().manual_seed({seed}))"
     factor, offset = given.scaling
     scaled = made + (f" * {literal(factor)}" if factor != 1 else "") + (f" + {literal(offset)}" if offset != 0 else "")
+    if given.parts:
+        return f"torch.view_as_complex({scaled}){convert if given.dtype != 'complex64' else ''}"
     if scaled != made:
         made = f"({scaled})" if given.dtype != "float32" else scaled
     return made + (convert if given.dtype != "float32" else "")

@@ -80,6 +80,12 @@ class Collected:
                 raise _refused(f"{name!r} in {function.__name__}", "a name that nothing has", remedy)
             self._value(name, scope[name])
 
+    def module(self, module: str) -> str:
+        """The name under which the file has a module, by which it is imported if it is not there yet."""
+        if module not in self.modules.values():
+            self._value(module, importlib.import_module(module))
+        return next(name for name, one in self.modules.items() if one == module)
+
     def _value(self, name: str, value: Any) -> None:
         if value is self._op and name == self._op.name:
             return  # the file's op has the same name

@@ -48,6 +48,8 @@ def _arguments(part: Part, code: Code, *, main: bool) -> list[str]:
     found, by_name = [], False
     for name in part.function.arg_names:
         by_name = by_name or name not in runtime
+        if name in part.defaults:
+            continue
         text = code.of(runtime[name] if name in runtime else part.constexprs[name])
         found.append(f"{name}={text}" if by_name else text)
     for name, usual in TRITON_OPTIONS.items():

@@ -17,21 +17,21 @@ def op_text(file: _File) -> list[str]:
     """Its functions, and what registers them."""
     name, outputs = file.op.name, file.code.outputs
     parameters = ", ".join(file.contract.parameters)
-    sections = [_empty_outputs(file, parameters)] if outputs else []
+    sections = [_empty_outputs(file)] if outputs else []
     if file.variant.space and file.chosen:
         sections.append("chosen = {}  # the configuration for each kind of call")
-    fake = "empty_outputs" if outputs else f"lambda {parameters}: None"
+    fake = "empty_outputs" if outputs else f"lambda {file.signature.untyped}: None"
     return [*sections, _definition(file, parameters), f"{name}.register_fake({fake})", *_autograd(file)]
 
 
-def _empty_outputs(file: _File, parameters: str) -> str:
+def _empty_outputs(file: _File) -> str:
     signature, several = file.signature, len(file.code.outputs) > 1
     given = ", ".join(
         f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
         for name in file.contract.parameters
     )
     made = f"torch.empty(like.shape, dtype=like.dtype, device={signature.first}.device)"
-    return fitted(f'''def empty_outputs({parameters}):
+    return fitted(f'''def empty_outputs({signature.untyped}):
     """What the op returns, not yet computed: the reference tells shape and dtype without data."""
     {"likes" if several else "like"} = reference({given})
     return {f"tuple({made} for like in likes)" if several else made}''')

@@ -28,6 +28,8 @@ def ctype(tensor):
         torch.bfloat16: "__nv_bfloat16",
         torch.float32: "float",
         torch.float64: "double",
+        torch.complex64: "float2",
+        torch.complex128: "double2",
         torch.float8_e4m3fn: "__nv_fp8_e4m3",
         torch.float8_e5m2: "__nv_fp8_e5m2",
         torch.uint8: "unsigned char",
@@ -104,14 +106,21 @@ def allocate(size, alignment, stream):
 def for_both(inputs):
     """Those of a case for the kernel, on the GPU, and for the reference, in float64."""
     given = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
-    real = [isinstance(value, torch.Tensor) and value.is_floating_point() for value in inputs]
-    return given, [value.double() if is_real else value for value, is_real in zip(inputs, real, strict=True)]
+    return given, [in_double(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def in_double(tensor):
+    """In double precision; whole numbers as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def difference(found, expected):
     """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
-    tolerance, found, expected = TOLERANCE[found.dtype], found.cpu().double(), expected.double()
-    size = expected[expected.isfinite()].square().mean().sqrt().nan_to_num().item()
+    tolerance, found = TOLERANCE[found.dtype], in_double(found.cpu())
+    expected = expected.to(found.dtype)
+    size = expected[expected.isfinite()].abs().double().square().mean().sqrt().nan_to_num().item()
     try:
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
     except AssertionError as error:

@@ -30,16 +30,27 @@ class Signature:
     @property
     def parameters(self) -> list[str]:
         """``x: torch.Tensor``, ``scale: float = 1.0``."""
-        found = []
-        for name, kind in self.kinds.items():
-            default = self._defaults[name].default
-            if default is inspect.Parameter.empty:
-                found.append(f"{name}: {kind}")
-            else:
-                if kind == "float" and isinstance(default, int):
-                    default = float(default)
-                found.append(f"{name}: {kind} = {literal(default)}")
-        return found
+        usual = self._usual
+        return [
+            f"{name}: {kind} = {usual[name]}" if name in usual else f"{name}: {kind}"
+            for name, kind in self.kinds.items()
+        ]
+
+    @property
+    def untyped(self) -> str:
+        """``x, scale=1.0``."""
+        usual = self._usual
+        return ", ".join(f"{name}={usual[name]}" if name in usual else name for name in self.kinds)
+
+    @property
+    def _usual(self) -> dict[str, str]:
+        """The defaults, as they are written."""
+        given = {name: self._defaults[name].default for name in self.kinds}
+        return {
+            name: literal(float(value) if self.kinds[name] == "float" and isinstance(value, int) else value)
+            for name, value in given.items()
+            if value is not inspect.Parameter.empty
+        }
 
     @property
     def first(self) -> str:
