@@ -198,7 +198,13 @@ def test_more_threads_or_shared_memory_than_a_block_has(module):
     assert module.floats(np.int64(1), (np.int32(32),), x, x).instructions
 
 
-def test_templates_take_any_dtype(module):
+def test_an_instance_of_a_template_takes_its_own_dtype(module):
     x = np.zeros(32, np.float64)
     module["any<double>"](1, 32, x, 2.5)
     assert set(x.tolist()) == {2.5}
+    half = torch.zeros(32, dtype=torch.float16)
+    module["any<__half>"](1, 32, half, 2.5)
+    assert set(half.tolist()) == {2.5}
+    with pytest.raises(ArgumentError, match=r"any<float>\(\): argument 0 'x': got an array of int32; allowed: float32"):
+        module["any<float>"](1, 32, np.zeros(32, np.int32), 2.5)
+    module["any<Real>"](1, 32, np.zeros(32, np.int32), 2.5)  # of a type of one's own nothing is known

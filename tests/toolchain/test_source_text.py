@@ -6,33 +6,54 @@ import pytest
 
 from workbench.demangle import demangle, normalised
 from workbench.toolchain.kernel import entry_parameters
-from workbench.toolchain.source import declared_kernels
+from workbench.toolchain.source import declared_kernels, template_parameters
 
 
 @pytest.mark.parametrize(
     ("text", "name", "parameters", "template"),
     [
-        ("__global__ void k() {}", "k", (), False),
-        ("__global__ void k(void) {}", "k", (), False),
-        ("__global__ void k(int *a, const float * __restrict__ b, int c[4]) {}", "k", ("a", "b", "c"), False),
-        ('extern "C" __global__ void __launch_bounds__(128, 2)\nk(float x) {}', "k", ("x",), False),
-        ("__global__ __launch_bounds__(max(32, N)) void k(float x) {}", "k", ("x",), False),
-        ("template <typename T, int N = 2>\n__global__ void k(T *a, std::array<int, 3> b) {}", "k", ("a", "b"), True),
-        ("template <int N> __device__ int f() { return N; }\n__global__ void k(int a) {}", "k", ("a",), False),
+        ("__global__ void k() {}", "k", (), ()),
+        ("__global__ void k(void) {}", "k", (), ()),
+        ("__global__ void k(int *a, const float * __restrict__ b, int c[4]) {}", "k", ("a", "b", "c"), ()),
+        ('extern "C" __global__ void __launch_bounds__(128, 2)\nk(float x) {}', "k", ("x",), ()),
+        ("__global__ __launch_bounds__(max(32, N)) void k(float x) {}", "k", ("x",), ()),
+        (
+            "template <typename T, int N = 2>\n__global__ void k(T *a, std::array<int, 3> b) {}",
+            "k",
+            ("a", "b"),
+            ("T", "N"),
+        ),
+        ("template <int N> __device__ int f() { return N; }\n__global__ void k(int a) {}", "k", ("a",), ()),
         (
             "/* __global__ void gone(int a) */ __global__ void k(int a /* , int b */) {} // __global__ void g()",
             "k",
             ("a",),
-            False,
+            (),
         ),
-        ("static __global__ void k(int, float b) {}", "k", (), False),
-        ("__global__ void k(const __grid_constant__ Pair pair) {}", "k", ("pair",), False),
+        (
+            "template <class... T, typename, bool B = true> __global__ void k(float *a)",
+            "k",
+            ("a",),
+            ("T", "", "B"),
+        ),
+        ("static __global__ void k(int, float b) {}", "k", (), ()),
+        ("__global__ void k(const __grid_constant__ Pair pair) {}", "k", ("pair",), ()),
     ],
 )
-def test_declared_kernels(text: str, name: str, parameters: tuple, template: bool):
+def test_declared_kernels(text: str, name: str, parameters: tuple, template: tuple):
     found = declared_kernels(text)
     assert list(found) == [name]
     assert (found[name].parameters, found[name].template) == (parameters, template)
+
+
+def test_the_instance_of_a_template():
+    found = declared_kernels("template <typename T, int N, bool B = true> __global__ void k(T *a) {}")["k"]
+    assert found.instance("n::k<std::array<int, 3>, 4>") == {"T": "std::array<int, 3>", "N": "4"}
+    assert found.instance("k") == {}
+    text = (
+        "template <int M> struct A {}; // template <int C>\n template <typename T, int = 2> __global__ void k(T *a) {}"
+    )
+    assert template_parameters(text) == {"M", "T", ""}
 
 
 @pytest.mark.parametrize(

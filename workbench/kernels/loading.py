@@ -17,7 +17,7 @@ from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
-from workbench.toolchain.c_types import c_type
+from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import Source, kernels_within, read_source
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ class Kernel:
         self.__name__ = compiled.label
         base = compiled.label.split("<")[0].split("::")[-1]
         declared = module._declared.get(base)
-        # A template's parameters are of types that only its instances know.
-        written = () if declared is None else declared.types
-        self._types = tuple(c_type(one, module._macros) for one in written)
+        self._types: tuple[CType | None, ...] = ()
+        if declared is not None:
+            known = {**module._macros, **declared.instance(compiled.label)}
+            self._types = tuple(c_type(one, known) for one in declared.types)
         self._noted: set[str] = set()
 
     def __call__(

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import linecache
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,12 +134,19 @@ def _find(name: str, folders: Iterable[Path]) -> Path | None:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A kernel as the source text declares it: its parameters' names, and whether it is a template."""
+    """A kernel as the source text declares it: its parameters' names, and those of its template's, if it is one."""
 
     parameters: tuple[str, ...]
-    template: bool
+    template: tuple[str, ...]
     types: tuple[str, ...] = ()
     """The parameters' types as written, ``"const float * __restrict__"``; an array's brackets are a star."""
+
+    def instance(self, expression: str) -> dict[str, str]:
+        """What the template's parameters are in a name expression, ``"softmax<float, 4>"``."""
+        if "<" not in expression:
+            return {}
+        given = split_at_commas(expression.partition("<")[2].rpartition(">")[0])
+        return dict(zip(self.template, map(str.strip, given), strict=False))  # some may have defaults
 
 
 def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declaration]:
@@ -160,7 +167,8 @@ def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declara
                 # Everything since the last end of a declaration: there "template <...>" stands, if it does.
                 before = re.split(r"[;}]", text[: start.start()])[-1]
                 names, types = _parameters(_taken(inside, defined))
-                kernels.setdefault(match[1], Declaration(names, "template" in before, types))
+                *_, template = [(), *_templates(before)]
+                kernels.setdefault(match[1], Declaration(names, template, types))
                 break
     return kernels
 
@@ -223,15 +231,19 @@ def _balanced(text: str, position: int) -> str:
 
 def template_parameters(text: str) -> set[str]:
     """The names of the parameters of every template that a source declares; a macro of such a name would break it."""
-    text, found = _COMMENT.sub(" ", text), set()
+    return {name for names in _templates(_COMMENT.sub(" ", text)) for name in names}
+
+
+def _templates(text: str) -> Iterator[tuple[str, ...]]:
+    """The parameters of each ``template <...>``; "" for one without a name."""
     for start in re.finditer(r"\btemplate\s*<", text):
         end, depth = start.end(), 1
         while depth and end < len(text):
             depth += (text[end] == "<") - (text[end] == ">")
             end += 1
-        for one in split_at_commas(text[start.end() : end - 1]):
-            found.update(re.findall(r"(\w+)\s*$", one.partition("=")[0]))
-    return found
+        pieces = split_at_commas(text[start.end() : end - 1])
+        found = (re.search(r"\W(\w+)$", one.partition("=")[0].strip()) for one in pieces)
+        yield tuple(one[1] if one else "" for one in found)
 
 
 def split_at_commas(text: str) -> list[str]:

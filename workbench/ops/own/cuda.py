@@ -255,21 +255,24 @@ class Part:
     ) -> CudaStep:
         """The step, whose launch is computed from the declaration. ``macros`` are evaluated where a type names one."""
 
+        def instance(config: Config, problem: Problem) -> str:
+            return _instance(self.kernel, declared.names(config, problem))
+
         def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
             parameter, expression = self.arguments[index]
-            types = self.declaration.types
-            varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(macro_names)
+            types, changing = self.declaration.types, {*macro_names, *self.declaration.template}
+            varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(changing)
             fixed = c_type(types[index], {}) if types and not varies else None
 
             def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
-                kind = c_type(types[index], macros(config, problem)) if varies else fixed
+                kind = fixed
+                if varies:
+                    template = self.declaration.instance(instance(config, problem))
+                    kind = c_type(types[index], {**macros(config, problem), **template})
                 return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
 
             return value
-
-        def instance(config: Config, problem: Problem) -> str:
-            return _instance(self.kernel, declared.names(config, problem))
 
         return CudaStep(
             kernel=instance if "<" in self.kernel else self.kernel,

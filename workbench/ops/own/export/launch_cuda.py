@@ -216,7 +216,8 @@ def checks(file: _File) -> list[str]:
     macros = file.variant.macros(file.config, file.problem)
     for part in file.variant.parts:
         for (_, expression), declared in zip(part.arguments, part.declaration.types, strict=False):
-            kind, name = c_type(declared), expression.names[0] if expression.is_name else ""
+            kind = c_type(declared, part.declaration.instance(part.kernel))
+            name = expression.names[0] if expression.is_name else ""
             plain = macros.keys().isdisjoint(re.findall(r"\w+", declared))
             if plain and kind and kind.dtype in _REALS and isinstance(file.problem.known.get(name), TensorType):
                 wanted.setdefault(name, kind.dtype)
