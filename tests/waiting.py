@@ -19,5 +19,5 @@ def gone(pid: int) -> bool:
     """Whether a process has ended; one that its parent has not looked at yet has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end while it is read
         return True
