@@ -67,4 +67,31 @@ __device__ int plus_one(int x) { return x + 1; }
 __device__ int plus_two(int x) { return x + 2; }
 typedef int (*Pointer)(int);
 __device__ Pointer table[2] = {plus_one, plus_two};
-extern "C" __global__ void indirect(int* out) { out[threadIdx.x] = table[out[threadIdx.x] & 1](3); }
+extern "C" __global__ void indirect(int* out) {
+  int t = threadIdx.x;
+  if (t % 5) out[t] = table[out[t] & 1](t);
+}
+struct Shape {
+  int scale;
+  __device__ __noinline__ virtual float area(float x) { return scale * x; }
+  __device__ __noinline__ virtual void add(int* out) { atomicAdd(out, 1); }
+};
+struct Square : Shape {
+  __device__ __noinline__ float area(float x) override { return x * x; }
+  __device__ __noinline__ void add(int* out) override { atomicAdd(out, 100); }
+};
+extern "C" __global__ void virtuals(int* out, float* numbers) {
+  Shape one;
+  Square other;
+  one.scale = 3;
+  Shape* shape = threadIdx.x % 3 ? &one : &other;
+  numbers[threadIdx.x] = shape->area(threadIdx.x);
+  shape->add(out);
+}
+typedef int (*Again)(int, void*);
+__device__ __noinline__ int down(int n, Again next, void* self) { return n <= 0 ? 0 : n + next(n - 1, self); }
+__device__ int again(int n, void* self) { return down(n, (Again)self, self); }
+extern "C" __global__ void through_itself(int* out) { out[threadIdx.x] = again(threadIdx.x % 7, (void*)again); }
+extern "C" __global__ void wild(long long* to) {
+  to[threadIdx.x] = ((Pointer)to[threadIdx.x])(1);  // to nowhere
+}

@@ -107,11 +107,67 @@ def test_assert(program: ptx.Program) -> None:
     assert out.tolist() == [1] * 5 + list(range(5, 64))  # threads that failed went no further
 
 
+@pytest.mark.parametrize("checks", [False, True])
+def test_function_pointers(program: ptx.Program, checks: bool) -> None:
+    t = np.arange(64)
+    out = t.astype(np.int32) * 3
+    report = program["indirect"].launch(1, 64, [out], checks=checks)
+    assert out.tolist() == np.where(t % 5, t + 1 + t * 3 % 2, t * 3).tolist()
+    assert report.findings == []
+
+
+def test_virtual_functions(program: ptx.Program) -> None:
+    t, out, numbers = np.arange(64), np.zeros(1, np.int32), np.zeros(64, np.float32)
+    report = program["virtuals"].launch(1, 64, [out, numbers], statistics=True)
+    assert numbers.tolist() == np.where(t % 3, 3 * t, t * t).tolist()
+    assert out.tolist() == [100 * 22 + 42]
+    calls = [line for line in report.lines if line.text.startswith("call")]
+    assert [(line.executions, line.active_lanes) for line in calls] == [(2, 64)] * 2, "once, whatever they lead to"
+
+
+@pytest.mark.parametrize("threads", [1, 33])
+def test_recursion_through_a_pointer(program: ptx.Program, threads: int) -> None:
+    out = np.zeros(64, np.int32)
+    program["through_itself"].launch(1, threads, [out])
+    assert out[:threads].tolist() == [sum(range(t % 7 + 1)) for t in range(threads)]
+
+
+def test_a_pointer_to_no_function(program: ptx.Program) -> None:
+    with pytest.raises(KernelFault, match=r"wild: trap at .*cuda_calls.cu:\d+ \(PTX line \d+, `call ") as caught:
+        program["wild"].launch(1, 32, [np.arange(32)])
+    assert f"cuda_calls.cu:{line_of('to nowhere')}" in str(caught.value)
+
+
+UNFIT = """.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .b32 result) one (.param .b64 x) { st.param.b32 [result], 1; ret; }
+.global .u64 table[1] = {one};
+.visible .entry k() {
+    .reg .b64 %rd<2>;
+    ld.global.u64 %rd1, [table];
+    { .param .b32 param0; .param .b32 result; st.param.b32 [param0], 3;
+      shape : .callprototype (.param .b32 _) _ (.param .b32 _);
+      call (result), %rd1, (param0), shape; }
+    ret;
+}
+"""
+
+
 @pytest.mark.parametrize(
-    ("kernel", "reason"),
-    [("heap", "the machine has no device heap; pass memory from the host"), ("indirect", "an indirect call")],
+    ("text", "reason"),
+    [
+        (UNFIT, "take the address of a function of that prototype; cannot execute `call"),
+        (UNFIT.replace(", shape;", ";"), "an indirect call without a .callprototype"),
+    ],
 )
-def test_refused_by_name(program: ptx.Program, kernel: str, reason: str) -> None:
+def test_calls_that_fit_no_function(text: str, reason: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=reason):
+        ptx.Program.from_text(text)["k"]
+
+
+def test_refused_by_name(program: ptx.Program) -> None:
+    reason = "the machine has no device heap; pass memory from the host"
     with pytest.raises(UnsupportedInstructionError, match=reason) as caught:
-        program[kernel].launch(1, 1, [np.zeros(1, np.int32)])
+        program["heap"].launch(1, 1, [np.zeros(1, np.int32)])
     assert "cuda_calls.cu:" in str(caught.value)

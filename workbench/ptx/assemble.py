@@ -85,6 +85,13 @@ class Decoded:
         for step in code:  # they have slots now, and a sweep keeps many programs
             step.registers, step.guard = (), None
 
+    def written_at(self, pc: int) -> int:
+        """Where the statement of an instruction begins: a trap may be inserted as the last of several."""
+        if 0 <= pc < len(self.code) and self.code[pc].form.opcode.name == "trap":
+            while pc and self.code[pc].start is None:
+                pc -= 1
+        return pc
+
     def _value(self, operand: Constant | DynamicShared) -> int:
         return operand.value if isinstance(operand, Constant) else self.static_shared + operand.offset
 

@@ -4,6 +4,9 @@ Every function has registers of its own, so that a call saves none; only a funct
 caller's. Parameters and results lie in local memory: the caller's variables are copied to the callee's frame, which
 begins where the caller's ends, and back. Functions stand before the kernel in the code: the scheduler runs the lanes
 with the lowest pc, so that those inside a function come back before the others go on.
+
+A call through a register (a function pointer, a virtual function) is a call of each function whose address the module
+takes and whose prototype fits, for the lanes that have its address; those that have none of them trap.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from workbench.ptx.decode import decode, refuse
 from workbench.ptx.families.refused import HEAP
 from workbench.ptx.instruction import Instruction, Step
 from workbench.ptx.machine import CALL, OPCODES
-from workbench.ptx.operands import Constant, Frame, Symbols
+from workbench.ptx.operands import Constant, Frame, Register, Symbols
 from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
 
 RECURSION_BYTES = 8192  # of local memory per thread, for kernels that recurse
@@ -32,6 +35,8 @@ class Unit:
     symbols: Symbols
     items: list[Step | Label]
     callees: dict[str, Unit] = field(default_factory=dict)
+    targets: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    """Of each call through a register, by its step's id, the addresses of functions that it may find there."""
     recursive: bool = False
     index: int = 0
 
@@ -51,7 +56,8 @@ class Unit:
 def units(module: Module, entry: Entry, global_address: Callable[[str], int]) -> list[Unit]:
     """The kernel's functions, each after those it calls where nothing recurses, and the kernel last.
 
-    Raises UnsupportedInstructionError for a function without a body, an indirect call, and the device heap.
+    Raises UnsupportedInstructionError for a function without a body, a call through a register that fits no function,
+    and the device heap.
     """
     shared: dict[str, int] = {}
     known: dict[str, Unit] = {}
@@ -72,18 +78,27 @@ def units(module: Module, entry: Entry, global_address: Callable[[str], int]) ->
         work.append((source, True))
         for item in items:
             if type(item) is Step and item.form.kind == CALL and item.target not in _BUILTINS:
-                work.append((_callee(module, source, item), False))
+                found = _callees(module, source, item)
+                if item.form.instruction.prototype is not None:
+                    known[source.name].targets[id(item)] = [(global_address(one.name), one.name) for one in found]
+                work += [(one, False) for one in found]
     finished[-1].symbols.shared_bytes = shared_bytes
     _link(finished, known)
     return finished
 
 
-def _callee(module: Module, source: Entry | Function, call: Step) -> Function:
-    function = module.functions.get(call.target)
-    if function is not None and function.body_start is not None:
-        return function
+def _callees(module: Module, source: Entry | Function, call: Step) -> list[Function]:
+    """The function that is called; through a register those that may be."""
+    prototype, function = call.form.instruction.prototype, module.functions.get(call.target)
+    found = [function] if function is not None and function.body_start is not None else []
+    if prototype is not None:
+        found = [one for one in module.addressed if one.prototype == prototype]
+    if found:
+        return found
     reason = f"it calls {call.target}, which has no body in this module"
-    if call.target in _HEAP:
+    if prototype is not None:
+        reason = f"it calls through {call.target}: take the address of a function of that prototype"
+    elif call.target in _HEAP:
         reason = f"it calls {call.target}: {HEAP}"
     statement = call.statement
     assert statement is not None  # calls are never inserted
@@ -96,6 +111,8 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
         for item in unit.items:
             if type(item) is Step and item.form.kind == CALL and item.target in known:
                 unit.callees[item.target] = known[item.target]
+        for names in unit.targets.values():
+            unit.callees.update((name, known[name]) for _, name in names)
     for unit in finished:
         seen: set[int] = set()
         work = list(unit.callees.values())
@@ -123,26 +140,59 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
     if type(item) is not Step or item.form.kind != CALL:
         return [item]
     call = item.form.instruction
-    results, arguments = call.call or ((), ())
     builtin = _BUILTINS.get(item.target)
     if builtin:
         name, count = builtin
+        results, arguments = call.call or ((), ())
         raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
         if name == "call.vprintf":
             raw[3] = results[0] if results else -1
         return [_guarded(item, Instruction(OPCODES[name], call.slots, raw=raw))]
-    callee = unit.callees[item.target]
+    if call.prototype is not None:
+        return [*_dispatched(unit, item)]
+    return [_guarded(item, part) for part in _call(unit, call, unit.callees[item.target])]
+
+
+def _dispatched(unit: Unit, item: Step) -> list[Step]:
+    """A call through a register: one target after the other, and a trap for the lanes that have found none."""
+    call, move = item.form.instruction, OPCODES["mov.pred"]
+    done, hit = unit.symbols.temporary(0), unit.symbols.temporary(0)
+
+    def steps(*parts: Instruction, guard: Register | None, negated: bool = False) -> list[Step]:
+        made = [Step.of(part) for part in parts]
+        for step in made:
+            step.guard, step.negated = guard, negated
+        return made
+
+    def set_to(flag: Register, value: int) -> Instruction:
+        return Instruction(move, {0: flag, 1: Constant(0, value)}, (flag,))
+
+    # Lanes that the call's own guard leaves out are done from the first.
+    (first,) = began = steps(set_to(done, 0), guard=item.guard, negated=item.negated)
+    first.body, first.start = item.body, item.start  # counted as the call, once
+    made = [*steps(set_to(done, 1), guard=None), *began]
+    for address, name in unit.targets[id(item)]:
+        compare = {0: hit, 2: call.slots[1], 3: Constant(8, address)}
+        test = Instruction(OPCODES["setp.eq.b64"], compare, (hit,))
+        made += steps(set_to(hit, 0), guard=None) + steps(test, guard=item.guard, negated=item.negated)
+        made += steps(*_call(unit, call, unit.callees[name]), set_to(done, 1), guard=hit)
+    return [*made, *steps(Instruction(OPCODES["trap"], {}), guard=done, negated=True)]
+
+
+def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
+    """Arguments into the callee's frame, the jump, results back."""
+    results, arguments = call.call or ((), ())
     function, places = callee.source, callee.symbols.local
     assert isinstance(function, Function)  # nobody calls a kernel
     into = [
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]
     back = [(unit.frame + places[p.name], offset, p.size) for offset, p in zip(results, function.results, strict=False)]
-    jump = [Instruction(call.opcode, call.slots, raw={1: unit.frame, 2: callee.frame}, target=item.target)]
+    jump = [Instruction(call.opcode, {0: Frame()}, raw={1: unit.frame, 2: callee.frame}, target=function.name)]
     if callee.recursive and unit.recursive:
         save, restore = OPCODES["registers.save"], OPCODES["registers.restore"]
         jump = [Instruction(save, {}, imm=unit.index), *jump, Instruction(restore, {}, imm=unit.index)]
-    return [_guarded(item, part) for part in (*(_copy(*m) for m in into), *jump, *(_copy(*m) for m in back))]
+    return [*(_copy(*m) for m in into), *jump, *(_copy(*m) for m in back)]
 
 
 def _guarded(item: Step, part: Instruction) -> Step:

@@ -36,6 +36,7 @@ from workbench.ptx.parse import (
     Scope,
     Statement,
     Variable,
+    parse_prototype,
 )
 
 _FAMILIES = (
@@ -152,6 +153,11 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
             if type(item) is Directive and item.name == "branchtargets" and items and type(items[-1]) is Label:
                 targets = item.text.removeprefix(".branchtargets").split(",")
                 symbols.branch_targets[items[-1].name] = [target.strip() for target in targets]
+            if type(item) is Directive and item.name == "callprototype" and items and type(items[-1]) is Label:
+                prototype, label = parse_prototype(item.text, item.line), items[-1].name.partition(" ")[0]
+                if prototype is not None:
+                    symbols.prototypes[label] = prototype
+                    items.pop()  # it is no place to branch to
             _declare(module, entry, symbols, item)
     labels.resolve()
     return items

@@ -105,6 +105,7 @@ def describe(
 ) -> Finding:
     """The finding of one row of the core."""
     problem, kind = row["problem"], KINDS[row["problem"]]
+    row = {**row, "pc": kernel.decoded.written_at(row["pc"])}
     place, other = _place(kernel, row["pc"]), _place(kernel, row["other_pc"])
     code = kernel.decoded.code
     statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None

@@ -13,7 +13,7 @@ from typing import final
 
 from workbench.ptx.machine import BRANCH, EXIT, OPCODES, RETURN, Opcode
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
-from workbench.ptx.parse import Body, Statement
+from workbench.ptx.parse import Body, Prototype, Statement
 
 
 @final
@@ -31,6 +31,7 @@ class Instruction:
     bytes: int = 0
     target: str = ""
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
+    prototype: Prototype | None = None  # of a call through a register, slot 1
 
 
 class Form:

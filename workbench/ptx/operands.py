@@ -11,7 +11,16 @@ from itertools import count, repeat
 from typing import NamedTuple
 
 from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
-from workbench.ptx.parse import TYPE_SIZES, Declaration, Entry, Function, Parameter, PtxSyntaxError, Variable
+from workbench.ptx.parse import (
+    TYPE_SIZES,
+    Declaration,
+    Entry,
+    Function,
+    Parameter,
+    Prototype,
+    PtxSyntaxError,
+    Variable,
+)
 
 __all__ = [
     "LOCAL_WINDOW",
@@ -115,6 +124,8 @@ class Symbols:
     local_bytes: int = 0
     # Labels by the name of the .branchtargets that lists them.
     branch_targets: dict[str, list[str]] = field(default_factory=dict)
+    # Those of calls through a register, by their labels.
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
     # Whether all registers whose names differ in the digits at their end only have the same width.
     alike: bool = True
     _carry: Register | None = None
@@ -222,7 +233,10 @@ class Symbols:
             return Constant(width, self.parameters[name].offset)
         variable = self.module_variables.get(name)
         if variable is None:
-            return None
+            try:
+                return Constant(width, self.global_address(name))  # of a function
+            except KeyError:
+                return None
         if variable.space == "shared":
             if variable.external:
                 return DynamicShared(width, 0)

@@ -163,6 +163,15 @@ class Function:
     body_start: int | None
     body_end: int
 
+    @property
+    def prototype(self) -> Prototype:
+        """The sizes of its results and parameters."""
+        return tuple(one.size for one in self.results), tuple(one.size for one in self.parameters)
+
+
+Prototype = tuple[tuple[int, ...], tuple[int, ...]]
+"""Bytes of each result and of each parameter."""
+
 
 @dataclass
 class Module:
@@ -184,6 +193,14 @@ class Module:
     def line_of(self, offset: int) -> int:
         """The line, from 1, at an offset of the text."""
         return bisect.bisect_right(self._line_starts, offset)
+
+    @cached_property
+    def addressed(self) -> tuple[Function, ...]:
+        """The functions with a body whose addresses are in a register or in a variable: a call may lead to each."""
+        names = set(_ADDRESS_TAKEN.findall(self.text))
+        for variable in self.variables.values():
+            names.update(re.findall(r"[\w$.]+", variable.initial or ""))
+        return tuple(one for one in self.functions.values() if one.name in names and one.body_start is not None)
 
     @cached_property
     def ascii(self) -> bytes:
@@ -213,6 +230,8 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$%.]+)\s*(?P<dims>(?:\[\s*\d*\s*\])*)\s*(?:=\s*(?P<initial>.*))?$",
     re.S,
 )
+_ADDRESS_TAKEN = re.compile(r"\bmov\.[bu]64\s+[\w$%]+\s*,\s*([\w$.]+)\s*;")
+_PROTOTYPE = re.compile(r"\.callprototype\s*(?:\(([^)]*)\))?\s*_\s*(?:\(([^)]*)\))?")
 _MAX_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d,\s]+)")
 # One item, where scan.cpp says that it starts. A label is no opcode; the last alternative takes what nothing else does.
@@ -310,6 +329,15 @@ def _closing_brace(module: Module, start: int) -> int:
         if depth == 0:
             return position
     raise PtxSyntaxError(f"line {module.line_of(start)}: the brace that opens here is never closed")
+
+
+def parse_prototype(text: str, line: int) -> Prototype | None:
+    """The sizes of what a ``.callprototype`` returns and takes; None for what is none."""
+    match = _PROTOTYPE.match(text)
+    if match is None:
+        return None
+    results, arguments = (_parameters(part or "", line)[0] for part in match.groups())
+    return tuple(one.size for one in results), tuple(one.size for one in arguments)
 
 
 def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:

@@ -36,7 +36,7 @@ class Program(Mapping[str, "Kernel"]):
     def __init__(self, text: str, place: Callable[[int], int] | None = None):
         self.module: Module = parse.parse(text)
         self.variables: dict[str, np.ndarray] = {}
-        self._addresses: dict[str, int] = {}
+        self._addresses = {name: _FUNCTIONS_BASE + 16 * i for i, name in enumerate(self.module.functions)}
         self._kernels: dict[str, Kernel] = {}
         self._place_variables(place)
 
@@ -83,7 +83,7 @@ class Program(Mapping[str, "Kernel"]):
         return self.module.entries[name].parameters
 
     def global_address(self, name: str) -> int:
-        """Where a device variable, or a function in a table of them, lies for kernels; KeyError for others."""
+        """Where a device variable lies for kernels, or what stands for a function there; KeyError for others."""
         return self._addresses[name]
 
     def variable_buffers(self) -> list[tuple[str, int, np.ndarray]]:
@@ -121,8 +121,6 @@ def _initialise(program: Program, variable: parse.Variable, values: str) -> None
         value = parse.parse_number(token)
         if value is None:
             name = token.removeprefix("generic(").rstrip(")").split("+")[0].strip()
-            if name in program.module.functions:  # a table of functions: calls through it are refused one by one
-                program._addresses[name] = _FUNCTIONS_BASE + 16 * list(program.module.functions).index(name)
             if name not in program._addresses:
                 raise parse.PtxSyntaxError(f"variable {variable.name}: cannot read the initial value {token!r}")
             value = program._addresses[name] + (int(token.split("+")[1].rstrip(") ")) if "+" in token else 0)

@@ -165,6 +165,8 @@ _ADVICE = {
     },
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
+    r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": "NVRTC takes the headers of CUB "
+    "for blocks and warps, one by one: #include <cub/block/block_reduce.cuh>, not <cub/cub.cuh>.",
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
     r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in a header of CUDA's "
     "own: does a macro, or a tunable, have a name that the header uses (T, N, ...)? Give it another.",

@@ -18,7 +18,7 @@ NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
 
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
-INDIRECT_CALL = "an indirect call (through a function pointer or a virtual function): call the function by its name"
+INDIRECT_CALL = "an indirect call without a .callprototype: call the function by its name"
 HEAP = "the machine has no device heap; pass memory from the host"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
 SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
@@ -33,7 +33,7 @@ FORMS: dict[str, str] = {
     "atom with .b128": WIDE_ATOMICS,
     "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
     "cvta with .u32": NARROW_ADDRESSES,
-    "call through a register": INDIRECT_CALL,
+    "call through a register without .callprototype": INDIRECT_CALL,
     "malloc, free": HEAP,
 }
 

@@ -212,16 +212,24 @@ def leave(parts: list[str]) -> Plan:
 
 
 def call(parts: list[str]) -> Plan:
-    """``call{.uni} (result), name, (arguments);`` calls.py lays out what it takes."""
+    """``call{.uni} (result), name, (arguments);``, or a register for the name and a prototype behind it all. calls.py
+    lays out what it takes."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         results = operands.pop(0) if operands[0][0] == "(" else "()"
-        if not 1 <= len(operands) <= 2 or operands[0][0] == "%":
-            raise Refused(INDIRECT_CALL)
+        slots: dict[int, Operand] = {0: Frame()}
+        prototype = symbols.prototypes.get(operands[-1]) if len(operands) > 1 else None
+        if operands[0][0] == "%":
+            slots[1] = source(symbols, operands[0], "b64", 8)
+            operands = operands[: -1 if prototype else None]
+            if prototype is None:
+                raise Refused(INDIRECT_CALL)
+        if not 1 <= len(operands) <= 2:
+            raise Refused(f"{len(operands)} operands")
         arguments = operands[1] if len(operands) == 2 else "()"
         names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
         back, into = (tuple(symbols.local[name] for name in group) for group in names)
-        return Instruction(opcode("call"), {0: Frame()}, target=operands[0], call=(back, into))
+        return Instruction(opcode("call"), slots, target=operands[0], call=(back, into), prototype=prototype)
 
     return bind
 
