@@ -94,7 +94,7 @@ SCALE = """extern "C" __global__ void scale(float *out, const float *x, const fl
 
 def test_a_files_op_may_be_called_without_what_has_defaults(tmp_path: Path):
     @wb.op(name="scaled")
-    def reference(x, more=None, s: float = 2, minus: bool = False):
+    def reference(x, more=None, *, s: float = 2, minus: bool = False):
         value = x * s + (0 if more is None else more)
         return -value if minus else value
 
@@ -107,7 +107,9 @@ def test_a_files_op_may_be_called_without_what_has_defaults(tmp_path: Path):
     op = exported(reference, tmp_path).scaled
     for given in ((torch.ones(4),), (torch.ones(4), torch.ones(4)), (torch.ones(4), None, 3.0)):
         torch.library.opcheck(op, given, test_utils=("test_schema", "test_faketensor"))
-        assert torch.equal(op(*given), reference(*given))
+        assert torch.equal(op(*given), reference(*given[:2], **dict(zip("s", given[2:], strict=False))))
+    text = (tmp_path / "scaled_exported.py").read_text()
+    assert "(scaled(*given), reference(exact[0], exact[1], s=exact[2], minus=exact[3]))" in text
 
 
 def test_a_file_draws_what_the_cases_draw(tmp_path: Path):
@@ -232,3 +234,13 @@ def copied(size: Any = 8, **declared: Any) -> Any:
 def test_what_is_no_whole_number_is_told(declare: Callable[[], Any], message: str):
     with pytest.raises(ArgumentError, match=message):
         declare()
+
+
+def test_a_reference_whose_arguments_have_no_names():
+    def reference(x, /):
+        return x
+
+    with pytest.raises(
+        ArgumentError, match=r"reference reference: got 'x', which no caller may name; .*Leave the / out"
+    ):
+        wb.op(reference, name="nameless")

@@ -207,6 +207,9 @@ def check_reference(function: Any, in_place: Sequence[str]) -> None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             remedy = "Name each of them: kernels take so many and no more."
             raise ArgumentError(f"reference {function.__name__}", f"*{parameter.name}", "named arguments", remedy)
+        if parameter.kind == parameter.POSITIONAL_ONLY:
+            what = f"{parameter.name!r}, which no caller may name"
+            raise ArgumentError(f"reference {function.__name__}", what, "named arguments", "Leave the / out.")
     for name in in_place:
         if name not in parameters:
             remedy = "Name what the reference writes."

@@ -231,6 +231,9 @@ class _File:
     def _results(self) -> list[str]:
         """Lines of the self-test that run kernel and reference on a case."""
         found, expected, outputs = f"{self.op.name}(*given)", "reference(*exact)", self.code.outputs
+        if self.signature.named:
+            exact = {name: f"exact[{i}]" for i, name in enumerate(self.contract.parameters)}
+            expected = self.signature.reference(exact)
         places = {name: self.contract.parameters.index(name) for name in self.contract.in_place}
         lines = [f"results = {{{quoted(name)}: ({found}, {expected})}}" for name in outputs]
         if len(outputs) > 1:

@@ -26,14 +26,14 @@ def op_text(file: _File) -> list[str]:
 
 def _empty_outputs(file: _File) -> str:
     signature, several = file.signature, len(file.code.outputs) > 1
-    given = ", ".join(
-        f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
+    given = {
+        name: f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
         for name in file.contract.parameters
-    )
+    }
     made = f"torch.empty(like.shape, dtype=like.dtype, device={signature.first}.device)"
     return fitted(f'''def empty_outputs({signature.untyped}):
     """What the op returns, not yet computed: the reference tells shape and dtype without data."""
-    {"likes" if several else "like"} = reference({given})
+    {"likes" if several else "like"} = {signature.reference(given)}
     return {f"tuple({made} for like in likes)" if several else made}''')
 
 
@@ -48,12 +48,13 @@ def _definition(file: _File, parameters: str) -> str:
         f'{INDENT}if device.type != "cuda":',
     ]
     fresh = "clone(memory_format=torch.contiguous_format)"
+    reference = signature.reference({name: name for name in file.contract.parameters})
     if len(outputs) == 1:
-        lines.append(f"{INDENT * 2}return reference({parameters}).{fresh}")
+        lines.append(f"{INDENT * 2}return {reference}.{fresh}")
     elif outputs:
-        lines.append(f"{INDENT * 2}return tuple(one.{fresh} for one in reference({parameters}))")
+        lines.append(f"{INDENT * 2}return tuple(one.{fresh} for one in {reference})")
     else:
-        lines += [f"{INDENT * 2}reference({parameters})", f"{INDENT * 2}return"]
+        lines += [f"{INDENT * 2}{reference}", f"{INDENT * 2}return"]
     if outputs:
         lines.append(f"{INDENT}{', '.join(outputs)} = empty_outputs({parameters})")
     lines += _configuration(file, parameters)

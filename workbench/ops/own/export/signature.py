@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import ArgumentError
@@ -18,6 +19,7 @@ class Signature:
         self.optional = {name for name, kind in self.kinds.items() if kind.endswith("| None")}
         self.tensors = [name for name, kind in self.kinds.items() if kind.startswith("torch.Tensor")]
         self._defaults = inspect.signature(op.contract.function).parameters
+        self.named = {one.name for one in self._defaults.values() if one.kind == one.KEYWORD_ONLY}
         if not set(self.tensors) - self.optional:
             remedy = "Its device is the tensor's."
             raise ArgumentError("export: arguments", "no tensor among them", "one tensor or more", remedy)
@@ -35,6 +37,10 @@ class Signature:
             f"{name}: {kind} = {usual[name]}" if name in usual else f"{name}: {kind}"
             for name, kind in self.kinds.items()
         ]
+
+    def reference(self, values: Mapping[str, str]) -> str:
+        """A call of the reference with these values: by name what it takes no other way."""
+        return f"reference({', '.join(f'{n}={v}' if n in self.named else v for n, v in values.items())})"
 
     @property
     def untyped(self) -> str:
