@@ -276,6 +276,15 @@ for w in (32, 64):
         f"sub.cc.{u} {{d0}}, {{s0}}, {{s1}}; subc.cc.{u} {{d0}}, {{s2}}, {{s0}}", f"subc.{u} {{d0}}, {{s1}}, 0",
         f"{u} {u} {u} {u}", lambda a, b, c, m=mask: (b - (c < a + (a < b))) & m,
     )  # fmt: skip
+    # After sub the flag is the carry of a + ~b + 1, which addc adds and subc takes for "nothing borrowed".
+    chain(
+        f"sub.cc.{u} {{d0}}, {{s0}}, {{s1}}", f"addc.{u} {{d0}}, {{s2}}, {{s0}}", f"{u} {u} {u} {u}",
+        lambda a, b, c, m=mask: (c + a + (a >= b)) & m,
+    )  # fmt: skip
+    chain(
+        f"add.cc.{u} {{d0}}, {{s0}}, {{s1}}", f"subc.{u} {{d0}}, {{s2}}, {{s0}}", f"{u} {u} {u} {u}",
+        lambda a, b, c, m=mask, w=w: (c - a - 1 + (a + b >> w)) & m,
+    )  # fmt: skip
     chain(
         f"mad.lo.cc.{u} {{d0}}, {{s0}}, {{s1}}, {{s2}}", f"madc.hi.{u} {{d0}}, {{s0}}, {{s1}}, {{s2}}",
         f"{u} {u} {u} {u}", lambda a, b, c, m=mask, w=w: ((a * b >> w) + c + ((a * b & m) + c >> w)) & m,

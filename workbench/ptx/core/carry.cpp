@@ -1,7 +1,8 @@
 // Multi-word integer arithmetic: add, sub and mad that set (.cc) and use (addc, subc, madc) the carry flag.
 //
 // The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4 is read, slot 5 set.
-// For sub it is the borrow.
+// For sub it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks of a borrow,
+// which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the compiler's 128-bit divisions.
 #include "codes.hpp"
 #include "elementwise.hpp"
 
@@ -22,9 +23,8 @@ inline Sum<T> add(T a, T b, T, bool carry) {
 }
 
 template <class T>
-inline Sum<T> subtract(T a, T b, T, bool borrow) {
-  const T partial = static_cast<T>(a - b), value = static_cast<T>(partial - borrow);
-  return {value, a < b || partial < T{borrow}};
+inline Sum<T> subtract(T a, T b, T, bool carry) {
+  return add<T>(a, static_cast<T>(~b), 0, carry);
 }
 
 template <class T>
@@ -42,12 +42,14 @@ inline Sum<T> mad_high(T a, T b, T c, bool carry) {
   return add<T>(static_cast<T>(product >> (8 * sizeof(T))), c, 0, carry);
 }
 
-template <class T, Sum<T> (*F)(T, T, T, bool)>
+// First: the flag of one that uses none.
+template <class T, Sum<T> (*F)(T, T, T, bool), bool First = false>
 void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* a = at<const T>(registers, in.slot[1]);
   const T* b = at<const T>(registers, in.slot[2]);
   const T* c = at<const T>(registers, in.slot[3] == kNoSlot ? in.slot[1] : in.slot[3]);
-  const u32 before = in.slot[Carry::carry_in] == kNoSlot ? 0 : *at<u32>(registers, in.slot[Carry::carry_in]);
+  const u32 first = First ? ~0u : 0u;
+  const u32 before = in.slot[Carry::carry_in] == kNoSlot ? first : *at<u32>(registers, in.slot[Carry::carry_in]);
   alignas(64) T out[kLanes];
   u32 after = 0;
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -67,7 +69,7 @@ void add_width(Table& table, const std::string& bits) {
   };
   using Signed = std::make_signed_t<T>;
   add_one("carry.add.b" + bits, &run<T, &add<T>>, 2);
-  add_one("carry.sub.b" + bits, &run<T, &subtract<T>>, 2);
+  add_one("carry.sub.b" + bits, &run<T, &subtract<T>, true>, 2);
   add_one("carry.mad.lo.b" + bits, &run<T, &mad_low<T>>, 3);
   add_one("carry.mad.hi.u" + bits, &run<T, &mad_high<T, T>>, 3);
   add_one("carry.mad.hi.s" + bits, &run<T, &mad_high<Signed, T>>, 3);
