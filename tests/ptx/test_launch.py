@@ -250,8 +250,46 @@ def test_state_spaces_of_generic_addresses() -> None:
     body = """.shared .align 4 .b8 tile[4]; .local .align 4 .b8 depot[4];
     ld.param.u64 %d1, [out]; mov.u64 %d2, tile; cvta.shared.u64 %d2, %d2; mov.u64 %d3, depot; cvta.local.u64 %d3, %d3;
     mov.u32 %r9, 0;"""
-    for i, (space, register) in enumerate((s, r) for s in ("global", "shared", "local") for r in ("%d1", "%d2", "%d3")):
+    spaces = ("global", "shared", "local", "shared::cluster")
+    for i, (space, register) in enumerate((s, r) for s in spaces for r in ("%d1", "%d2", "%d3")):
         body += f"isspacep.{space} %p1, {register}; @%p1 or.b32 %r9, %r9, {1 << i};"
     out = np.zeros(1, np.uint32)
     ptx.Program(module("spaces", ".param .u64 out", body + "st.global.u32 [%d1], %r9;"))["spaces"].launch(1, 1, [out])
-    assert out[0] == 0b100010001
+    assert out[0] == 0b010_100_010_001
+
+
+CLOCKS = """
+#include <cooperative_groups.h>
+__device__ __noinline__ int work(int n) { return n < 2 ? n : work(n - 1) + work(n - 2); }
+extern "C" __global__ void clocks(long long *out) {
+    for (int i = 0; i < 4; ++i) {
+        long long before = clock64();
+        int done = work(4 * i + (before < 0));  // not before the clock is read, nor after it is read again
+        long long after;
+        asm volatile("mov.u64 %0, %%clock64; // %1" : "=l"(after) : "r"(done));
+        out[2 * i] = after - before, out[2 * i + 1] = done;
+    }
+    unsigned before = clock();
+    while (clock() - before < 1000) {}
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) spaces(int *out) {
+    __shared__ int own;
+    auto cluster = cooperative_groups::this_cluster();
+    int *other = cluster.map_shared_rank(&own, 1 - cluster.block_rank());
+    cluster.sync();
+    int in_block = __isShared(&own) * 8 + __isShared(other) * 4;
+    out[blockIdx.x] = in_block + __isClusterShared(&own) * 2 + __isClusterShared(other);
+    cluster.sync();
+}
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-G",)])
+def test_clocks_and_spaces_of_a_cluster(options: tuple[str, ...]) -> None:
+    compiled = compile_cuda_module(CLOCKS, arch="sm_90", options=options).kernels
+    out, spaces = np.zeros(8, np.int64), np.zeros(2, np.int32)
+    ptx.Program(compiled["clocks"].ptx)["clocks"].launch(1, 1, [out])
+    assert out[1::2].tolist() == [0, 3, 21, 144]
+    assert (np.diff(out[::2]) > 20).all(), "more work takes longer"
+    ptx.Program(compiled["spaces"].ptx)["spaces"].launch(2, 1, [spaces])
+    assert spaces.tolist() == [0b1011] * 2

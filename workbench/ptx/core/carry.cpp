@@ -3,6 +3,7 @@
 // The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4 is read, slot 5 set.
 // For sub it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks of a borrow,
 // which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the compiler's 128-bit divisions.
+#include "cluster.hpp"
 #include "codes.hpp"
 #include "elementwise.hpp"
 
@@ -75,11 +76,16 @@ void add_width(Table& table, const std::string& bits) {
   add_one("carry.mad.hi.s" + bits, &run<T, &mad_high<Signed, T>>, 3);
 }
 
-// Slot 1: a generic address; imm: 0 global, 1 shared, 2 local.
-void is_space(u8* registers, const Instruction& in, u32 mask, Warp&) {
+// Slot 1: a generic address; imm: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared memory.
+void is_space(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* address = at<const u64>(registers, in.slot[1]);
+  const u64 window = static_cast<u64>(in.imm) & 255;
+  const bool own = (in.imm >> 8) != 0;
   u32 inside = 0;
-  PTX_FOR_EACH_LANE(lane, mask) inside |= (static_cast<s64>(address[lane] >> 56) == in.imm ? 1u : 0u) << lane;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const bool there = address[lane] >> 56 == window && !(own && is_remote(*warp.block, address[lane] & kWindowMask));
+    inside |= (there ? 1u : 0u) << lane;
+  }
   set_predicate(registers, in.slot[0], mask, inside);
 }
 

@@ -48,11 +48,11 @@ TableEntry logic_op(const char* name, const char* sources, F) {
   return {name, &logic<F>, Kind::plain, Class::integer, "pred", sources};
 }
 
-// clock: instructions that this warp's worker has executed, which only grows.
+// clock: instructions that this warp has executed, and has waited for others to execute, which only grows.
 template <class T>
 void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) T out[kLanes];
-  const T now = static_cast<T>(++warp.tick);
+  const T now = static_cast<T>(warp.now + warp.waited);
   PTX_LANES { out[lane] = now; }
   write_lanes(registers, in.slot[0], mask, out);
 }
@@ -94,8 +94,8 @@ void add_moves(Table& table) {
   table.push_back(logic_op("xor.pred", "pred,pred", [](u32 a, u32 b) { return a ^ b; }));
   table.push_back(logic_op("not.pred", "pred", [](u32 a, u32) { return ~a; }));
   table.push_back(logic_op("mov.pred", "pred", [](u32 a, u32) { return a; }));
-  add("clock.b32", &clock<u32>, "b32", "");
-  add("clock.b64", &clock<u64>, "b64", "");
+  table.push_back({"clock.b32", &clock<u32>, Kind::timed, kMove, "b32", ""});
+  table.push_back({"clock.b64", &clock<u64>, Kind::timed, kMove, "b64", ""});
   add("nop", &nothing, "", "");
   add("fence", &fence, "", "", Class::sync);
   add("fence.proxy.async", &proxy_fence, "", "", Class::sync);

@@ -8,7 +8,9 @@ from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_WINDOWS = {"global": 0, "shared": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
+_OWN = 1 << 8
+_WINDOWS = {"global": 0, "shared::cluster": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
+_WINDOWS |= dict.fromkeys(("shared", "shared::cta"), SHARED_WINDOW >> 56 | _OWN)
 
 
 def plan(parts: list[str]) -> Plan:
@@ -39,7 +41,7 @@ def plan(parts: list[str]) -> Plan:
 
 def is_space(parts: list[str]) -> Plan:
     """``isspacep.space p, a;``"""
-    space = parts[1].removesuffix("::cta")
+    space = parts[1]
     if space not in _WINDOWS:
         raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")
 
