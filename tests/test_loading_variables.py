@@ -188,3 +188,43 @@ def test_a_variable_of_a_type_that_is_no_plain_one_takes_an_array_of_its_shape()
     assert np.array_equal(module.globals["points"].get().view(points.dtype)[..., 0], points)
     with pytest.raises(ArgumentError, match="points"):
         module.globals["points"] = np.zeros((3, 5), np.float32)
+
+
+POINTERS = """
+typedef float (*Function)(float);
+__device__ float square(float x) { return x * x; }
+__device__ float negative(float x) { return -x; }
+__device__ Function table[2] = {square, negative};
+struct Shape {
+    __device__ virtual float area(float x) { return x + 1; }
+};
+struct Scaled : Shape {
+    float by;
+    __device__ Scaled(float by) : by(by) {}
+    __device__ float area(float x) override { return x * by; }
+};
+extern "C" __global__ void apply(float *out, Function function, int which) {
+    out[threadIdx.x] = which < 0 ? function(threadIdx.x) : table[which](threadIdx.x);
+}
+extern "C" __global__ void areas(Shape **shapes, char *room, float *out) {
+    char *place = room + 16 * threadIdx.x;
+    shapes[threadIdx.x] = threadIdx.x % 2 ? new (place) Scaled(threadIdx.x) : new (place) Shape;
+    __syncthreads();
+    out[threadIdx.x] = shapes[7 - threadIdx.x]->area(10);
+}
+"""
+
+
+def test_pointers_to_functions_pass_through_the_host_and_objects_through_memory():
+    module = wb.load_cuda(POINTERS, device="sim")
+    assert list(module.globals) == ["table"]
+    addresses = module.globals["table"].get().reshape(-1).view(np.uint64).tolist()
+    out = np.zeros(8, np.float32)
+    for address, expected in zip(addresses, ([i * i for i in range(8)], [-i for i in range(8)]), strict=True):
+        module.apply(1, 8, out, address, -1)
+        assert out.tolist() == expected
+    module.apply(1, 8, out, None, 1)
+    assert out.tolist() == [-i for i in range(8)]
+    shapes, room = np.zeros(8, np.int64), np.zeros(128, np.uint8)
+    module.areas(1, 8, shapes, room, out)
+    assert out.tolist() == [10 * i if i % 2 else 11 for i in reversed(range(8))]

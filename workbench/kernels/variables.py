@@ -176,15 +176,15 @@ class Variables(Mapping[str, Variable]):
 def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
     """(symbol, space, bytes) of each variable that the code refers to.
 
-    The compiler also places what is ``constexpr`` in the source, to which no code refers, and constants of its own,
-    whose names have a dollar.
+    The compiler also places what is ``constexpr`` in the source, to which no code refers, tables of virtual functions,
+    and constants of its own, whose names have a dollar.
     """
     used = Counter(re.findall(r"[\w$]+", ptx_text))
     spaces = {"global": "global", "const": "constant"}
     return tuple(
         (one.name, spaces[one.space], one.size)
         for one in parse(ptx_text).variables.values()
-        if one.space in spaces and one.size and "$" not in one.name and used[one.name] > 1
+        if one.space in spaces and one.size and used[one.name] > 1 and "$" not in one.name and one.name[:4] != "_ZTV"
     )
 
 
