@@ -22,6 +22,7 @@ from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse,
 from workbench.judge.outcomes import OK
 from workbench.kernels.variables import Variables
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.toolchain.kernel import CompiledKernel
@@ -54,11 +55,11 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     except Failed as failure:
         answer(failure.fields)
     except Exception as error:
-        message = str(error).splitlines()[0] if str(error) else "no memory is left"
+        message = next(iter(str(error).splitlines()), "")
         if isinstance(error, RecursionError):
             answer({"outcome": "invalid", "message": message})
-        elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in message):
-            answer({"outcome": "memory", "message": message})
+        elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
+            answer({"outcome": "memory", "message": message or "no memory is left"})
         else:  # nobody has thought of that: a process that has seen it does not go on
             answer({"outcome": "crashed", "message": f"while its PTX was run: {type(error).__name__}: {message}"})
             raise
@@ -72,8 +73,7 @@ def _case(content: bytes) -> Any:
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Mapping):
         return all(_same(answer, other[name]) for name, answer in one.items())
-    one, other = (torch.view_as_real(side.resolve_conj()) if side.is_complex() else side for side in (one, other))
-    return torch.equal(one.double().nan_to_num(), other.double().nan_to_num())
+    return torch.equal(real_parts(one).double().nan_to_num(), real_parts(other).double().nan_to_num())
 
 
 def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:

@@ -27,6 +27,11 @@ def element_name(name: str, shape: Sequence[int], index: int) -> str:
     return f"{name}[{place}]" if place else name
 
 
+def real_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs, in one dimension more: real, imaginary; others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype], why: str = "") -> None:
     """Check that a tensor has one of the dtypes."""
     if tensor.dtype not in (allowed := list(allowed)):

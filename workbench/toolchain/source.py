@@ -219,11 +219,11 @@ def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(one[2] for one in found), tuple(one[1].strip() + (" *" if one[3] else "") for one in found)
 
 
-def _balanced(text: str, position: int) -> str:
+def _balanced(text: str, position: int, brackets: str = "()") -> str:
     """The text from ``position`` to the bracket that closes the one before it."""
     depth = 1
     for end in range(position, len(text)):
-        depth += (text[end] == "(") - (text[end] == ")")
+        depth += (text[end] == brackets[0]) - (text[end] == brackets[1])
         if depth == 0:
             return text[position:end]
     return text[position:]
@@ -237,11 +237,7 @@ def template_parameters(text: str) -> set[str]:
 def _templates(text: str) -> Iterator[tuple[str, ...]]:
     """The parameters of each ``template <...>``; "" for one without a name."""
     for start in re.finditer(r"\btemplate\s*<", text):
-        end, depth = start.end(), 1
-        while depth and end < len(text):
-            depth += (text[end] == "<") - (text[end] == ">")
-            end += 1
-        pieces = split_at_commas(text[start.end() : end - 1])
+        pieces = split_at_commas(_balanced(text, start.end(), "<>"))
         found = (re.search(r"\W(\w+)$", one.partition("=")[0].strip()) for one in pieces)
         yield tuple(one[1] if one else "" for one in found)
 

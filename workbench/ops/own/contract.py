@@ -14,7 +14,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.identity import stated
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.tensor_checks import dtype_name, element_name
+from workbench.ops.tensor_checks import dtype_name, element_name, real_parts
 from workbench.ops.values import Check
 
 TOLERANCE: Mapping[str, float] = {
@@ -154,7 +154,7 @@ class Contract(Remade):
         if tuple(got.shape) != tuple(wanted.shape):
             raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
         dtype = dtype_name(got.dtype)
-        got, wanted = _parts(got.detach().cpu()).double(), _parts(wanted).double()
+        got, wanted = real_parts(got.detach().cpu()).double(), real_parts(wanted).double()
         finite = wanted.isfinite()
         size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
         bound = self.tolerance_of(dtype) * (wanted.abs().nan_to_num(0.0, 0.0, 0.0) + size)
@@ -186,11 +186,6 @@ def _wide(value: Any) -> Any:
     if value.is_complex():
         return value.to(torch.complex128)
     return value.to(torch.float64) if value.is_floating_point() else value.clone()
-
-
-def _parts(value: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs, in one dimension more: real, imaginary."""
-    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _copied(value: Any) -> Any:

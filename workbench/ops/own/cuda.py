@@ -16,10 +16,19 @@ from workbench.kernels.variables import Variables
 from workbench.ops.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
-from workbench.ops.own.launching import NOTHING, Declared, OwnVariant, Shape, argument_value, arguments_for, check_used
+from workbench.ops.own.launching import (
+    NOTHING,
+    REMEMBERED,
+    Declared,
+    OwnVariant,
+    Shape,
+    argument_value,
+    arguments_for,
+    check_used,
+)
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.variant import Config, CudaStep, CudaVariant
-from workbench.toolchain.c_types import c_type
+from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import (
     Declaration,
     Source,
@@ -258,18 +267,27 @@ class Part:
         def instance(config: Config, problem: Problem) -> str:
             return _instance(self.kernel, declared.names(config, problem))
 
+        types, changing = self.declaration.types, {*macro_names, *self.declaration.template}
+        found_kinds: dict[tuple, tuple[CType | None, ...]] = {}
+
+        def kinds(config: Config, problem: Problem) -> tuple[CType | None, ...]:
+            """The types of all parameters, found once: every launch asks."""
+            key = (problem, *config.items())
+            if key not in found_kinds:
+                if len(found_kinds) >= REMEMBERED:
+                    found_kinds.clear()
+                known = {**macros(config, problem), **self.declaration.instance(instance(config, problem))}
+                found_kinds[key] = tuple(c_type(one, known) for one in types)
+            return found_kinds[key]
+
         def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
             parameter, expression = self.arguments[index]
-            types, changing = self.declaration.types, {*macro_names, *self.declaration.template}
             varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(changing)
             fixed = c_type(types[index], {}) if types and not varies else None
 
             def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
-                kind = fixed
-                if varies:
-                    template = self.declaration.instance(instance(config, problem))
-                    kind = c_type(types[index], {**macros(config, problem), **template})
+                kind = kinds(config, problem)[index] if varies else fixed
                 return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
 
             return value

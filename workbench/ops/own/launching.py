@@ -24,7 +24,7 @@ from workbench.ops.variant import Config, Restriction, Variant
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What is declared where a mapping is left out."""
 
-_REMEMBERED = 256
+REMEMBERED = 256
 """Problems whose sizes are kept."""
 
 
@@ -85,7 +85,7 @@ class Declared(Remade):
     def _fixed(self, problem: Problem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:
-            if len(self._found) >= _REMEMBERED:
+            if len(self._found) >= REMEMBERED:
                 self._found.clear()
             self._found[problem] = self._find_fixed(problem.known)
         return self._found[problem]

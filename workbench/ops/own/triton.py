@@ -145,9 +145,7 @@ class Part:
                 if key in one.constexprs:
                     fixed[key] = _expression(where, one.constexprs[key])
                 elif parameter.has_default and key not in declared.space:
-                    fixed[key] = _expression(
-                        where, repr(usual) if isinstance(usual := parameter.default, str) else usual
-                    )
+                    fixed[key] = _value(where, parameter.default)
                     defaults.add(key)
                 else:
                     fixed[key] = Expression.of(where, key)
@@ -234,8 +232,13 @@ class Part:
 
 
 def _expression(where: str, given: Any) -> Expression:
-    """What was given for a constexpr, or of a type that only Triton has, such as ``tl.float32``, that very value."""
-    given = getattr(given, "value", given) if type(given).__name__ == "constexpr" else given
+    """What was given for a constexpr; what is no expression is a value of a type that only Triton has."""
     if isinstance(given, str | bool | int | float) or given is None or callable(given):
         return Expression.of(where, given)
-    return Expression(where, given, (), lambda names: given)
+    return _value(where, given)
+
+
+def _value(where: str, given: Any) -> Expression:
+    """That very value, such as ``tl.float32``, or text."""
+    value = given.value if type(given).__name__ == "constexpr" else given
+    return Expression(where, value, (), lambda names: value)

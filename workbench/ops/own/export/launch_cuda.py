@@ -18,7 +18,7 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
 from workbench.toolchain.c_types import CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
-from workbench.toolchain.source import split_at_commas, template_parameters
+from workbench.toolchain.source import split_at_commas
 
 if TYPE_CHECKING:
     from workbench.ops.own.export.file import _File
@@ -93,7 +93,8 @@ def _launches(file: _File) -> list[str]:
     for name, one in variant.macro_texts.items():
         text = quoted(str(one(values))) if one.expression is None or one.is_text(values) else code.of(one.expression)
         extra.append(f"{quoted(name)}: {text}")
-    plain = [name for name in variant.space if name not in template_parameters(variant.unit.text)]
+    defined = variant.macros(file.config, file.problem)
+    plain = [name for name in variant.space if name in defined]
     tunables = ["**config"] if plain else []
     if len(plain) < len(variant.space):  # templates have parameters of the others' names
         extra, tunables = [f"{quoted(name)}: config[{quoted(name)}]" for name in plain] + extra, []
