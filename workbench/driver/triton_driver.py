@@ -236,14 +236,16 @@ class SimulatedTriton:
 
                 rehearsal = rehearse(function.program, values, run, launcher.names)
             report = run()
-            if rehearsal is not None and rehearsal.fault is not None:
-                raise rehearsal.fault
+            if rehearsal is not None:
+                if rehearsal.fault is not None:
+                    raise rehearsal.fault
+                report = rehearsal.joined(report)
         except KernelFault as fault:
             self.launches.failed(fault)
             raise
         self.last_report = report
         if checks:
-            findings = tuple(report.findings) if rehearsal is None else rehearsal.together(report)
+            findings = tuple(report.findings)
         if checks or trace:
             kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
             seconds = kept.seconds

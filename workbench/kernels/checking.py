@@ -28,6 +28,7 @@ def check_kernel(
     shared_bytes: int = 0,
     cluster: int | Sequence[int] | None = None,
     uninitialised: Sequence[int] = (),
+    strict: bool = False,
     seconds_limit: float | None = 60.0,
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
@@ -46,6 +47,9 @@ def check_kernel(
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
     (default: as the active `simulated_triton`, else sm_80), no ``block``.
 
+    ``strict`` makes findings of what is a note otherwise, and adds what the PTX ISA asks for and GPUs run without:
+    see "Notes, and strict" in CHECKS.md.
+
     A tensor that is not contiguous is a note in the report: its strides do not reach the kernel.
 
     The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
@@ -53,7 +57,9 @@ def check_kernel(
     Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
     overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
     """
-    options = LaunchOptions(cluster=cluster, checks=True, seconds_limit=seconds_limit, uninitialised=uninitialised)
+    options = LaunchOptions(
+        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
+    )
     if is_jit(kernel):
         return run_call(
             kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
@@ -70,4 +76,5 @@ def check_kernel(
     report = launch()
     if rehearsal.fault is not None:
         raise rehearsal.fault
-    return CheckReport(compiled.label, rehearsal.together(report), report, notes_on(compiled, args))
+    report = rehearsal.joined(report)
+    return CheckReport(compiled.label, tuple(report.findings), report, notes_on(compiled, args))

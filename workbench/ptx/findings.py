@@ -17,6 +17,8 @@ from workbench.ptx.report import Finding
 if TYPE_CHECKING:
     from workbench.ptx.launch import Kernel
 
+# The kind of a shuffle's undefined value, of which only a second launch can tell whether the kernel uses it.
+UNDEFINED = "undefined shuffle value"
 # What findings call the core's problems, and those that products.py finds before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -40,6 +42,9 @@ KINDS = {
     "remote_misuse": "cluster misuse",
     "absent_lane": "absent lane",
     "absent_self": "absent lane",
+    "undefined_lane": UNDEFINED,
+    "unawaited_arrivals": "arrivals that nobody waits for",
+    "scattered_barrier": "barrier at several places",
     "mismatched_mask": "mismatched mask",
     "trap": "trap",
     "assertion": "assertion failed",
@@ -49,11 +54,15 @@ KINDS = {
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
 }
+# Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs put up with them.
+NOTES = frozenset((UNDEFINED, "arrivals that nobody waits for", "barrier at several places"))
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"
 )
-_TOLD = ("absent_self", "mismatched_mask", "barrier_misuse", "bulk_misuse", "remote_misuse")  # in words
+_TOLD = (
+    "absent_self", "mismatched_mask", "barrier_misuse", "bulk_misuse", "remote_misuse", "unawaited_arrivals"
+)  # in words
 _ASYNC = ("missing fence.proxy.async", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line
 _MANGLED = re.compile(r"\b_Z\w+")
@@ -198,6 +207,8 @@ def _detail(
         verb = {
             "divergent barrier": "is elsewhere",
             "absent lane": "takes no part",
+            "barrier at several places": "waits at another place",
+            UNDEFINED: "takes no part, so that its value is undefined",
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None
     return None, "", None

@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import recording
 from workbench.ptx.buffers import Buffer, pack
-from workbench.ptx.findings import called, describe, folded
+from workbench.ptx.findings import NOTES, called, describe, folded
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
@@ -192,6 +192,7 @@ class Kernel:
             options.seconds_limit or 0.0, -1 if recorded is None else recorded, recording.MAX_REQUESTS,
             options.last_warp_first, _WORKSPACE if options.cooperative else 0,
             self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
+            options.strict,
         )  # fmt: skip
         printed = result["printed"].decode(errors="replace")
         if printed:
@@ -210,7 +211,9 @@ class Kernel:
             told = called(buffers, options.names)
             problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
             found = [describe(self, problem, grid, block, told) for problem in problems]
-            report.findings = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
+            found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
+            report.findings = [finding for finding in found if options.strict or finding.kind not in NOTES]
+            report.notes = [finding for finding in found if not options.strict and finding.kind in NOTES]
         if options.statistics:
             if self._counted[0] != result["counts"]:  # a launch that is repeated, to be timed, counts the same
                 self._counted = result["counts"], self._lines(result["counts"])

@@ -51,6 +51,10 @@ class LaunchOptions:
     copies_early: bool = False
     """Bulk copies land at once, not when somebody waits for them: a kernel that waits as it should does not notice."""
 
+    strict: bool = False
+    """With ``checks``, report as findings also what the rules forbid and GPUs put up with today; else a part of it is
+    in ``report.notes``."""
+
     uninitialised: Sequence[int] = ()
     """Positions of arrays among the arguments that nobody has written: with ``checks``, what the kernel reads from them
     before it writes is a finding."""

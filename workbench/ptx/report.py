@@ -215,8 +215,8 @@ class LaunchReport:
 
     ``printed`` is what the kernel's printf wrote, block by block (it also goes to Python's stdout).
     ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``lines`` and everything derived
-    from it need ``statistics=True``; ``findings`` needs ``checks=True``, ``recording``
-    ``record_block=``. ``buffer_bytes`` are the bytes of all buffers the launch can reach, ``shadow_bytes`` those that
+    from it need ``statistics=True``; ``findings`` and ``notes``, what the rules
+    forbid and GPUs put up with, need ``checks=True``, ``recording`` ``record_block=``. ``buffer_bytes`` are the bytes of all buffers the launch can reach, ``shadow_bytes`` those that
     checks kept about them: at most 3 for one, in whole 32-byte sectors. (What checks know of a block's shared memory
     comes on top: 4 bytes for one, and up to 64 where it is accessed in smaller pieces than 16 bytes.)
     ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
@@ -235,6 +235,7 @@ class LaunchReport:
     shared_bytes: int
     lines: list[LineFacts] = field(default_factory=list, repr=False)
     findings: list[Finding] = field(default_factory=list, repr=False)
+    notes: list[Finding] = field(default_factory=list, repr=False)
     buffers: tuple[BufferFacts, ...] = field(default=(), repr=False)
     buffer_bytes: int = 0
     shadow_bytes: int = 0

@@ -7,7 +7,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from workbench.errors import KernelFault
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.buffers import stored
+from workbench.ptx.findings import UNDEFINED
 from workbench.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
@@ -27,23 +28,27 @@ class Rehearsal:
     """A run in the opposite order of warps, with bulk copies that land at once; memory is as it was before.
 
     ``fault`` is what ended it, if anything did. ``results`` has what each argument held at the end, of a kernel whose
-    results no order may change.
+    results no order may change and that did something of which they tell; else it is None.
     """
 
     findings: Sequence[Finding]
+    notes: Sequence[Finding]
     fault: KernelFault | None
-    results: Sequence[tuple[str, Any, Any]]
+    results: Sequence[tuple[str, Any, Any]] | None
     """(name, the array itself, its content)."""
 
-    def together(self, report: LaunchReport) -> tuple[Finding, ...]:
-        """The findings of the usual order, those that only this run showed, and the first result that differs."""
-        known = {(finding.kind, finding.sides) for finding in report.findings}
-        new = (finding for finding in self.findings if (finding.kind, finding.sides) not in known)
-        found = (*report.findings, *new)
-        return found or tuple(self._differences(report.kernel))[:1]
+    def joined(self, report: LaunchReport) -> LaunchReport:
+        """Return the report of the usual order with what only this run showed, and the first result that differs."""
+        found, notes = _joined(report.findings, self.findings), _joined(report.notes, self.notes)
+        undefined = [one for one in (*found, *notes) if one.kind == UNDEFINED]
+        found, notes = ([one for one in each if one.kind != UNDEFINED] for each in (found, notes))
+        apart = list(self._differences(report.kernel))[:1]
+        if self.results is None or apart:  # what shuffles leave undefined differs in the two runs
+            found += undefined
+        return replace(report, findings=found or apart, notes=notes)
 
     def _differences(self, kernel: str) -> Iterator[Finding]:
-        for name, array, early in self.results:
+        for name, array, early in self.results or ():
             late, early = _bytes(array), _bytes(early)
             apart = np.flatnonzero(late != early)
             if not apart.size:
@@ -59,6 +64,11 @@ class Rehearsal:
             )
 
 
+def _joined(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]:
+    known = {(finding.kind, finding.sides) for finding in these}
+    return [*these, *(finding for finding in those if (finding.kind, finding.sides) not in known)]
+
+
 def rehearse(program: Program, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
     """Run in the opposite order of warps; arguments, called by ``names``, and variables are put back.
 
@@ -66,19 +76,21 @@ def rehearse(program: Program, values: Sequence[object], launch: Any, names: Seq
     """
     arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
     kept = [_copy(array) for array in arrays]
-    findings, fault, results = [], None, []
+    findings, notes, fault, results = [], [], None, None
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
             plain = {"statistics": False, "record_block": None}
-            findings = launch(last_warp_first=True, copies_early=True, **plain).findings
-        if "cp.async.bulk" in program.module.text and not _OF_ORDER.search(program.module.text):
+            report = launch(last_warp_first=True, copies_early=True, **plain)
+            findings, notes = report.findings, report.notes
+        tells = "cp.async.bulk" in program.module.text or any(note.kind == UNDEFINED for note in (*findings, *notes))
+        if tells and not _OF_ORDER.search(program.module.text):
             results = [(name, array, _copy(array)) for name, array in _named(values, names)]
     except KernelFault as error:
         fault = error
     finally:
         for array, old in zip(arrays, kept, strict=True):
             array[...] = old
-    return Rehearsal(findings, fault, results)
+    return Rehearsal(findings, notes, fault, results)
 
 
 def _named(values: Sequence[object], names: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -37,6 +37,10 @@ class CheckReport:
         """Whether nothing was found."""
         return not self.findings
 
+    @property
+    def _all_notes(self) -> tuple[str, ...]:
+        return (*self.notes, *(_short(note) for note in self.launch.notes))
+
     def __bool__(self) -> bool:
         """True if nothing was found."""
         return self.ok
@@ -55,13 +59,13 @@ class CheckReport:
         for finding in self.findings:
             out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
-        out += [f"  note: {note}" for note in self.notes]
+        out += [f"  note: {note}" for note in self._all_notes]
         return "\n".join(out)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>note: {escape(note)}</p>" for note in self.notes)
+        notes = "".join(f"<p>note: {escape(note)}</p>" for note in self._all_notes)
         if self.ok:
             return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
         heads = ("kind", "line", "other side", "block, thread", "where", "count")

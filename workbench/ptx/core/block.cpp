@@ -209,33 +209,46 @@ bool BlockRunner::reaches(s32 from, F found) const {
   return false;
 }
 
-// A barrier that threads reached at different places, which only one without .aligned allows, or went round. Threads
-// that return before it are no fault: it waits for all threads that have not exited (CUDA C++ Programming Guide, from
-// compute capability 7.0 on). Lanes went round it if they stood, live, where the others come after the barrier.
+// A barrier that lanes of a warp reached at different places, which only one without .aligned allows, or went round. (Warps
+// may wait for each other at different places: PTX counts arrivals. CUDA C++ asks for one __syncthreads() for the whole
+// block.) Threads that return before it are no fault: it waits for all threads that have not exited (CUDA C++ Programming
+// Guide, from compute capability 7.0 on). Lanes went round it if they stood, live, where the others come after the barrier.
 // Compilers bring a thread that returns early there too, where its last steps are those of all; so it counts as returning
 // if nothing is left of its way that threads of a block share. (Global memory has checks of its own, which know that it
 // did not wait.)
 void BlockRunner::report_release(u32 number) {
-  const Split* first = nullptr;
+  const auto aligned = [&](const Split& split) { return kernel_.code[static_cast<std::size_t>(split.pc)].slot[4] == 0; };
+  const auto apart = [&](const Split& a, const Split& b) { return a.pc != b.pc && (aligned(a) || aligned(b)); };
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
+  Finding scattered{.problem = Problem::scattered_barrier, .block = block.index};
+  const Split* first = nullptr;
+  s32 first_thread = 0;
   for (const Warp& warp : warps_) {
+    const Split* here = nullptr;
     for (const Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
-      if (!first) first = &split, finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
-      const auto aligned = [&](s32 pc) { return kernel_.code[static_cast<std::size_t>(pc)].slot[4] == 0; };
-      if (split.pc != first->pc && (aligned(split.pc) || aligned(first->pc))) {
-        finding.other_pc = split.pc, finding.other_thread = warp.thread(first_lane(split.mask));
+      finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
+      if (!here) here = &split;
+      if (apart(*here, split)) {
+        finding.other_pc = here->pc, finding.other_thread = warp.thread(first_lane(here->mask));
         return block.note(finding);
       }
       const u32 skipped = warp.exited & ~split.exited;
-      if (!skipped || split.elsewhere < 0) continue;
-      if (!reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; })) continue;
-      if (!reaches(split.elsewhere, [&](s32 pc) { return kernel_.needs_others[static_cast<std::size_t>(pc)]; })) continue;
-      finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
-      finding.other_thread = warp.thread(first_lane(skipped));
-      return block.note(finding);
+      if (skipped && split.elsewhere >= 0 && reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; }) &&
+          reaches(split.elsewhere, [&](s32 pc) { return kernel_.needs_others[static_cast<std::size_t>(pc)]; })) {
+        finding.other_thread = warp.thread(first_lane(skipped));
+        return block.note(finding);
+      }
+      if (!first) {
+        first = &split;
+        first_thread = finding.thread;
+      } else if (scattered.pc < 0 && apart(*first, split)) {
+        scattered.pc = split.pc, scattered.thread = finding.thread;
+        scattered.other_pc = first->pc, scattered.other_thread = first_thread;
+      }
     }
   }
+  if (scattered.pc >= 0) block.note(scattered);
 }
 
 // When the last one arrived. Where all threads are expected, those that exited instead count too.
@@ -309,7 +322,7 @@ void BlockRunner::report_arrivals() {
   for (u32 number = 0; number < 16; ++number) {
     const Barrier& barrier = block.barriers[number];
     if (!barrier.arrivals) continue;
-    block.note({.problem = Problem::barrier_misuse, .pc = barrier.pc, .block = block.index, .thread = barrier.thread,
+    block.note({.problem = Problem::unawaited_arrivals, .pc = barrier.pc, .block = block.index, .thread = barrier.thread,
                 .text = std::to_string(barrier.arrivals) + " threads arrived at barrier " + std::to_string(number) +
                         ", and nobody waited for them"});
   }

@@ -1,5 +1,6 @@
 // Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has brought the lanes together.
 #include <algorithm>
+#include <bit>
 
 #include "elementwise.hpp"
 #include "numeric.hpp"
@@ -8,6 +9,9 @@ namespace workbench::ptx {
 namespace {
 
 enum class Shuffle { up, down, butterfly, index };
+
+// What a lane gets from one that takes no part: a NaN, and -1; and where two launches are compared, 1.5e16.
+constexpr u32 kUndefined = ~0u, kOtherUndefined = 0x5a5a5a5a;
 
 // Lanes that read from lanes which take no part, and those that read past the highest and lowest of them all.
 u32 sources_absent(const u32* from, u32 mask) {
@@ -26,9 +30,10 @@ u32 begins_at(const u32* from, u32 mask) {
   return past;
 }
 
-// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a sum over the group does
-// not use what they get. That is a fault only if no lane at all gets another one's value; a gap in the group, and any
-// absent source of the other modes, always is.
+// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a sum over a group of a
+// power of two does not use what they get. Of any other size it does, unless the kernel sees to it: that is known from a
+// second launch, in which such lanes get something else (Problem::undefined_lane, and warp_orders.py). A group in which no
+// lane gets another one's value is a fault, as is a gap in it, and any absent source of the other modes.
 // Slots: 0 destination, 4 predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
 template <Shuffle Mode>
 void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -52,13 +57,14 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
   if (const u32 absent = mask == kAllLanes ? 0 : sources_absent(from, mask); absent) {
     // What such a lane gets is undefined, and no friendly value.
-    PTX_FOR_EACH_LANE(lane, absent) out[lane] = ~0u;
-    u32 faults = warp.block->launch->checks ? absent : 0;
+    PTX_FOR_EACH_LANE(lane, absent) out[lane] = warp.block->launch->last_warp_first ? kOtherUndefined : kUndefined;
     const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask) : Mode == Shuffle::up ? begins_at(from, mask) : 0;
-    if (past_end != mask) faults &= ~past_end;
-    PTX_FOR_EACH_LANE(lane, faults) {
-      warp.block->note({.problem = Problem::absent_lane, .pc = warp.block->pc_of(in), .block = warp.block->index,
-                        .thread = warp.thread(lane), .other_thread = warp.thread(from[lane])});
+    const bool some_inside = past_end != mask, of_power = std::has_single_bit(static_cast<u32>(count_lanes(mask)));
+    PTX_FOR_EACH_LANE(lane, warp.block->launch->checks ? absent : 0) {
+      const bool excused = some_inside && past_end >> lane & 1;
+      if (excused && of_power) continue;
+      warp.block->note({.problem = excused ? Problem::undefined_lane : Problem::absent_lane, .pc = warp.block->pc_of(in),
+                        .block = warp.block->index, .thread = warp.thread(lane), .other_thread = warp.thread(from[lane])});
     }
   }
   write_lanes(registers, in.slot[0], mask, out);

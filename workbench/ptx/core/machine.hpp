@@ -134,7 +134,8 @@ struct Counts {
 PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned, read_only, shared_out_of_bounds,
                local_out_of_bounds, shared_race, uninitialised_shared, divergent_barrier, warp_race, absent_lane, pending_copy, trap,
                deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
-               mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse);
+               mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
+               undefined_lane, unawaited_arrivals, scattered_barrier);
 
 struct Finding {
   Problem problem;
@@ -216,6 +217,7 @@ struct Launch {
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   bool copies_early = false;     // bulk copies land when they are issued, not when somebody waits for them
+  bool strict = false;           // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;

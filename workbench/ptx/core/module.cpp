@@ -221,7 +221,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
                         s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
                         const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample, Shape cluster,
-                        bool copies_early) {
+                        bool copies_early, bool strict) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -244,7 +244,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.workspace = workspace;
   launch.sample = sample, launch.sampled.resize(sample.size());
   std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
-  launch.copies_early = copies_early;
+  launch.copies_early = copies_early, launch.strict = strict;
   launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
