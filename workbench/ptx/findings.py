@@ -61,7 +61,12 @@ GRID_SYNC = (
     "or end the kernel at that point and launch the rest as a second one"
 )
 _TOLD = (
-    "absent_self", "mismatched_mask", "barrier_misuse", "bulk_misuse", "remote_misuse", "unawaited_arrivals"
+    "absent_self",
+    "mismatched_mask",
+    "barrier_misuse",
+    "bulk_misuse",
+    "remote_misuse",
+    "unawaited_arrivals",
 )  # in words
 _ASYNC = ("missing fence.proxy.async", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line

@@ -3,7 +3,8 @@
 The PTX ISA, "Asynchronous wgmma instructions": until ``wgmma.wait_group`` the registers of D must not be read or
 written, nor those of A written; and where a register of either was written by anything but a product,
 ``wgmma.fence`` belongs between that and the product. Compilers copy such registers with ``mov`` at places where the
-assembler makes no copy of it, so that a copy is only another name here.
+assembler makes no copy of it, so that a copy is only another name here; and they move constants (``float d[4] = {}``)
+below the fence that the source has behind them, where these do not count.
 
 Which groups have been waited for is known from the numbers of ``wait_group`` on each way through the code: of several
 ways to a place the one that has waited least counts.
@@ -40,19 +41,21 @@ class _State(NamedTuple):
     """What registers of products are in.
 
     ``running``: of D, how many groups were committed after the product that may still write it (0: its own is open),
-    and the product; ``reading``: likewise of A; ``written``: since the last fence, by what.
+    and the product; ``reading``: likewise of A; ``written``: since the last fence, by what; ``fenced``: no group was
+    committed since.
     """
 
     running: dict[Register, _Aged]
     reading: dict[Register, _Aged]
     written: dict[Register, Step]
+    fenced: bool
 
 
 def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
     """What happens to the registers of products too early, once for each place."""
     products = (step for number in order for step in blocks[number].code if is_product(step.form))
     theirs = {register for step in products for register in (*_results(step), *_factors(step))}
-    states = {order[0]: _State({}, {}, {})}
+    states = {order[0]: _State({}, {}, {}, False)}
     work = [order[0]]
     found: dict[tuple[str, int], Misuse] = {}
     while work:
@@ -92,11 +95,14 @@ def _joined(a: _State, b: _State) -> _State:
                 both[register] = value
         return both
 
-    return _State(least(a.running, b.running), least(a.reading, b.reading), {**b.written, **a.written})
+    return _State(
+        least(a.running, b.running), least(a.reading, b.reading), {**b.written, **a.written}, a.fenced and b.fenced
+    )
 
 
 def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict[tuple[str, int], Misuse]) -> _State:
     running, reading, written = dict(state.running), dict(state.reading), dict(state.written)
+    fenced = state.fenced
 
     def note(kind: str, step: Step, other: Step) -> None:
         found.setdefault((kind, id(step)), Misuse(kind, step, other))
@@ -114,8 +120,9 @@ def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: di
                 reading[register] = 0, step
             running.update(dict.fromkeys(results, (0, step)))
         elif name == "wgmma.fence":
-            written = {}
+            written, fenced = {}, True
         elif name == "wgmma.commit_group":
+            fenced = False
             running, reading = ({r: (age + 1, by) for r, (age, by) in each.items()} for each in (running, reading))
         elif name == "wgmma.wait_group":
             keep = step.form.imm
@@ -131,9 +138,10 @@ def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: di
                     known[target] = known[origin]
                 else:
                     known.pop(target, None)
-            if target in theirs and origin not in running and target not in written:
+            if target in theirs and origin not in running and target not in written and not fenced:
                 written[target] = step
         else:
+            constant = name.startswith("mov.b") and not step.form.reads
             for place in step.form.reads:
                 if step.registers[place] in running:
                     note(TOUCHED, step, running[step.registers[place]][1])
@@ -142,6 +150,6 @@ def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: di
                 for each in (running, reading):
                     if register in each:
                         note(TOUCHED, step, each[register][1])
-                if register in theirs:
+                if register in theirs and not (constant and fenced):
                     written[register] = step
-    return _State(running, reading, written)
+    return _State(running, reading, written, fenced)

@@ -215,10 +215,11 @@ class LaunchReport:
 
     ``printed`` is what the kernel's printf wrote, block by block (it also goes to Python's stdout).
     ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``lines`` and everything derived
-    from it need ``statistics=True``; ``findings`` and ``notes``, what the rules
-    forbid and GPUs put up with, need ``checks=True``, ``recording`` ``record_block=``. ``buffer_bytes`` are the bytes of all buffers the launch can reach, ``shadow_bytes`` those that
-    checks kept about them: at most 3 for one, in whole 32-byte sectors. (What checks know of a block's shared memory
-    comes on top: 4 bytes for one, and up to 64 where it is accessed in smaller pieces than 16 bytes.)
+    from it need ``statistics=True``; ``findings`` needs ``checks=True``, as do ``notes``, what the rules forbid or
+    warn of and GPUs put up with; ``recording`` needs ``record_block=``. ``buffer_bytes`` are the bytes of all buffers
+    the launch can reach, ``shadow_bytes`` those that checks kept about them: at most 3 for one, in whole 32-byte
+    sectors. (What checks know of a block's shared memory comes on top: 4 bytes for one, and up to 64 where it is
+    accessed in smaller pieces than 16 bytes.)
     ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
     ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample, and ``sampled`` says how
     good a sample it is, where the device chose it.

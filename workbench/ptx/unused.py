@@ -4,20 +4,23 @@ Where a tensor has fewer elements than a block has threads, Triton lets the surp
 load and compute the same, and a guard made of the thread's number keeps them from storing it. One of them may then load
 what another has stored already, which no barrier prevents and which changes nothing: to the checks it is no access.
 
-Each register has the guards under which what is made of it takes effect (in a store), or effects that no guard keeps (a
-branch, an address). A load is unused in a lane where all those guards are false; where its value passes through an
-instruction that other lanes take part in (a vote, a product of matrices), in a warp where they are false in every lane.
+For each register this finds the threads in which its value takes effect: in a store whose guard is not known to be
+false there, in an address, or in something that threads do together. A branch takes effect where what depends on it
+does: the values made, and the effects, between it and the place where its ways meet again (control dependence, as
+J. Ferrante et al. define it in *The program dependence graph and its use in optimization*, 1987). A shuffle hands on
+what the lanes that read from a lane make of it. A set of threads is an integer with a bit for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from workbench.ptx.instruction import split_operands
-from workbench.ptx.parse import Statement, parse_number
+from workbench.ptx.parse import Label, Statement, parse_number
 
 _NAME = re.compile(r"[%A-Za-z_$][\w$]*(?:\.[xyz])?")
 # What makes a result of its operands and does nothing else, in one lane.
@@ -30,32 +33,47 @@ _PURE = frozenset(
         subc szext tanh testp xor""",
     )
 )
-_OF_A_WARP = _PURE | {"match", "mma", "movmatrix", "redux", "shfl", "vote"}  # the same in one warp
+_OF_A_WARP = frozenset(("match", "mma", "movmatrix", "redux", "shfl", "vote"))  # a result of all its lanes' operands
 _EFFECTS = frozenset(("st", "red"))  # nothing where their guard is false
+_LEAVES = frozenset(("ret", "exit", "trap"))
+_LOCAL, _CARRY = "local memory", "the carry flag"  # registers too: stores write the one, loads read it
 _Known = tuple[np.ndarray, np.ndarray]  # of every thread: a value, and whether it is known
-_Guards = frozenset[tuple[str, bool]] | None  # None: effects that no guard keeps
+
+
+class _Use(NamedTuple):
+    """A statement as a flow of values: ``written`` of ``read``, in ``active`` threads; an ``effect`` uses ``read``."""
+
+    statement: Statement
+    written: Sequence[str]
+    read: Sequence[str]
+    active: int
+    effect: bool
+    shared_by_warp: bool
 
 
 def unused_loads(body: Iterable[object], block: tuple[int, int, int]) -> dict[int, np.ndarray]:
-    """By a load's offset in the PTX: for each warp a mask of the lanes in which the value reaches nothing.
+    """Return by a load's offset in the PTX, for each warp, a mask of the lanes in which the value reaches nothing.
 
     Without loads that are used in every lane.
     """
-    statements = [item for item in body if type(item) is Statement]
+    items = [item for item in body if type(item) is Statement or type(item) is Label]
+    statements = [item for item in items if type(item) is Statement]
     if not any(one.guard and _head(one) in _EFFECTS for one in statements):
         return {}
     threads = _Threads(statements, block)
-    found: dict[int, np.ndarray] = {}
-    for pure in (_PURE, _OF_A_WARP):
-        for place, guards in _needs(statements, pure).items():
-            if not guards:
-                continue
-            unused = np.logical_and.reduce([threads.always_false(*guard) for guard in guards])
-            if pure is _OF_A_WARP:
-                unused = unused.all(axis=1, keepdims=True)
-            masks = (unused * (1 << np.arange(32))).sum(axis=1)
-            if masks.any():
-                found[place] = found.get(place, 0) | masks
+    idle = {one.start: threads.always_false(one.guard, one.negated) for one in statements if one.guard}
+    if not any(idle[one.start] for one in statements if one.guard and _head(one) in _EFFECTS):
+        return {}
+    uses = [_use(one, threads.all & ~idle.get(one.start, 0)) for one in statements]
+    effective = _effective(uses, _regions(items), threads.all)
+    found = {}
+    for use in uses:
+        if _head(use.statement) == "ld":
+            unused = threads.all
+            for name in use.written:
+                unused &= ~effective.get(name, 0)
+            if unused:
+                found[use.statement.start] = _by_warp(unused, threads.all).astype(np.int64)
     return found
 
 
@@ -63,41 +81,202 @@ def _head(statement: Statement) -> str:
     return statement.opcode.partition(".")[0]
 
 
-def _needs(statements: Sequence[Statement], pure: frozenset[str]) -> dict[int, _Guards]:
-    """Of every load, by its offset: the guards under which its value takes effect, what is ``pure`` being none."""
-    uses = [(one, _head(one), *_accesses(one)) for one in statements]
-    needs: dict[str, _Guards] = {}
+def _use(statement: Statement, active: int) -> _Use:
+    head, operands = _head(statement), split_operands(statement.operands)
+    if head in ("ld", "st") and ".local" in statement.opcode and operands:
+        first, rest = (_NAME.findall(text) for text in (operands[0], ",".join(operands[1:])))
+        written, read = ([_LOCAL], [*first, *rest]) if head == "st" else (first, [*rest, _LOCAL])
+        return _Use(statement, written, read, active, False, False)
+    if not operands or head not in _PURE | _OF_A_WARP | {"ld"}:
+        return _Use(statement, [], _NAME.findall(statement.operands), active, not _jumps(statement), False)
+    written, read = _NAME.findall(operands[0]), _NAME.findall(",".join(operands[1:]))
+    if ".cc" in statement.opcode:
+        written.append(_CARRY)
+    if head in ("addc", "subc", "madc"):
+        read.append(_CARRY)
+    return _Use(statement, written, read, active, head == "ld", head in _OF_A_WARP)
+
+
+def _jumps(statement: Statement) -> bool:
+    """Whether it does nothing but choose what comes next."""
+    return _head(statement) in _LEAVES - {"trap"} or (_head(statement) == "bra" and bool(statement.operands))
+
+
+def _effective(uses: Sequence[_Use], regions: dict[int, Sequence[int]], everyone: int) -> dict[str, int]:
+    """Return by register the threads in which its value takes effect."""
+    effective: dict[str, int] = {}
+    exchange = _Exchange(everyone)
+    places = {use.statement.start: use for use in uses}
+    changed = True
+
+    def mark(name: str, threads: int) -> None:
+        nonlocal changed
+        known = effective.get(name, 0)
+        if threads & ~known:
+            effective[name], changed = known | threads, True
+
+    def outcome(use: _Use) -> int:
+        made = 0
+        for name in use.written:
+            made |= effective.get(name, 0)
+        return made
+
+    while changed:
+        changed = False
+        for use in reversed(uses):
+            made, guard = outcome(use), use.statement.guard
+            through = use.active if use.effect else made & use.active
+            if use.shared_by_warp:
+                through = exchange.sources(use.statement, through)
+            if through:
+                for name in use.read:
+                    mark(name, through)
+            if guard is None:
+                continue
+            mark(guard, made | (use.active if use.effect and not use.written else 0))
+            for start in regions.get(use.statement.start, ()):  # what the branch decides about
+                one = places[start]
+                mark(guard, one.active if one.effect and not one.written else outcome(one))
+    return effective
+
+
+def _regions(items: Sequence[Statement | Label]) -> dict[int, Sequence[int]]:
+    """Return by conditional branch, or exit, the statements that it decides about; all by their offsets."""
+    blocks: list[list[Statement]] = [[]]
+    labels: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, Label):
+            if blocks[-1]:
+                blocks.append([])
+            labels[item.name] = len(blocks) - 1
+            continue
+        blocks[-1].append(item)
+        if _head(item) in _LEAVES | {"bra", "brx"}:
+            blocks.append([])
+    end = len(blocks)
+    following: list[list[int]] = []
+    for number, block in enumerate(blocks):
+        last = block[-1] if block else None
+        head = _head(last) if last else ""
+        targets = []
+        if head == "bra" and last:
+            targets = [labels.get(last.operands.strip(), end)]
+        elif head in _LEAVES:
+            targets = [end]
+        elif head == "brx":
+            targets = list(labels.values())
+        if not targets or (last and last.guard):
+            targets.append(number + 1)
+        following.append(targets)
+    meets = _post_dominators(following, end)
+    regions = {}
+    for number, block in enumerate(blocks):
+        if block and block[-1].guard and len(set(following[number])) > 1:
+            inside = _reached(following, following[number], meets[number])
+            regions[block[-1].start] = [one.start for i in sorted(inside) if i < end for one in blocks[i]]
+    return regions
+
+
+def _reached(following: Sequence[Sequence[int]], begin: Iterable[int], stop: int) -> set[int]:
+    found: set[int] = set()
+    work = list(begin)
+    while work:
+        number = work.pop()
+        if number == stop or number in found:
+            continue
+        found.add(number)
+        if number < len(following):
+            work += following[number]
+    return found
+
+
+def _post_dominators(following: Sequence[Sequence[int]], end: int) -> list[int]:
+    """Return for each block the one that every way from it to the end comes through first.
+
+    K. Cooper, T. Harvey and K. Kennedy, *A simple, fast dominance algorithm*, 2001, on the reversed graph. A block from
+    which no way leads to the end meets there.
+    """
+    before: list[list[int]] = [[] for _ in range(end + 1)]
+    for number, targets in enumerate(following):
+        for target in targets:
+            before[target].append(number)
+    order = list(_postorder(before, end))
+    rank = {number: i for i, number in enumerate(order)}
+    meets: dict[int, int] = {end: end}
+
+    def common(a: int, b: int) -> int:
+        while a != b:
+            while rank[a] < rank[b]:
+                a = meets[a]
+            while rank[b] < rank[a]:
+                b = meets[b]
+        return a
+
     changed = True
     while changed:
         changed = False
-        for one, head, written, read in reversed(uses):
-            own = frozenset(((one.guard, one.negated),)) if one.guard else None
-            through = _union(needs, written) if head in pure else own if head in _EFFECTS else None
-            names = [*read, one.guard] if one.guard else read
-            for name in names:
-                known = needs.get(name, frozenset())
-                new = None if known is None or through is None else known | through
-                if new != known:
-                    needs[name], changed = new, True
-    return {one.start: _union(needs, written) for one, head, written, _ in uses if head == "ld"}
+        for number in reversed(order[:-1]):
+            found: int | None = None
+            for target in following[number]:
+                if target in meets:
+                    found = target if found is None else common(found, target)
+            if found is not None and meets.get(number) != found:
+                meets[number], changed = found, True
+    return [meets.get(number, end) for number in range(end)]
 
 
-def _union(needs: Mapping[str, _Guards], names: Iterable[str]) -> _Guards:
-    together: frozenset[tuple[str, bool]] = frozenset()
-    for name in names:
-        found = needs.get(name, frozenset())
-        if found is None:
-            return None
-        together |= found
-    return together
+def _postorder(edges: Sequence[Sequence[int]], start: int) -> Iterator[int]:
+    seen, stack = {start}, [(start, iter(edges[start]))]
+    while stack:
+        number, rest = stack[-1]
+        following = next((one for one in rest if one not in seen), None)
+        if following is None:
+            stack.pop()
+            yield number
+        else:
+            seen.add(following)
+            stack.append((following, iter(edges[following])))
 
 
-def _accesses(statement: Statement) -> tuple[list[str], list[str]]:
-    """The names that a statement writes and reads; what is no pure operation and no load writes none."""
-    operands = split_operands(statement.operands)
-    if not operands or _head(statement) not in _OF_A_WARP | {"ld"}:
-        return [], _NAME.findall(statement.operands)
-    return _NAME.findall(operands[0]), [name for text in operands[1:] for name in _NAME.findall(text)]
+def _by_warp(threads: int, everyone: int) -> np.ndarray:
+    return np.frombuffer(threads.to_bytes(everyone.bit_length() // 8, "little"), np.uint32)
+
+
+class _Exchange:
+    """The lanes whose operands reach given lanes' results of an instruction that a warp executes together."""
+
+    def __init__(self, everyone: int):
+        self._everyone = everyone
+        lanes = np.arange(everyone.bit_length()) % 32
+        self._low = {step: _bits(lanes & step == 0) for step in (1, 2, 4, 8, 16)}
+        self._lane = lanes
+
+    def sources(self, statement: Statement, threads: int) -> int:
+        """Return the threads whose operands the results of ``threads`` are made of."""
+        if threads in (0, self._everyone):
+            return threads
+        mode = statement.opcode.split(".")[2:3]
+        operands = split_operands(statement.operands)
+        if _head(statement) == "shfl" and len(operands) == 5 and parse_number(operands[3]) == 31:
+            step = parse_number(operands[2])
+            if isinstance(step, int) and mode[0] in ("bfly", "up", "down"):
+                return threads | self._moved(mode[0], step & 31, threads)
+        found = np.where(_by_warp(threads, self._everyone) != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
+        return int.from_bytes(found.tobytes(), "little")
+
+    def _moved(self, mode: str, step: int, threads: int) -> int:
+        if mode == "down":  # lane i reads lane i + step
+            return (threads & _bits(self._lane + step < 32)) << step
+        if mode == "up":
+            return (threads & _bits(self._lane >= step)) >> step
+        for bit, low in self._low.items():
+            if step & bit:
+                threads = (threads & low) << bit | (threads >> bit) & low
+        return threads
+
+
+def _bits(flags: np.ndarray) -> int:
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 class _Threads:
@@ -107,6 +286,7 @@ class _Threads:
         count = block[0] * block[1] * block[2]
         number = np.arange(-(-count // 32) * 32, dtype=np.int64)
         self._all = np.ones(len(number), bool)
+        self.all = _bits(self._all)
         self._values: dict[str, _Known] = {
             "%tid.x": (number % block[0], self._all),
             "%tid.y": (number // block[0] % block[1], self._all),
@@ -115,13 +295,13 @@ class _Threads:
         }
         self._made: dict[str, Statement | None] = {}  # None: written in several places
         for one in statements:
-            for name in _accesses(one)[0]:
+            for name in _use(one, 0).written:
                 self._made[name] = one if name not in self._made and one.guard is None else None
 
-    def always_false(self, guard: str, negated: bool) -> np.ndarray:
-        """For each warp and lane whether the guard is known to be false."""
-        value, known = self._value(guard)
-        return (known & (value == int(negated))).reshape(-1, 32)
+    def always_false(self, guard: str | None, negated: bool) -> int:
+        """Return the threads in which the guard is known to be false."""
+        value, known = self._value(guard or "")
+        return _bits(known & (value == int(negated)))
 
     def _value(self, text: str) -> _Known:
         if text not in self._values:

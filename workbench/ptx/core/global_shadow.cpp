@@ -192,7 +192,7 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
     sector.write = access_of(who, piece.bytes, piece.lanes);
   };
   const auto on_line = [&](std::size_t buffer, const Piece& piece, GlobalLine& line) {
-    return written_[buffer].empty() && write_line(who, piece, line);
+    return changed && written_[buffer].empty() && write_line(who, piece, line);
   };
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const LanePieces& known = pattern.pieces(addresses);
@@ -380,10 +380,24 @@ void GlobalShadow::settle(GlobalSector& sector) {
   });
 }
 
+// Bytes of a sector that the one who asks has read, and that nobody has stored: who stores what they held puts it back.
+u32 GlobalShadow::only_read(const Asking& who, const GlobalSector& sector) const {
+  u32 read = 0, written = 0;
+  const auto meet = [&](const GlobalAccess& access, bool is_write) {
+    if (access.block <= base_) return;
+    if (is_write) written |= access.bytes;
+    else if (access.block == who.block && access.when >> kWarpShift == who.index) read |= access.bytes;
+  };
+  meet(sector.write, true), meet(sector.read, false);
+  for (u32 i = sector.more; i; i = extras_[i - 1].next) meet(extras_[i - 1].access, extras_[i - 1].is_write);
+  return read & ~(written & ~bytes_of(sector.agreed));
+}
+
 void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
   // Every earlier access to these bytes either comes before, or races now: later ones need to know of this one only. But
   // of those who stored the same value two are kept.
   const u32 bytes = piece.bytes;
+  const u32 put_back = bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, sector) : 0;
   u32 once = 0, twice = 0;
   const auto meet_write = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
@@ -399,8 +413,8 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   const auto meet_read = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
-    if (open) report(who, piece, open, access);
-    access.bytes &= ~bytes;
+    if (open & ~put_back) report(who, piece, open & ~put_back, access);
+    access.bytes &= ~bytes | (open & put_back);
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
@@ -408,7 +422,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   if (sector.more)
     for_each_extra(sector, [&](Extra& extra) { return extra.is_write ? meet_write(extra.access) : meet_read(extra.access); });
   if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));
-  if (twice) sector.agreed |= pairs_of(twice);
+  if (twice | put_back) sector.agreed |= pairs_of(twice | put_back) & static_cast<u16>(~pairs_of(piece.changed));
   if (same(sector.write, who) && sector.write.pc == who.pc && (sector.write.lanes == piece.lanes || crowded())) {
     if (sector.write.lanes != piece.lanes) sector.write.lanes = Lanes::unknown();
     sector.write.bytes |= bytes;

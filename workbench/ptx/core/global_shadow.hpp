@@ -11,7 +11,7 @@
 // not race with each other, and leave no trace.
 //
 // Exact but for these concessions, all towards silence: of more than two concurrent readers of a byte two are kept; where
-// more than two stored the same value to a byte its readers are not accused; loads that reach nothing (Launch::unused) are
+// more than two stored the same value to a byte its readers are not accused, nor where it was only read and put back; loads that reach nothing (Launch::unused) are
 // passed over; and when the list of extra records is full, a new one replaces the last. (When it is a good half full, accesses of
 // one warp share a record: a finding may name another line of that warp as the other side, and races between its lanes go
 // unseen.)
@@ -48,7 +48,7 @@ static_assert(sizeof(GlobalLine) == 16);
 
 struct GlobalSector {
   GlobalAccess write, read;
-  u16 agreed;  // pairs of bytes to which more than two stored the same value
+  u16 agreed;  // pairs of bytes to which more than two stored the same value, or that were read and put back
   u32 more;    // first of the extra records; 0 is none
 };
 static_assert(sizeof(GlobalSector) == 40);
@@ -171,6 +171,7 @@ class GlobalShadow {
   void open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const;
   void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
   void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
+  u32 only_read(const Asking& who, const GlobalSector& sector) const;
   void write_sector(Asking& who, const Piece& piece, GlobalSector& sector);
   bool crowded() const { return extras_.size() >= most_extras_ * 17 / 32; }
   void add(GlobalSector& sector, const GlobalAccess& access, bool is_write);
