@@ -380,13 +380,14 @@ void GlobalShadow::settle(GlobalSector& sector) {
   });
 }
 
-// Bytes of a sector that the one who asks has read, and that nobody has stored: who stores what they held puts it back.
-u32 GlobalShadow::only_read(const Asking& who, const GlobalSector& sector) const {
+// Bytes of a sector that these lanes have read, and that nobody has stored: who stores what they held puts it back.
+u32 GlobalShadow::only_read(const Asking& who, const Piece& piece, const GlobalSector& sector) const {
   u32 read = 0, written = 0;
   const auto meet = [&](const GlobalAccess& access, bool is_write) {
     if (access.block <= base_) return;
     if (is_write) written |= access.bytes;
-    else if (access.block == who.block && access.when >> kWarpShift == who.index) read |= access.bytes;
+    else if (access.block == who.block && access.when >> kWarpShift == who.index)
+      read |= access.bytes & ~piece.lanes.beyond(access.lanes, access.bytes);
   };
   meet(sector.write, true), meet(sector.read, false);
   for (u32 i = sector.more; i; i = extras_[i - 1].next) meet(extras_[i - 1].access, extras_[i - 1].is_write);
@@ -397,7 +398,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   // Every earlier access to these bytes either comes before, or races now: later ones need to know of this one only. But
   // of those who stored the same value two are kept.
   const u32 bytes = piece.bytes;
-  const u32 put_back = bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, sector) : 0;
+  const u32 put_back = bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, piece, sector) : 0;
   u32 once = 0, twice = 0;
   const auto meet_write = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;

@@ -171,7 +171,7 @@ class GlobalShadow {
   void open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const;
   void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
   void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
-  u32 only_read(const Asking& who, const GlobalSector& sector) const;
+  u32 only_read(const Asking& who, const Piece& piece, const GlobalSector& sector) const;
   void write_sector(Asking& who, const Piece& piece, GlobalSector& sector);
   bool crowded() const { return extras_.size() >= most_extras_ * 17 / 32; }
   void add(GlobalSector& sector, const GlobalAccess& access, bool is_write);
