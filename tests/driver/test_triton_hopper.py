@@ -67,6 +67,22 @@ def test_a_persistent_kernel_with_specialised_warps(built: str) -> None:
     assert check(device, a, b, c) == SPECIALISED
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint32, torch.float16])
+def test_reductions_have_the_type_of_the_descriptor(dtype: torch.dtype) -> None:
+    x, before = torch.tensor([-1, -2, 7, 3, 5, 5, 5, 5] * 2), torch.tensor([5, -3, -1, 9] * 4)
+    if dtype == torch.uint32:
+        x, before = x & 0xFFFFFFFF, before & 0xFFFFFFFF
+    want = [torch.minimum(before, x), torch.maximum(before, x), (before + x).to(dtype).long()]
+    results = [before.to(dtype) for _ in want]
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.uint8))
+    with wb.simulated_triton("sm_90", checks=True) as device:
+        kernels.reductions[(1,)](*results, x.to(dtype))
+    assert device.findings == ()
+    assert "cp.reduce.async.bulk.tensor" in device.launches[-1].kernel.ptx
+    for got, one in zip(results, want, strict=True):
+        assert got.tolist() == one.tolist()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_a_check_in_both_orders_of_warps_and_copies(ctas: int) -> None:

@@ -53,3 +53,13 @@ def persistent_product(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.cons
     right = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BLOCK_N, BLOCK_K])
     result = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BLOCK_M, BLOCK_N])
     specialised_product(left, right, result, m, n, k, BLOCK_M, BLOCK_N, BLOCK_K)
+
+
+@triton.jit
+def reductions(lowest, highest, total, x):
+    """The block's smallest, largest and summed elements, by reductions of bulk copies."""
+    i = tl.arange(0, 2)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    values = tl.load(x + i)
+    tl.make_tensor_descriptor(lowest, [2, 8], [8, 1], [2, 8]).atomic_min([0, 0], values)
+    tl.make_tensor_descriptor(highest, [2, 8], [8, 1], [2, 8]).atomic_max([0, 0], values)
+    tl.make_tensor_descriptor(total, [2, 8], [8, 1], [2, 8]).atomic_add([0, 0], values)

@@ -113,33 +113,82 @@ END:
 """
 
 
-@pytest.mark.parametrize(
-    ("operation", "kind", "dtype"),
-    [
-        ("", "", "int32"), ("add", "u32", "uint32"), ("add", "s32", "int32"), ("add", "f32", "float32"),
-        ("add", "f64", "float64"), ("add", "f16", "float16"), ("min", "s32", "int32"), ("max", "u64", "uint64"),
-        ("min", "f16", "float16"), ("and", "u32", "uint32"), ("or", "u64", "uint64"), ("xor", "u32", "uint32"),
-        ("inc", "u32", "uint32"), ("dec", "u32", "uint32"),
-    ],
-)  # fmt: skip
-def test_stores_and_reductions(operation: str, kind: str, dtype: str) -> None:
-    rng = np.random.default_rng(1)
-    count = 256 // np.dtype(dtype).itemsize
-    x, before = (rng.integers(0, 9, count).astype(dtype) for _ in range(2))
+# Operations and the types that the ISA's tables for cp.reduce.async.bulk list; f64 is missing for tensors.
+_REDUCTIONS = {
+    "": "s32",
+    "add": "u32 s32 u64 f32 f16 bf16 f64",
+    "min max": "u32 s32 u64 s64 f16 bf16",
+    "inc dec": "u32",
+    "and or xor": "b32 b64",
+}
+_FORMS = [
+    (operation, kind)
+    for operations, kinds in _REDUCTIONS.items()
+    for operation in operations.split() or [""]
+    for kind in kinds.split()
+]
+_DTYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "b32": "uint32", "b64": "uint64"}
+_DTYPES |= {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+
+
+def _values(kind: str, seed: int) -> torch.Tensor:
+    """Every bit pattern of an integer, floating point numbers of both signs: 256 bytes of them."""
+    rng = np.random.default_rng(seed)
+    count = 256 // (int(kind.lstrip("usbf")) // 8)
+    if kind[0] in "usb" and kind != "bf16":
+        edges = np.array([0, 1, -1, 5], np.int64)
+        integers = rng.integers(-(1 << 63), 1 << 63, count - len(edges), np.int64)
+        rolled = np.roll(np.concatenate([edges, integers]), seed)
+        return torch.from_numpy(rolled.astype(f"int{kind[1:]}")).view(getattr(torch, _DTYPES[kind]))
+    return torch.from_numpy(rng.integers(-64, 64, count) / 8).to(getattr(torch, _DTYPES[kind]))
+
+
+def _reduced(operation: str, kind: str, old: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Compute the reduction in Python integers or, where it is exact, in float64."""
+    if kind[0] in "f" or kind == "bf16":
+        a, b = old.double(), value.double()
+        return {"add": a.add, "min": a.minimum, "max": a.maximum}[operation](b).to(old.dtype)
+    bits = int(kind[1:])
+    function = {
+        "": lambda a, b: b, "add": lambda a, b: a + b, "min": min, "max": max, "and": int.__and__, "or": int.__or__,
+        "xor": int.__xor__, "inc": lambda a, b: 0 if a >= b else a + 1,
+        "dec": lambda a, b: b if not 0 < a <= b else a - 1,
+    }[operation]  # fmt: skip
+    unsigned = [function(a, b) & (1 << bits) - 1 for a, b in zip(old.tolist(), value.tolist(), strict=True)]
+    return torch.from_numpy(np.array(unsigned, f"uint{bits}")).view(old.dtype)
+
+
+@pytest.mark.parametrize(("operation", "kind"), _FORMS)
+@pytest.mark.parametrize("tensor", [False, True])
+def test_stores_and_reductions(operation: str, kind: str, tensor: bool) -> None:
+    x, before = _values(kind, 1), _values(kind, 2)
     noftz = "noftz." if kind in ("f16", "bf16") and operation == "add" else ""
-    reduce, form = ("reduce.", f".{operation}.{noftz}{kind}") if operation else ("", "")
-    copy = f"cp.{reduce}async.bulk.global.shared::cta.bulk_group{form} [%d2], [tile], 256;"
-    y = before.copy()
-    program = _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y")
-    report = program["copy"].launch(1, 32, [x, y], checks=True)
+    reduce, form = ("reduce.", f".{operation}") if operation else ("", "")
+    if tensor:
+        copy = "mov.b64 %d6, map; cvta.param.u64 %d6, %d6; "
+        copy += f"cp.{reduce}async.bulk.tensor.1d.global.shared::cta{form}.tile.bulk_group [%d6, {{0}}], [tile];"
+    else:
+        form += f".{noftz}{kind}" if operation else ""
+        copy = f"cp.{reduce}async.bulk.global.shared::cta.bulk_group{form} [%d2], [tile], 256;"
+    y = before.clone()
+    program = _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y, .param .align 64 .b8 map[128]")
+    arguments = [x, y, TensorMap.of(y, y.shape)]
+    if tensor and (operation, kind) == ("add", "f64"):
+        with pytest.raises(KernelFault, match="a type that the reduction does not take"):
+            program["copy"].launch(1, 32, arguments)
+        return
+    report = program["copy"].launch(1, 32, arguments, checks=True)
     assert report.findings == []
-    want = {
-        "": lambda: x, "add": lambda: before + x, "min": lambda: np.minimum(before, x),
-        "max": lambda: np.maximum(before, x), "and": lambda: before & x, "or": lambda: before | x,
-        "xor": lambda: before ^ x, "inc": lambda: np.where(before >= x, 0, before + 1),
-        "dec": lambda: np.where((before == 0) | (before > x), x, before - 1),
-    }[operation]()  # fmt: skip
-    np.testing.assert_array_equal(y, want)
+    assert y.tolist() == _reduced(operation, kind, before, x).tolist()
+
+
+def test_sums_of_f32_flush_subnormal_numbers() -> None:
+    """ISA, cp.reduce.async.bulk: add.f32 flushes subnormal inputs and results to sign-preserving zero."""
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    x[:3], y[:3] = (1e-40, -1e-40, 1.5e-38), (1e-40, -0.0, -1.4e-38)
+    copy = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d2], [tile], 256;"
+    _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y")["copy"].launch(1, 32, [x, y])
+    assert y[:3].view(np.uint32).tolist() == [0, 0x80000000, 0]
 
 
 def test_a_stored_box_leaves_out_what_lies_outside() -> None:

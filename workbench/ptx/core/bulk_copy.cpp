@@ -88,6 +88,7 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   }
   if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
   copy.bytes = size;
+  copy.type = static_cast<MapType>(in.slot[Bulk::type]);
   if (size) add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes, copy);
   return true;
 }
@@ -108,6 +109,21 @@ const char* fault_of(const TensorMap& map, int dimensions) {
   }
   if (map.address % 16) return "a tensor whose address is no multiple of 16";
   return nullptr;
+}
+
+// Whether the ISA's table for cp.reduce.async.bulk.tensor has elements of the type for the operation.
+bool reduces(Reduction operation, MapType type) {
+  const bool is_integer = type == MapType::u32_ || type == MapType::s32_ || type == MapType::u64_ || type == MapType::s64_;
+  const bool is_half = type == MapType::f16 || type == MapType::bf16;
+  switch (operation) {
+    case Reduction::none: return true;
+    case Reduction::add: return (is_integer && type != MapType::s64_) || is_half || type == MapType::f32;
+    case Reduction::min:
+    case Reduction::max: return is_integer || is_half;
+    case Reduction::inc:
+    case Reduction::dec: return type == MapType::u32_;
+    default: return kMapTypeBytes[static_cast<u32>(type)] >= 4;
+  }
 }
 
 u64 fill_of(const TensorMap& map) {
@@ -144,6 +160,8 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   std::memcpy(&map, bytes, sizeof map);
   const int dimensions = static_cast<int>(in.slot[Bulk::dimensions]);
   const char* fault = fault_of(map, dimensions);
+  if (!fault && !reduces(static_cast<Reduction>(in.slot[Bulk::operation]), static_cast<MapType>(map.type)))
+    fault = "a tensor map whose elements have a type that the reduction does not take";
   const u32 element = fault ? 1 : kMapTypeBytes[map.type], row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
   const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
   if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
@@ -159,6 +177,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   for (int d = 1; d < dimensions; ++d) rows *= counts[d];
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
   copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
+  copy.type = static_cast<MapType>(map.type);
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[Bulk::coordinates + d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
@@ -303,23 +322,26 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 template <class T>
 T reduced(Reduction operation, T old, T value) {
-  switch (operation) {
-    case Reduction::add: return static_cast<T>(old + value);
-    case Reduction::min: return std::min(old, value);
-    case Reduction::max: return std::max(old, value);
-    default: break;
-  }
-  if constexpr (std::is_unsigned_v<T>) {
+  if constexpr (std::is_integral_v<T>) {
+    using Bits = std::make_unsigned_t<T>;
+    const Bits x = static_cast<Bits>(old), y = static_cast<Bits>(value);
     switch (operation) {
-      case Reduction::inc: return old >= value ? T{0} : static_cast<T>(old + 1);
-      case Reduction::dec: return old == 0 || old > value ? value : static_cast<T>(old - 1);
+      case Reduction::add: return static_cast<T>(x + y);
+      case Reduction::min: return std::min(old, value);
+      case Reduction::max: return std::max(old, value);
+      case Reduction::inc: return old >= value ? T{0} : static_cast<T>(x + 1);
+      case Reduction::dec: return old == 0 || old > value ? value : static_cast<T>(x - 1);
       case Reduction::and_: return old & value;
       case Reduction::or_: return old | value;
       case Reduction::xor_: return old ^ value;
-      default: break;
+      case Reduction::none: break;
     }
+    return value;
+  } else if constexpr (std::is_same_v<T, f32>) {
+    return flush(flush(old) + flush(value));  // ISA, cp.reduce.async.bulk: .add.f32 flushes subnormal inputs and results
+  } else {
+    return old + value;
   }
-  return value;
 }
 
 template <class T>
@@ -346,6 +368,9 @@ void reduce_half(u8* where, const u8* from, Reduction operation) {
 }
 
 void reduce_element(u8* where, const u8* from, Reduction operation, MapType type) {
+  const bool of_bits = operation == Reduction::and_ || operation == Reduction::or_ || operation == Reduction::xor_;
+  if (of_bits && kMapTypeBytes[static_cast<u32>(type)] == 8) return reduce_as<u64, u64>(where, from, operation);
+  if (of_bits) return reduce_as<u32, u32>(where, from, operation);
   switch (type) {
     case MapType::u32_: return reduce_as<u32, u32>(where, from, operation);
     case MapType::s32_: return reduce_as<s32, u32>(where, from, operation);
@@ -374,13 +399,12 @@ void perform(Warp& warp, BulkCopy& copy) {
   Block& block = *warp.block;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const Reduction operation = static_cast<Reduction>(in.slot[Bulk::operation]);
-  const MapType type = static_cast<MapType>(in.slot[Bulk::type]);
   const u8* from = copy.values.data();
   if (operation != Reduction::none) {
-    const u32 size = kMapTypeBytes[in.slot[Bulk::type]];
+    const u32 size = kMapTypeBytes[static_cast<u32>(copy.type)];
     for (const BulkPiece& piece : copy.pieces) {
       if (!piece.host) continue;
-      for (u32 i = 0; i < piece.bytes; i += size) reduce_element(piece.host + i, from + i, operation, type);
+      for (u32 i = 0; i < piece.bytes; i += size) reduce_element(piece.host + i, from + i, operation, copy.type);
       from += piece.bytes;
     }
     if (!block.shadow) return;

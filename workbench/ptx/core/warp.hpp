@@ -7,6 +7,7 @@
 #include "pattern.hpp"
 #include "recorder.hpp"
 #include "shadow.hpp"
+#include "tensor_map.hpp"
 
 namespace workbench::ptx {
 
@@ -70,6 +71,7 @@ struct BulkCopy {
   u32 bytes = 0;      // with those that are filled in: what the mbarrier counts
   u64 fill = 0;       // the element that is filled in
   u32 element = 1;    // bytes of an element
+  MapType type = MapType::u8_;  // of the elements that a store reduces
   u32 group = kOpen;  // of a store
   u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
   bool taken = false;        // likewise: its source has been read

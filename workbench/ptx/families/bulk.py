@@ -14,12 +14,13 @@ from workbench.tensor_map import ELEMENTS
 
 _SLOTS, _FLAGS = core.Bulk, core.BulkFlags
 _OPERATIONS = {name: number for name, number in vars(core.Reduction).items() if name != "none"}
-_TYPES = [name for name, _ in ELEMENTS]
+_TYPES = {name: number for number, (name, _) in enumerate(ELEMENTS)}
+_TYPES |= {"b32": _TYPES["u32"], "b64": _TYPES["u64"]}
 _REDUCED = {
     "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "f64"},
     "min": {"u32", "s32", "u64", "s64", "f16", "bf16"},
     "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
-    "inc": {"u32"}, "dec": {"u32"}, "and": {"u32", "u64"}, "or": {"u32", "u64"}, "xor": {"u32", "u64"},
+    "inc": {"u32"}, "dec": {"u32"}, "and": {"b32", "b64"}, "or": {"b32", "b64"}, "xor": {"b32", "b64"},
 }  # fmt: skip
 IM2COL = "copies by im2col or by gather and scatter are out of the machine's scope: use .tile"
 BETWEEN_BLOCKS = "a bulk copy from shared to shared memory is out of the machine's scope: use st.async, or ld and st"
@@ -49,10 +50,14 @@ def bulk(parts: list[str]) -> Plan:
     operation, type_name = 0, 0
     if reduces:
         name = next((part for part in rest if part in _OPERATIONS), None)
-        kind = rest[-1] if not dimensions else "u32"
-        if name is None or (not dimensions and kind not in _REDUCED[name]):
+        if name is None:
             raise Refused("the machine does not know this reduction")
-        operation, type_name = _OPERATIONS[name], _TYPES.index(kind)
+        operation = _OPERATIONS[name]
+        if not dimensions:  # a tensor map has the type of its elements
+            if rest[-1] not in _REDUCED[name]:
+                allowed = ", ".join(sorted(_REDUCED[name]))
+                raise Refused(f"a bulk reduction .{name} of .{rest[-1]}, which takes {allowed}")
+            type_name = _TYPES[rest[-1]]
     row = opcode(f"cp.async.bulk.{'tensor.' if dimensions else ''}{to}.{from_}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
