@@ -294,3 +294,36 @@ for w in (32, 64):
         f"{i} {i} {i} {i}",
         lambda a, b, c, m=mask, w=w: (b * c + a + (((signed(a, w) * signed(b, w) >> w) & m) + c >> w)) & m,
     )  # fmt: skip
+
+# ---- vectors packed into one register, and taken out of it ----
+
+
+def vector_cases(whole: int, count: int) -> None:
+    """``mov`` of a vector into a register of ``whole`` bits, and of each of its elements out of it."""
+    part = whole // count
+    mask = (1 << part) - 1
+    register, kind = {8: ("%y", "u16"), 16: ("%h1", "b16"), 32: ("%r1", "b32")}[part]
+    names = [f"{register}{i}" for i in range(count)]
+    fill = "cvt.u8.u16" if part == 8 else f"mov.b{part}"
+    filled = " ".join(f"{fill} {name}, {{s{i}}};" for i, name in enumerate(names))
+    CASES.append(
+        Case(
+            f"{filled} mov.b{whole} {{d0}}, {{{{{', '.join(names)}}}}};", f"b{whole}", (kind,) * count,
+            lambda *parts: sum((value & mask) << part * i for i, value in enumerate(parts)),
+        )
+    )  # fmt: skip
+    for i, name in enumerate(names):
+        elements = ", ".join(name if k == i else "_" for k in range(count))
+        for sign in ("u", "s") if part == 8 else ("b",):
+            widen, to = (f"cvt.{sign}32.{sign}8", f"{sign}32") if part == 8 else (f"mov.b{part}", f"b{part}")
+
+            def element(a: int, i: int = i, sign: str = sign) -> int:
+                value = a >> part * i & mask
+                return signed(value, part) & 0xFFFFFFFF if sign == "s" else value
+
+            text = f"mov.b{whole} {{{{{elements}}}}}, {{s0}}; {widen} {{d0}}, {name};"
+            CASES.append(Case(text, to, (f"b{whole}",), element))
+
+
+for whole, count in ((16, 2), (32, 4), (32, 2), (64, 4), (64, 2)):
+    vector_cases(whole, count)

@@ -32,8 +32,8 @@ def right_and_faulty(source: Path) -> dict[bool, str]:
 
 
 def module(name: str, parameters: str, body: str) -> str:
-    """A PTX module with one kernel and registers of every width (%p, %h, %r, %d; 64 each)."""
-    registers = ".reg .pred %p<64>; .reg .b16 %h<64>; .reg .b32 %r<64>; .reg .b64 %d<64>;"
+    """A PTX module with one kernel and registers of every width (%p, %y, %h, %r, %d; 64 each, %y of 8 bits)."""
+    registers = ".reg .pred %p<64>; .reg .b8 %y<64>; .reg .b16 %h<64>; .reg .b32 %r<64>; .reg .b64 %d<64>;"
     return f"{HEADER}.visible .entry {name}({parameters})\n{{\n{registers}\n{body}\nret;\n}}\n"
 
 

@@ -26,9 +26,8 @@ from workbench.ptx.table import PAGE, markdown, refusals, rows
 ELSEWHERE = {
     "bra", "trap", "bar.sync", "bar.arrive", "bar.warp.sync", "cp.async", "cp.async.commit_group",
     "cp.async.wait_group",
-    "cp.async.wait_all", "clock.b32", "clock.b64", "nop", "fence", "pack.b32.2", "pack.b64.2", "pack.b64.4",
-    "unpack.b32.2",
-    "unpack.b64.2", "unpack.b64.4", "div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32",
+    "cp.async.wait_all", "clock.b32", "clock.b64", "nop", "fence",
+    "div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32",
     "rcp.approx.ftz.f64", "rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "ex2.approx.f16", "ex2.approx.f16x2",
     "ex2.approx.ftz.bf16", "ex2.approx.ftz.bf16x2", "tanh.approx.f16", "tanh.approx.f16x2", "tanh.approx.bf16",
     "tanh.approx.bf16x2", "call", "ret", "param.copy", "registers.save", "registers.restore", "call.vprintf",

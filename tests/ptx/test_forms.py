@@ -57,6 +57,20 @@ def test_registers_of_128_bits() -> None:
     assert _pair(body) == [0x77778888, 0x33334444]
 
 
+def test_128_bits_of_four_registers() -> None:
+    body = """.reg .b128 %q; mov.u32 %r3, 0x11112222; mov.u32 %r4, 0x33334444; mov.u32 %r5, 0x55556666;
+    mov.u32 %r6, 0x77778888; mov.b128 %q, {%r3, %r4, %r5, %r6}; mov.b128 {%d1, %d2}, %q;
+    mov.b128 {_, %r1, _, %r7}, %q; mov.b128 {%r8, _, _, _}, %q; cvt.u32.u64 %r9, %d2;
+    xor.b32 %r1, %r1, %r8; sub.u32 %r2, %r7, %r9;"""
+    assert _pair(body) == [0x33334444 ^ 0x11112222, 0x77778888 - 0x55556666]
+
+
+@pytest.mark.parametrize("form", ["mov.b64 %d1, {%h1, %h2, %h3};", "mov.b32 {%h1}, %r1;", "mov.b16 {%y1}, %h2;"])
+def test_vectors_that_do_not_fill_the_register_are_refused(form: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=r"registers for \d+ bits"):
+        _pair(form)
+
+
 def test_an_access_of_128_bits_is_aligned_to_them() -> None:
     body = ".reg .b128 %q; .shared .align 16 .b8 tile[32]; ld.shared.b128 %q, [tile+8];"
     with pytest.raises(KernelFault, match="misaligned: 16 bytes"):

@@ -6,20 +6,21 @@ namespace {
 
 constexpr Class kMove = Class::other;
 
-template <class Part, class Whole, int N>
+// Registers of 8 bits lie in 16 (see operands.py): `Register` is where a part of type `Part` lies.
+template <class Part, class Whole, int N, class Register = Part>
 void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole out[kLanes] = {};
   for (int i = 0; i < N; ++i) {
-    const Part* part = at<const Part>(registers, in.slot[1 + i]);
-    PTX_LANES { out[lane] |= static_cast<Whole>(static_cast<Whole>(part[lane]) << (8 * sizeof(Part) * i)); }
+    const Register* part = at<const Register>(registers, in.slot[1 + i]);
+    PTX_LANES { out[lane] |= static_cast<Whole>(Whole{static_cast<Part>(part[lane])} << (8 * sizeof(Part) * i)); }
   }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
-template <class Part, class Whole, int N>
+template <class Part, class Whole, int N, class Register = Part>
 void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole whole[kLanes];
-  alignas(64) Part out[kLanes];
+  alignas(64) Register out[kLanes];
   std::memcpy(whole, at<Whole>(registers, in.slot[N]), sizeof whole);
   for (int i = 0; i < N; ++i) {
     if (in.slot[i] == kNoSlot) continue;
@@ -80,9 +81,13 @@ void add_moves(Table& table) {
   table.push_back(op("mov.b16", kMove, [](u16 a) -> u16 { return a; }));
   table.push_back(op("mov.b32", kMove, [](u32 a) -> u32 { return a; }));
   table.push_back(op("mov.b64", kMove, [](u64 a) -> u64 { return a; }));
+  add("pack.b16.2", &pack<u8, u16, 2, u16>, "b16", "b16,b16");
+  add("pack.b32.4", &pack<u8, u32, 4, u16>, "b32", "b16,b16,b16,b16");
   add("pack.b32.2", &pack<u16, u32, 2>, "b32", "b16,b16");
   add("pack.b64.2", &pack<u32, u64, 2>, "b64", "b32,b32");
   add("pack.b64.4", &pack<u16, u64, 4>, "b64", "b16,b16,b16,b16");
+  add("unpack.b16.2", &unpack<u8, u16, 2, u16>, "b16,b16", "b16");
+  add("unpack.b32.4", &unpack<u8, u32, 4, u16>, "b16,b16,b16,b16", "b32");
   add("unpack.b32.2", &unpack<u16, u32, 2>, "b16,b16", "b32");
   add("unpack.b64.2", &unpack<u32, u64, 2>, "b32,b32", "b64");
   add("unpack.b64.4", &unpack<u16, u64, 4>, "b16,b16,b16,b16", "b64");

@@ -21,6 +21,8 @@ from workbench.ptx.parse import TYPE_SIZES
 
 _CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b64", "%globaltimer": "clock.b64"}
 
+_VECTORS = {(2, 2), (4, 2), (4, 4), (8, 2), (8, 4)}  # (bytes, parts) that the ISA lists
+
 
 def mov(parts: list[str]) -> Plan:
     """``mov.type d, a;`` a register, a constant or an address, and registers packed into one or taken out of it."""
@@ -34,7 +36,7 @@ def mov(parts: list[str]) -> Plan:
         expect(operands, 2)
         to, from_ = operands
         if type_name == "b128":
-            return _move_halves(symbols, to, from_)
+            return _move_wide(symbols, to, from_)
         if to[0] == "{":
             return _unpack(symbols, vector(to), from_, type_name, size)
         if from_[0] == "{":
@@ -47,30 +49,53 @@ def mov(parts: list[str]) -> Plan:
     return bind
 
 
-def _move_halves(symbols: Symbols, to: str, from_: str) -> list[Instruction]:
-    """A 128-bit register made of two of 64 bits, taken apart, or copied."""
-    into, out_of = (tuple(vector(one)) if one[0] == "{" else symbols.halves(one) for one in (to, from_))
-    pairs = [(unless_sink(symbols, a, 8), source(symbols, b, "b64", 8)) for a, b in zip(into, out_of, strict=True)]
-    moves = [Instruction(opcode("mov.b64"), {0: a, 1: b}, (a,)) for a, b in pairs if a is not None]
+def _move_wide(symbols: Symbols, to: str, from_: str) -> list[Instruction]:
+    """A 128-bit register made of two or four others, taken apart, or copied: half by half."""
+    into, out_of = (_halves(symbols, one) for one in (to, from_))
+    moves = [one for pair in zip(into, out_of, strict=True) if (one := _move_half(symbols, *pair)) is not None]
     return moves or [Instruction(opcode("nop"), {})]
+
+
+def _halves(symbols: Symbols, token: str) -> list[list[str]]:
+    """The registers that make up the lower and the upper 64 bits of an operand."""
+    names = vector(token) if token[0] == "{" else [*symbols.halves(token)]
+    if len(names) not in (2, 4):
+        raise Refused(f"{len(names)} registers for 128 bits, which are 2 or 4")
+    return [names[: len(names) // 2], names[len(names) // 2 :]]
+
+
+def _move_half(symbols: Symbols, to: list[str], from_: list[str]) -> Instruction | None:
+    if len(from_) == 2:
+        return _pack(symbols, to[0], from_, 8)
+    if len(to) == 2:
+        return None if to == ["_", "_"] else _unpack(symbols, to, from_[0], "b64", 8)
+    target = unless_sink(symbols, to[0], 8)
+    if target is None:
+        return None
+    return Instruction(opcode("mov.b64"), {0: target, 1: source(symbols, from_[0], "b64", 8)}, (target,))
+
+
+def _parts(parts: list[str], size: int) -> int:
+    """The bytes of the registers that hold the parts of a vector: those of 8 bits lie in 16."""
+    if (size, len(parts)) not in _VECTORS:
+        raise Refused(f"{len(parts)} registers for {8 * size} bits")
+    return max(size // len(parts), 2)
 
 
 def _pack(symbols: Symbols, to: str, parts: list[str], size: int) -> Instruction:
     target = destination(symbols, to, size)
-    part = size // len(parts)
-    row = opcode(f"pack.b{8 * size}.{len(parts)}")
+    part = _parts(parts, size)
     slots: dict[int, Operand] = {0: target}
     for i, token in enumerate(parts, 1):
         slots[i] = source(symbols, token, f"b{8 * part}", part)
-    return Instruction(row, slots, (target,))
+    return Instruction(opcode(f"pack.b{8 * size}.{len(parts)}"), slots, (target,))
 
 
 def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size: int) -> Instruction:
-    part = size // len(parts)
-    row = opcode(f"unpack.b{8 * size}.{len(parts)}")
+    part = _parts(parts, size)
     slots: dict[int, Operand] = {len(parts): source(symbols, from_, type_name, size)}
     targets = {i: target for i, token in enumerate(parts) if (target := unless_sink(symbols, token, part))}
-    return Instruction(row, slots | targets, tuple(targets.values()))
+    return Instruction(opcode(f"unpack.b{8 * size}.{len(parts)}"), slots | targets, tuple(targets.values()))
 
 
 def cvta(parts: list[str]) -> Plan:
