@@ -93,6 +93,10 @@ class CaseTooLargeError(WorkbenchError):
     """The tensors of a case do not fit into the memory of its device."""
 
 
+class HostMemoryError(WorkbenchError, MemoryError):
+    """The PTX machine gets no memory for a launch; names what it asked for and how to need less."""
+
+
 class DeviceUnavailableError(WorkbenchError):
     """A device that was asked for by name and cannot run here; says why and what to do."""
 

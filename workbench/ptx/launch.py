@@ -14,6 +14,7 @@ from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import recording
 from workbench.ptx.buffers import Buffer, pack
 from workbench.ptx.findings import NOTES, called, describe, folded
+from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
@@ -186,14 +187,20 @@ class Kernel:
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = _sampled(options, grid, cluster)
-        result = core.launch(
-            self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks,
-            options.threads or (1 if checks else os.cpu_count() or 1), options.instruction_limit or 0,
-            options.seconds_limit or 0.0, -1 if recorded is None else recorded, recording.MAX_REQUESTS,
-            options.last_warp_first, _WORKSPACE if options.cooperative else 0,
-            self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
-            options.strict,
-        )  # fmt: skip
+        workers = options.threads or (1 if checks else os.cpu_count() or 1)
+        try:
+            result = core.launch(
+                self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks, workers,
+                options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
+                recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
+                self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
+                options.strict,
+            )  # fmt: skip
+        except MemoryError as error:
+            shared = self.shared_bytes + shared_bytes
+            raise without_memory(
+                self.name, str(error), grid, block, self.decoded.local_bytes, shared, workers, options
+            ) from error
         printed = result["printed"].decode(errors="replace")
         if printed:
             print(printed, end="")

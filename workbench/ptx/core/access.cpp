@@ -46,9 +46,6 @@ void Block::note(const Finding& finding) {
 
 namespace {
 
-// Somewhere harmless for lanes that may not access memory; as wide as the widest access.
-alignas(64) thread_local u8 scratch[64];
-
 void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address) {
   const u64 offset = static_cast<u64>(in.imm);
   const u32 slot = in.slot[kAddressSlot];
@@ -68,7 +65,7 @@ void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address
 
 void drop_lane(Request& request, u32 lane) {
   request.mask &= ~(1u << lane);
-  request.host[lane] = scratch;
+  request.host[lane] = request.nowhere;
 }
 
 // Global lanes one by one: several buffers in one request, or a fault.
@@ -158,7 +155,7 @@ void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool
     block.last_buffer[pc] = buffer;
     return;
   }
-  for (u8*& host : request.host) host = scratch;
+  for (u8*& host : request.host) host = request.nowhere;
   resolve_lanes(in, mask, warp, bytes, is_write, request);
 }
 
@@ -174,7 +171,7 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
     request.host[lane] = block.shared + offset;
   }
   if (outside >= 0 && (low_bits & (bytes - 1)) == 0) return;
-  for (u8*& host : request.host) host = scratch;
+  for (u8*& host : request.host) host = request.nowhere;
   resolve_window(in, mask, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
 }
 
@@ -234,12 +231,12 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     if (block.observed) see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
-    for (u8*& host : request.host) host = scratch;
+    for (u8*& host : request.host) host = request.nowhere;
     const u64 size = block.kernel->local_bytes;
     resolve_window(in, mask, warp, bytes, warp.local, size, size, Problem::local_out_of_bounds, request);
     if (block.counts) block.counts[block.pc_of(in)].requests += 1;
   } else if constexpr (S == Space::param) {
-    for (u8*& host : request.host) host = scratch;
+    for (u8*& host : request.host) host = request.nowhere;
     resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
                    Problem::parameter_out_of_bounds, request);
   } else {
@@ -257,7 +254,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
       if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
       return;
     }
-    for (u8*& host : request.host) host = scratch;
+    for (u8*& host : request.host) host = request.nowhere;
     PTX_LANES { request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask; }
     const u32 remote = resolve_remote(in, in_shared, warp, bytes, is_write, request);
     in_shared &= ~remote;

@@ -14,6 +14,7 @@ struct Request {
   u32 shadowed_global = 0;          // likewise to global memory
   alignas(64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];
+  alignas(64) u8 nowhere[64];       // where lanes point that may not access memory; as wide as the widest access
 };
 
 // Flags of a memory instruction, kept in Instruction::slot[kFlagsSlot].

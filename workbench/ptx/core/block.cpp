@@ -1,8 +1,8 @@
 // One block after the other on one worker: registers, barriers, the watchdog, faults.
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 
+#include "allocation.hpp"
 #include "bulk_copy.hpp"
 #include "cluster.hpp"
 #include "codes.hpp"
@@ -14,16 +14,6 @@ namespace workbench::ptx {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-
-struct FreeMemory {
-  void operator()(u8* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<u8, FreeMemory>;
-
-Memory allocate(std::size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return Memory(static_cast<u8*>(std::aligned_alloc(kAlignment, std::max(bytes, kAlignment))));
-}
 
 class BlockRunner {
  public:
@@ -52,7 +42,7 @@ class BlockRunner {
 
   Launch& launch_;
   const Kernel& kernel_;
-  Memory registers_, local_, shared_;
+  Memory<u8> registers_, local_, shared_;
   Shadow shadow_;
   std::vector<Warp> warps_;
   Cluster alone_;  // of one block
@@ -64,12 +54,15 @@ class BlockRunner {
 BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch), kernel_(*launch.kernel) {
   const u32 threads = launch.threads_per_block(), count = (threads + kLanes - 1) / kLanes;
   const std::size_t stride = (kernel_.image.size() + kAlignment - 1) / kAlignment * kAlignment;
-  registers_ = allocate(stride * count);
-  local_ = allocate(std::size_t{kernel_.local_bytes} * kLanes * count);
-  std::memset(local_.get(), 0, std::max<std::size_t>(std::size_t{kernel_.local_bytes} * kLanes * count, 1));
-  shared_ = allocate(launch.shared_bytes + kAlignment);
+  const std::size_t local = std::size_t{kernel_.local_bytes} * kLanes;
+  registers_ = aligned_bytes(stride * count);
+  if (!registers_) throw OutOfMemory("%u warps x %zu bytes of registers", count, stride);
+  local_ = zeros<u8>(local * count);
+  if (!local_) throw OutOfMemory("%u threads x %u bytes of local memory", threads, kernel_.local_bytes);
+  shared_ = aligned_bytes(launch.shared_bytes + kAlignment);
+  if (!shared_) throw OutOfMemory("%u bytes of shared memory", launch.shared_bytes);
   warps_.resize(count);
-  block.launch = &launch, block.kernel = &kernel_, block.shared = shared_.get();
+  block.launch = &launch, block.worker = &result, block.kernel = &kernel_, block.shared = shared_.get();
   block.findings = &result.findings, block.printed = &result.printed;
   block.warps = &warps_, block.cluster = &alone_, alone_.blocks = {&block};
   if (launch.statistics) {
@@ -79,7 +72,11 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
     block.traffic = result.traffic.get();
   }
   if (launch.checks) {
-    shadow_.resize(launch.shared_bytes, kernel_.shared_granule, count);
+    try {
+      shadow_.resize(launch.shared_bytes, kernel_.shared_granule, count);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
+    }
     block.shadow = &shadow_;
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
@@ -88,7 +85,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
     Warp& warp = warps_[i];
     warp.index = static_cast<int>(i), warp.block = &block;
     warp.registers = registers_.get() + stride * i;
-    warp.local = local_.get() + std::size_t{kernel_.local_bytes} * kLanes * i;
+    warp.local = local_.get() + local * i;
     const u32 left = threads - i * kLanes;
     warp.all = left >= kLanes ? kAllLanes : (1u << left) - 1;
     std::memcpy(warp.registers, kernel_.image.data(), kernel_.image.size());
@@ -457,6 +454,7 @@ s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
 void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
   for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank) runners.push_back(std::make_unique<BlockRunner>(launch, result));
+  result.began = true;
   for (;;) {
     const s64 cluster = launch.next_block.fetch_add(1);
     if (cluster >= launch.blocks() / launch.blocks_per_cluster()) break;
@@ -485,6 +483,7 @@ void run_together(Launch& launch, WorkerResult& result) {
     running.push_back(std::make_unique<BlockRunner>(launch, result));
     running.back()->start(index);
   }
+  result.began = true;
   std::vector<BlockRunner*> left;
   for (const auto& runner : running) left.push_back(runner.get());
   s64 index = 0;
@@ -496,12 +495,9 @@ void run_together(Launch& launch, WorkerResult& result) {
   for (const auto& runner : running) result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
 }
 
-}  // namespace
-
-void run_worker(Launch& launch, WorkerResult& result) {
-  if (launch.workspace) return run_together(launch, result);
-  if (launch.blocks_per_cluster() > 1) return run_clusters(launch, result);
+void run_one_by_one(Launch& launch, WorkerResult& result) {
   BlockRunner runner(launch, result);
+  result.began = true;
   for (;;) {
     const s64 turn = launch.next_block.fetch_add(1);
     if (turn >= launch.blocks_run()) break;
@@ -519,6 +515,19 @@ void run_worker(Launch& launch, WorkerResult& result) {
   }
   result.instructions = runner.block.instructions;
   result.lanes = runner.block.lanes;
+}
+
+}  // namespace
+
+void run_worker(Launch& launch, WorkerResult& result) noexcept {
+  try {
+    if (launch.workspace) run_together(launch, result);
+    else if (launch.blocks_per_cluster() > 1) run_clusters(launch, result);
+    else run_one_by_one(launch, result);
+  } catch (...) {
+    result.error = std::current_exception();
+    if (result.began) launch.stop = true;
+  }
 }
 
 }  // namespace workbench::ptx

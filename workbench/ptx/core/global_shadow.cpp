@@ -63,13 +63,12 @@ ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
   }
   if (pages_.capacity < sectors || pages_.lines_capacity < lines || u64{pages_.next} + blocks + 1 > UINT32_MAX) {
     pages_.free();
-    // calloc: pages that the kernel does not touch cost nothing.
-    pages_.sectors = static_cast<GlobalSector*>(std::calloc(std::max<u64>(sectors, 1), sizeof(GlobalSector)));
-    pages_.lines = static_cast<GlobalLine*>(std::calloc(std::max<u64>(lines, 1), sizeof(GlobalLine)));
+    pages_.sectors = zeros<GlobalSector>(sectors).release();
+    pages_.lines = zeros<GlobalLine>(lines).release();
     pages_.capacity = sectors, pages_.lines_capacity = lines;
     if (!pages_.sectors || !pages_.lines) {
       pages_.free();
-      throw std::bad_alloc();
+      throw OutOfMemory("the checks of %llu bytes of global memory", static_cast<unsigned long long>(sectors * 32));
     }
   }
   base_ = pages_.next;

@@ -1,6 +1,7 @@
 // The state of the machine: decoded instructions, warps, blocks, one launch, and the table of handlers.
 #pragma once
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -248,9 +249,13 @@ struct WorkerResult {
   std::vector<Printed> printed;
   bool faulted = false;
   Finding fault;
+  bool began = false;        // it had memory for a block
+  std::exception_ptr error;  // what ended it: no memory
+  std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
 };
 
-// Runs blocks until none is left or the launch stops.
-void run_worker(Launch& launch, WorkerResult& result);
+// Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends the launch, but where
+// the worker has no memory to begin with, and others can do its work.
+void run_worker(Launch& launch, WorkerResult& result) noexcept;
 
 }  // namespace workbench::ptx

@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "access.hpp"
+#include "allocation.hpp"
 #include "codes.hpp"
 #include "global_shadow.hpp"
 #include "machine.hpp"
@@ -138,40 +139,84 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
 // (address, size, host pointer, writable, uninitialised)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, bool>;
 
-struct Pool {
-  std::mutex mutex;
-  std::condition_variable finished;
-  int running = 0;
+// The threads of a launch, a worker each.
+class Workers {
+ public:
+  Workers(Launch& launch, std::vector<WorkerResult>& results) : launch_(launch) {
+    threads_.reserve(results.size());
+    running_ = static_cast<int>(results.size());
+    for (WorkerResult& result : results) {
+      try {
+        threads_.emplace_back([this, &result, reserve = std::make_unique<char[]>(kReserve)]() mutable {
+          reserve.reset();
+          try {
+            throw Stop{};
+          } catch (const Stop&) {
+          }
+          work(result);
+        });
+      } catch (const std::exception& error) {  // no memory, or too many threads: those that there are do the work
+        if (threads_.empty()) throw OutOfMemory("a thread to run blocks on (%s)", error.what());
+        std::lock_guard lock(mutex_);
+        running_ -= static_cast<int>(results.size() - threads_.size());
+        break;
+      }
+    }
+  }
+  Workers(const Workers&) = delete;
+  ~Workers() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // True if all of them are done, after so much time at most.
+  bool wait_for(std::chrono::duration<double> time) {
+    std::unique_lock lock(mutex_);
+    return finished_.wait_for(lock, time, [&] { return running_ == 0; });
+  }
+
+ private:
+  // The C library ends the process where a thread has no memory for the variables that its first exception needs: each
+  // throws one at its start, when there is memory that was put by for it.
+  static constexpr std::size_t kReserve = 1 << 14;
+
+  void work(WorkerResult& result) {
+    run_worker(launch_, result);
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) finished_.notify_all();
+  }
+
+  Launch& launch_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  int running_ = 0;
+  std::vector<std::thread> threads_;
 };
 
+// Throws what ended a worker, unless it is that it had no memory to begin with and others did the work.
+void check_workers(const std::vector<WorkerResult>& results) {
+  const bool any = std::any_of(results.begin(), results.end(), [](const WorkerResult& result) { return result.began; });
+  for (const WorkerResult& result : results)
+    if (result.error && (result.began || !any)) std::rethrow_exception(result.error);
+}
+
 // Runs the workers and waits for them; the calling thread looks after signals and the time limit meanwhile.
-// Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C.
+// Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C, and what ended a worker.
 bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
   using Clock = std::chrono::steady_clock;
-  Pool pool;
-  std::vector<std::thread> workers;
-  pool.running = launch.threads;
+  using Seconds = std::chrono::duration<double>;
   bool timed_out = false, interrupted = false;
   {
     nb::gil_scoped_release release;
-    for (int i = 0; i < launch.threads; ++i) {
-      workers.emplace_back([&launch, &pool, &result = results[static_cast<std::size_t>(i)]] {
-        run_worker(launch, result);
-        std::lock_guard lock(pool.mutex);
-        if (--pool.running == 0) pool.finished.notify_all();
-      });
-    }
+    Workers workers(launch, results);
     const auto start = Clock::now();
     for (;;) {
-      std::unique_lock lock(pool.mutex);
-      std::chrono::duration<double> wait(0.05);
+      Seconds wait(0.05);
       if (seconds_limit > 0 && !timed_out) {
-        const std::chrono::duration<double> left = start + std::chrono::duration<double>(seconds_limit) - Clock::now();
-        wait = std::min(wait, std::max(left, std::chrono::duration<double>(0.001)));
+        const Seconds left = start + Seconds(seconds_limit) - Clock::now();
+        wait = std::min(wait, std::max(left, Seconds(0.001)));
       }
-      if (pool.finished.wait_for(lock, wait, [&] { return pool.running == 0; })) break;
-      lock.unlock();
-      if (seconds_limit > 0 && Clock::now() - start > std::chrono::duration<double>(seconds_limit)) {
+      if (workers.wait_for(wait)) break;
+      if (seconds_limit > 0 && Clock::now() - start > Seconds(seconds_limit)) {
         timed_out = true;
         launch.stop = true;
       }
@@ -183,9 +228,9 @@ bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seco
         }
       }
     }
-    for (std::thread& worker : workers) worker.join();
   }
   if (interrupted) throw nb::python_error();
+  check_workers(results);
   return timed_out;
 }
 
@@ -258,15 +303,16 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
 
   nb::dict out;
   u64 instructions = 0, lanes = 0;
+  int threads_run = 0;
   FindingList findings;
   const Finding* fault = nullptr;
   for (const WorkerResult& result : results) {
-    instructions += result.instructions, lanes += result.lanes;
+    instructions += result.instructions, lanes += result.lanes, threads_run += result.began;
     findings.merge(result.findings);
     if (result.faulted && (!fault || result.fault.block < fault->block)) fault = &result.fault;
   }
   out["instructions"] = instructions, out["thread_instructions"] = lanes, out["sampled"] = launch.sampled;
-  out["seconds"] = seconds.count(), out["threads"] = launch.threads, out["timed_out"] = timed_out;
+  out["seconds"] = seconds.count(), out["threads"] = threads_run, out["timed_out"] = timed_out;
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
@@ -319,6 +365,7 @@ class Strings {
 template <class F>
 nb::object tuple_of(std::size_t size, F at) {
   const nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
+  if (!tuple) throw nb::python_error();
   for (std::size_t i = 0; i < size; ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::object(at(i)).release().ptr());
   return tuple;
 }

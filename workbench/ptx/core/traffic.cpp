@@ -1,7 +1,5 @@
 #include "traffic.hpp"
 
-#include <new>
-
 #include "machine.hpp"
 
 namespace workbench::ptx {
@@ -14,13 +12,12 @@ Traffic::Traffic(const std::vector<Buffer>& buffers) : reads_(buffers.size()), w
 }
 
 void Traffic::allocate(Map& map, bool with_positions) {
-  // calloc: pages that the kernel does not touch cost nothing.
-  const auto zeros = [&map](Values& values) {
-    values.reset(static_cast<u32*>(std::calloc(map.size, sizeof(u32))));
-    if (!values) throw std::bad_alloc();
+  const auto make = [&map](Memory<u32>& values) {
+    values = zeros<u32>(map.size);
+    if (!values) throw OutOfMemory("%llu bytes of counts by sector", static_cast<unsigned long long>(map.size * sizeof(u32)));
   };
-  if (with_positions) zeros(map.positions);
-  zeros(map.stamps);
+  if (with_positions) make(map.positions);
+  make(map.stamps);
 }
 
 std::vector<Sectors> Traffic::total(const std::vector<const Traffic*>& workers, bool written) {

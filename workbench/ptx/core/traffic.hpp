@@ -1,10 +1,9 @@
 // What each worker moves between memory and its blocks, buffer by buffer: all sectors of all requests, those that some
 // block touches (each once per block), and those that the launch touches.
 #pragma once
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "allocation.hpp"
 #include "pattern.hpp"
 
 namespace workbench::ptx {
@@ -52,14 +51,10 @@ class Traffic {
   static std::vector<Sectors> total(const std::vector<const Traffic*>& workers, bool written);
 
  private:
-  struct Free {
-    void operator()(u32* values) const { std::free(values); }
-  };
-  using Values = std::unique_ptr<u32[], Free>;
   struct Map {
     u64 size = 0;      // sectors
-    Values stamps;     // by sector: the last block that touched it, plus one; made when needed
-    Values positions;  // by sector: the position at which it was read last
+    Memory<u32> stamps;     // by sector: the last block that touched it, plus one; made when needed
+    Memory<u32> positions;  // by sector: the position at which it was read last
     Sectors seen;
   };
 

@@ -141,6 +141,7 @@ struct AsyncArrival {
 
 struct Block {
   Launch* launch = nullptr;
+  WorkerResult* worker = nullptr;
   const Kernel* kernel = nullptr;
   s64 index = 0;
   u8* shared = nullptr;

@@ -167,10 +167,19 @@ struct Kept {
   const Instruction* in = nullptr;
 };
 
+}  // namespace
+
+struct KeptFactors {
+  Kept entries[8];
+};
+
+namespace {
+
 template <class T>
-const Row* widen_b(const Instruction& in, const u8* raw, u32 columns, u32 flags) {
-  static thread_local Kept kept[8];
-  Kept& entry = kept[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
+const Row* widen_b(Warp& warp, const Instruction& in, const u8* raw, u32 columns, u32 flags) {
+  std::shared_ptr<KeptFactors>& kept = warp.block->worker->factors;
+  if (!kept) kept = std::make_shared<KeptFactors>();
+  Kept& entry = kept->entries[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
   const u32 bytes = columns * kRowBytes, eights = columns / 8;
   if (entry.in == &in && entry.raw.size() == bytes && std::memcmp(entry.raw.data(), raw, bytes) == 0) return entry.values.data();
   entry.in = &in, entry.raw.assign(raw, raw + bytes), entry.values.resize(std::size_t{kDepth<T>} * eights);
@@ -398,11 +407,11 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
 
 template <class A, class B, class Sum>
 void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  static thread_local Task task;
+  Task task;
   if (!fetch(registers, in, warp, task)) return;
   alignas(64) Row a[2][kDepth<A>][4];
   widen_a<A>(task.a, in.slot[Product::kFlags], a);
-  const Row* b = widen_b<B>(in, task.b, 8u * in.elements, in.slot[Product::kFlags]);
+  const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.slot[Product::kFlags]);
   const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 column = 0; column < in.elements; ++column) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
@@ -410,7 +419,7 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 // Products of bits: how many are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  static thread_local Task task;
+  Task task;
   if (!fetch(registers, in, warp, task)) return;
   const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
