@@ -107,7 +107,7 @@ _LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
 _FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
 _LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
 _OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.POINTER(_u32), *_ANSWER)
-_PUT = ctypes.CFUNCTYPE(None, _pointer, ctypes.c_char_p, _u64)
+_PUT = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_char_p, _u64)
 _LINK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char_p), _u32, _u32, _pointer, _PUT, *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
 _ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
@@ -165,7 +165,6 @@ class Machine:
         self.last_report: LaunchReport | None = None
         library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
         library.workbench_driver_variable.argtypes = [_u64, _u64, _u64, _pointer]
-        library.workbench_driver_variable.restype = None
         library.workbench_driver_latest_error.restype = ctypes.c_char_p
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
@@ -188,7 +187,8 @@ class Machine:
             raise _Failed(_INVALID_PTX, "the PTX has neither a kernel nor a variable")
         self._modules[number] = _Loaded(program, text)
         for _, address, storage in program.variable_buffers():
-            self._library.workbench_driver_variable(number, address, storage.nbytes, storage.ctypes.data)
+            if not self._library.workbench_driver_variable(number, address, storage.nbytes, storage.ctypes.data):
+                raise MemoryError("the module's variables")
 
     def _reserve(self, size: int) -> int:
         address = self._library.workbench_driver_reserve(size)
@@ -283,10 +283,11 @@ class Machine:
         _, facts = self._modules[number].kernels[name]
         out[0] = occupancy(self._facts.arch, threads, facts.registers, facts.static_shared_bytes + shared).blocks_per_sm
 
-    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable[..., None]) -> None:
+    def _link(self, modules: Any, count: int, device_runtime: int, taker: int, put: Callable[..., int]) -> None:
         texts = [modules[number].decode(errors="replace") for number in range(count)]
         text = linked(texts, self._facts.arch, bool(device_runtime)).encode()
-        put(taker, text, len(text))
+        if not put(taker, text, len(text)):
+            raise MemoryError(f"{len(text)} bytes of linked PTX")
 
     def _rows(self, launch: HookLaunch) -> tuple[list[_Row], list[list[int]]]:
         """The memory as the machine takes it, made anew only when an allocation came or went."""
@@ -359,6 +360,8 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
                 code, message = _INVALID_VALUE, str(error)
             except UnsupportedInstructionError as error:
                 code, message = _NOT_SUPPORTED, str(error)
+            except MemoryError as error:
+                code, message = _OUT_OF_MEMORY, str(error) or "the host has no memory left"
             except WorkbenchError as error:
                 code, message = _INVALID_PTX, str(error)
             except KeyboardInterrupt:
@@ -369,6 +372,8 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
             words = message.encode()[: room - 1] + b"\0"
             ctypes.memmove(why, words, len(words))
             answer[0] = code
+        except MemoryError:
+            answer[0] = _OUT_OF_MEMORY
         except KeyboardInterrupt:
             return
 

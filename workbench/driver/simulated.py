@@ -182,7 +182,8 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
         facts.name.encode(), memory, (ctypes.c_int * len(pairs))(*pairs), len(facts.attributes),
         facts.device_bytes_per_second, facts.host_bytes_per_second, facts.operation_seconds, devices,
     )  # fmt: skip
-    library.workbench_driver_start(ctypes.byref(device), ctypes.byref(machine.hooks))
+    if not library.workbench_driver_start(ctypes.byref(device), ctypes.byref(machine.hooks)):
+        raise MemoryError("the host has no memory left for the simulated driver")
     atexit.register(library.workbench_driver_close)
     return machine
 

@@ -6,10 +6,7 @@
 namespace workbench::driver {
 namespace {
 
-unsigned& thread_mode() {
-  thread_local unsigned mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  return mode;
-}
+unsigned& thread_mode() { return needed_thread_state().capture_mode; }
 
 Stream& stream_of(Call& call, CUstream handle) {
   check_stream(*call.context(), handle);

@@ -5,11 +5,6 @@
 
 namespace workbench::driver {
 
-std::vector<u64>& context_stack() {
-  thread_local std::vector<u64> stack;
-  return stack;
-}
-
 u64 new_handle() {
   constexpr u64 kFirst = 0x00c0'da00'0000;  // far from any address
   return kFirst + 16 * ++state().next_handle;

@@ -46,14 +46,16 @@ using namespace workbench::driver;
 
 #define HOOK extern "C" __attribute__((visibility("default")))
 
-// Called once by workbench.driver, before any client. Everything is copied.
-HOOK void workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
-  std::lock_guard lock(state().mutex);
-  State& all = state();
-  all.device = *device, all.hooks = *hooks, all.name = device->name;
-  for (u32 i = 0; i < device->attribute_count; ++i) all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
-  all.primaries.resize(device->count);
-  all.started = true;
+// Called once by workbench.driver, before any client. Everything is copied. Returns 0 where memory is out.
+HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
+  return answer_or(0, [&] {
+    State& all = state();
+    all.device = *device, all.hooks = *hooks, all.name = device->name;
+    for (u32 i = 0; i < device->attribute_count; ++i) all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
+    all.primaries.resize(device->count);
+    all.started = true;
+    return 1;
+  });
 }
 
 // The interpreter goes: from now on nothing is loaded or launched; what only frees goes on working.

@@ -5,6 +5,7 @@
 // operations move on by their predicted time.
 #pragma once
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,12 +88,14 @@ struct GraphNode {
 };
 
 // Something of a client's that lives as long as somebody refers to it. Its end comes without the lock: see `entry`.
-struct UserObject {
-  CUhostFn end;
-  void* data;
-  UserObject(CUhostFn end, void* data) : end(end), data(data) {}
+class UserObject {
+ public:
+  UserObject(CUhostFn end, void* data) : end_{{end, data}} {}
   UserObject(const UserObject&) = delete;
   ~UserObject();
+
+ private:
+  std::list<std::pair<CUhostFn, void*>> end_;  // one, which needs no memory when it comes
 };
 
 // The client's own references; graphs have theirs.
@@ -210,8 +213,19 @@ class Call {
   std::shared_ptr<Context> context_;
 };
 
-// The calling thread's stack of contexts (handles; 0 stands for none).
+// ---- the calling thread (threads.cpp) ----
+
+struct ThreadState {
+  std::vector<u64> contexts;  // a stack of handles; 0 stands for none
+  unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::unordered_map<CUresult, std::string> told;  // by code, so that a string lives until the next error of its kind
+  std::string latest;                              // what the latest failing call said
+};
+// Null where there is no memory for it.
+ThreadState* thread_state() noexcept;
+ThreadState& needed_thread_state();
 std::vector<u64>& context_stack();
+
 std::shared_ptr<Context> find_context(CUcontext handle);
 u64 new_handle();
 void check_device(CUdevice device);
@@ -232,7 +246,7 @@ T& needed(T* pointer, const char* name) {
 }
 
 // Results of calls, and the words for them (errors.cpp).
-CUresult remember(CUresult code, const std::string& why) noexcept;
+CUresult remember(CUresult code, const char* why, const char* more = "") noexcept;
 bool in_forked_child() noexcept;
 
 // ---- memory (memory.cpp) ----
@@ -336,7 +350,7 @@ CUresult entry(Needs needs, Body&& body) noexcept {
     call_ends();
     return CUDA_SUCCESS;
   } catch (const Refused& refused) {
-    return remember(refused.code, refused.why);
+    return remember(refused.code, refused.why.c_str());
   } catch (const Interrupted&) {
     return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
@@ -349,6 +363,17 @@ CUresult entry(Needs needs, Body&& body) noexcept {
 template <class Body>
 CUresult entry(Body&& body) noexcept {
   return entry(Needs::initialised, std::forward<Body>(body));
+}
+
+// The frame of what workbench.driver calls: the body's answer, or `otherwise` where it throws.
+template <class Body, class Answer>
+Answer answer_or(Answer otherwise, Body&& body) noexcept {
+  try {
+    std::lock_guard lock(state().mutex);
+    return body();
+  } catch (...) {
+    return otherwise;
+  }
 }
 
 }  // namespace workbench::driver

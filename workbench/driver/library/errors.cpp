@@ -63,18 +63,16 @@ const Code* find_code(CUresult code) {
   return nullptr;
 }
 
-// Per thread and code, so that a string lives until the thread's next error of the same kind.
-thread_local std::unordered_map<CUresult, std::string> told;
-thread_local std::string latest;
 std::atomic<bool> forked{false};
 
 }  // namespace
 
-CUresult remember(CUresult code, const std::string& why) noexcept {
+CUresult remember(CUresult code, const char* why, const char* more) noexcept {
   try {
     const Code* known = find_code(code);
-    latest = why;
-    told[code] = std::string(known ? known->text : "unknown error") + (why.empty() ? "" : ": " + why);
+    ThreadState& thread = needed_thread_state();
+    thread.latest = std::string(why) + more;
+    thread.told[code] = std::string(known ? known->text : "unknown error") + (thread.latest.empty() ? "" : ": " + thread.latest);
   } catch (const std::bad_alloc&) {
     // The code alone has to do.
   }
@@ -89,9 +87,12 @@ using namespace workbench::driver;
 
 CU_API cuGetErrorString(CUresult code, const char** out) {
   if (!out) return CUDA_ERROR_INVALID_VALUE;
-  const auto found = told.find(code);
   const Code* known = find_code(code);
-  *out = found != told.end() ? found->second.c_str() : known ? known->text : nullptr;
+  *out = known ? known->text : nullptr;
+  if (const ThreadState* thread = thread_state()) {
+    const auto found = thread->told.find(code);
+    if (found != thread->told.end()) *out = found->second.c_str();
+  }
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -103,7 +104,10 @@ CU_API cuGetErrorName(CUresult code, const char** out) {
 }
 
 // What the thread's latest failing call said, for workbench.driver.
-extern "C" __attribute__((visibility("default"))) const char* workbench_driver_latest_error() { return latest.c_str(); }
+extern "C" __attribute__((visibility("default"))) const char* workbench_driver_latest_error() {
+  const ThreadState* thread = thread_state();
+  return thread ? thread->latest.c_str() : "";
+}
 
 namespace workbench::driver {
 
@@ -124,8 +128,9 @@ Logs::Logs(unsigned count, const int* options, void** values) {
 CUresult Logs::written(CUresult result) const {
   u64 length = 0;
   if (text_ && room_) {
-    length = result ? std::min<u64>(latest.size(), room_ - 1) : 0;
-    std::memcpy(text_, latest.c_str(), length), text_[length] = 0;
+    const std::string_view latest = result ? workbench_driver_latest_error() : "";
+    length = std::min<u64>(latest.size(), room_ - 1);
+    std::memcpy(text_, latest.data(), length), text_[length] = 0;
   }
   if (size_) *size_ = reinterpret_cast<void*>(length);
   if (info_size_) *info_size_ = nullptr;

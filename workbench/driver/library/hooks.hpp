@@ -57,8 +57,9 @@ struct Hooks {
   void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
   // How many blocks of a kernel fit on one multiprocessor.
   void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks, CUresult* answer, char* why, u64 why_size);
-  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them. `put` takes the result.
-  void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker, void (*put)(void* taker, const char* text, u64 size), CUresult* answer,
+  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them. `put` takes the result,
+  // and returns 0 where it has no memory for it.
+  void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker, int (*put)(void* taker, const char* text, u64 size), CUresult* answer,
                char* why, u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);

@@ -25,7 +25,6 @@ void add(Link& link, std::string image, const std::string& name) {
     link.device_runtime = true;  // of which PTX is put in place
     return;
   }
-  image.resize(image.size() + 4);  // an image is looked at by its first four bytes
   check_image(image.c_str());
   if (image.find(".version") == std::string::npos) {
     throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes PTX; libraries and objects are machine code: compile them with -ptx -rdc=true"};
@@ -83,7 +82,14 @@ CU_API cuLinkComplete(void* handle, void** image, std::size_t* size) {
     if (link.modules.empty()) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
     std::vector<const char*> modules;
     for (const std::string& one : link.modules) modules.push_back(one.c_str());
-    const auto put = [](void* to, const char* text, u64 length) { static_cast<std::string*>(to)->assign(text, length); };
+    const auto put = [](void* to, const char* text, u64 length) {
+      try {
+        static_cast<std::string*>(to)->assign(text, length);
+        return 1;
+      } catch (const std::exception&) {
+        return 0;
+      }
+    };
     ask(call, hooks().link, modules.data(), static_cast<u32>(modules.size()), static_cast<u32>(link.device_runtime), static_cast<void*>(&link.image), +put);
     needed(image, "image") = link.image.data();
     if (size) *size = link.image.size() + 1;

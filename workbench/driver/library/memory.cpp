@@ -44,10 +44,14 @@ void claim(const Context& context, u64 bytes) {
   }
 }
 
+[[noreturn]] void refuse_on_host(u64 bytes) {
+  throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for, which the host does not have"};
+}
+
 // Whole pages of zeros, at an address that this process can use too.
 std::shared_ptr<void> host_pages(u64 bytes) {
   void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) throw std::bad_alloc();
+  if (pages == MAP_FAILED) refuse_on_host(bytes);
   return {pages, [bytes](void* from) { ::munmap(from, bytes); }};
 }
 
@@ -61,7 +65,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   if (where != Where::pinned) claim(*made->context, bytes);
   if (where == Where::device) {
     void* storage = std::calloc(bytes, 1);
-    if (!storage) throw std::bad_alloc();
+    if (!storage) refuse_on_host(bytes);
     made->storage = {storage, std::free};
     made->address = reserve_addresses(bytes);
   } else {
@@ -122,10 +126,10 @@ u64 reserve_addresses(u64 bytes) {
 
 void add_allocation(std::shared_ptr<Allocation> made) {
   State& all = state();
+  const Allocation& added = *(all.allocations[made->address] = made);  // before anything else changes: it may throw
   made->number = ++all.allocation_count;
-  if (made->counts()) used_bytes(*made->context) += made->size;
-  all.freed.erase(made->address);
-  all.allocations[made->address] = std::move(made);
+  if (added.counts()) used_bytes(*added.context) += added.size;
+  all.freed.erase(added.address);
   ++all.generation;
 }
 
@@ -133,9 +137,9 @@ void drop_allocation(u64 address) {
   State& all = state();
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
+  if (found->second->where != Where::registered) all.freed[address] = found->second->size;  // it may throw
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->pool) found->second->pool->used -= found->second->size;
-  if (found->second->where != Where::registered) all.freed[address] = found->second->size;
   if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
   all.allocations.erase(found);
   ++all.generation;
@@ -188,14 +192,14 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
   State& all = state();
   auto& kept = all.snapshots[context];
   if (kept && kept->generation == all.generation) return kept;
-  kept = std::make_shared<Snapshot>();
-  kept->generation = all.generation;
+  const auto made = std::make_shared<Snapshot>();
+  made->generation = all.generation;
   for (const auto& [address, allocation] : all.allocations) {
     if (allocation->context != context && !allocation->on_host()) continue;
-    kept->rows.push_back({address, allocation->size, allocation->host});
-    kept->held.push_back(allocation);
+    made->rows.push_back({address, allocation->size, allocation->host});
+    made->held.push_back(allocation);
   }
-  return kept;
+  return kept = made;
 }
 
 }  // namespace workbench::driver
@@ -204,17 +208,19 @@ using namespace workbench::driver;
 
 // For workbench.driver: what lies at an address where a kernel found nothing. Returns 1 if it was freed.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address, char* text, u64 size) {
-  std::lock_guard lock(state().mutex);
-  const std::string what = describe_address(address, 1);
-  std::snprintf(text, size, "%s", what.c_str());
-  return what.find("that was freed") != std::string::npos;
+  return answer_or(0, [&] {
+    const std::string what = describe_address(address, 1);
+    std::snprintf(text, size, "%s", what.c_str());
+    return what.find("that was freed") != std::string::npos ? 1 : 0;
+  });
 }
 
 // For workbench's own tests: where this process holds the bytes of a device address; 0 where there are none.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
-  std::lock_guard lock(state().mutex);
-  const auto found = find_allocation(address, 1);
-  return found ? reinterpret_cast<u64>(found->host) + (address - found->address) : 0;
+  return answer_or(u64{0}, [&] {
+    const auto found = find_allocation(address, 1);
+    return found ? reinterpret_cast<u64>(found->host) + (address - found->address) : 0;
+  });
 }
 
 CU_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {

@@ -34,7 +34,8 @@ u64 load(Call& call, const char* image) {
   call.lock.lock();
   try {
     ask(call, to.load, module->handle, image);
-  } catch (const Refused&) {
+  } catch (...) {
+    if (!call.lock.owns_lock()) call.lock.lock();
     unload_module(module->handle);
     throw;
   }
@@ -199,8 +200,8 @@ void check_image(const char* image) {
   if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
   constexpr const char* remedy =
       ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc that comes with workbench";
-  if (!std::memcmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
-  if (!std::memcmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
+  if (!std::strncmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
+  if (!std::strncmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
 }
 
 void unload_module(u64 handle) {
@@ -221,22 +222,19 @@ using namespace workbench::driver;
 
 // From the load hook: addresses for a module's variables, then each of them. Return 0 where nothing is left.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_reserve(u64 bytes) {
-  std::lock_guard lock(state().mutex);
-  try {
-    return reserve_addresses(bytes);
-  } catch (const Refused&) {
-    return 0;
-  }
+  return answer_or(u64{0}, [&] { return reserve_addresses(bytes); });
 }
 
-extern "C" __attribute__((visibility("default"))) void workbench_driver_variable(u64 module, u64 address, u64 size, void* host) {
-  std::lock_guard lock(state().mutex);
-  const auto found = state().modules.find(module);
-  if (found == state().modules.end()) return;
-  auto made = std::make_shared<Allocation>();
-  made->address = address, made->size = size, made->host = static_cast<u8*>(host);
-  made->where = Where::variable, made->flags = 0, made->context = found->second->context, made->module = module;
-  add_allocation(made);
+extern "C" __attribute__((visibility("default"))) int workbench_driver_variable(u64 module, u64 address, u64 size, void* host) {
+  return answer_or(0, [&] {
+    const auto found = state().modules.find(module);
+    if (found == state().modules.end()) return 1;
+    auto made = std::make_shared<Allocation>();
+    made->address = address, made->size = size, made->host = static_cast<u8*>(host);
+    made->where = Where::variable, made->flags = 0, made->context = found->second->context, made->module = module;
+    add_allocation(made);
+    return 1;
+  });
 }
 
 CU_API cuModuleLoadData(CUmodule* out, const void* image) {

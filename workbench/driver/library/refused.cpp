@@ -24,7 +24,7 @@ constexpr const char* kProfiler = ": there is no profiler; workbench.trace says 
 
 // Whatever the arguments are: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
-  CU_API name() { return remember(CUDA_ERROR_NOT_SUPPORTED, std::string(#name) + why); }
+  CU_API name() { return remember(CUDA_ERROR_NOT_SUPPORTED, #name, why); }
 
 REFUSED(cuArray3DCreate_v2, kTextures)
 REFUSED(cuArray3DGetDescriptor_v2, kTextures)

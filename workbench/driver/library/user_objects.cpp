@@ -9,7 +9,7 @@ namespace {
 // The ends of user objects that are yet to be called.
 struct Ends {
   std::mutex mutex;
-  std::vector<std::pair<CUhostFn, void*>> waiting;
+  std::list<std::pair<CUhostFn, void*>> waiting;
 };
 
 Ends& ends() {
@@ -33,11 +33,11 @@ void give_up(std::vector<std::shared_ptr<UserObject>>& held, const std::shared_p
 
 UserObject::~UserObject() {
   std::lock_guard lock(ends().mutex);
-  ends().waiting.emplace_back(end, data);
+  ends().waiting.splice(ends().waiting.end(), end_);
 }
 
 void call_ends() {
-  std::vector<std::pair<CUhostFn, void*>> waiting;
+  std::list<std::pair<CUhostFn, void*>> waiting;
   {
     std::lock_guard lock(ends().mutex);
     waiting.swap(ends().waiting);

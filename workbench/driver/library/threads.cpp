@@ -1,0 +1,32 @@
+// What the driver keeps for each thread of a client. Not thread_local: the C library ends the process where there is no
+// memory for such variables when a thread uses them first.
+#include <pthread.h>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+
+ThreadState* thread_state() noexcept {
+  static const pthread_key_t key = [] {
+    pthread_key_t made{};
+    pthread_key_create(&made, [](void* state) { delete static_cast<ThreadState*>(state); });
+    return made;
+  }();
+  if (void* known = pthread_getspecific(key)) return static_cast<ThreadState*>(known);
+  auto* made = new (std::nothrow) ThreadState;
+  if (made && pthread_setspecific(key, made)) {
+    delete made;
+    return nullptr;
+  }
+  return made;
+}
+
+ThreadState& needed_thread_state() {
+  ThreadState* found = thread_state();
+  if (!found) throw std::bad_alloc();
+  return *found;
+}
+
+std::vector<u64>& context_stack() { return needed_thread_state().contexts; }
+
+}  // namespace workbench::driver
