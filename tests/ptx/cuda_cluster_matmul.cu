@@ -73,8 +73,10 @@ matmul_split_k(float* __restrict__ c, const __grid_constant__ TensorMap a, const
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int row = blockIdx.y * TILE, column = blockIdx.x * TILE, blocks = gridDim.z;
   const int steps = k / TILE / blocks, first = cluster_rank() * steps;
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) init(full[stage], 1), init(empty[stage], 1);
+    fence_init();
+  }
   __syncthreads();
 
   if (threadIdx.x == PRODUCER) {

@@ -9,7 +9,7 @@ extern "C" __global__ void doubled(float* y, const float* x) {
   __shared__ alignas(16) float tile[256];
   __shared__ Barrier full;
   const int at = blockIdx.x * 256;
-  if (threadIdx.x == 0) init(full, 1);
+  if (threadIdx.x == 0) init(full, 1), fence_init();
   __syncthreads();
   if (threadIdx.x == 0) {
     arrive_and_expect(full, FAULT == 1 ? 2048 : 1024);
@@ -34,8 +34,10 @@ extern "C" __global__ void pipeline(const __grid_constant__ TensorMap a, const _
   __shared__ alignas(1024) char stage_b[2][8 * 128];
   __shared__ Barrier full[2], empty[2];
   const bool produces = threadIdx.x >= 128;
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
     for (int s = 0; s < 2; ++s) init(full[s], 1), init(empty[s], 1);
+    fence_init();
+  }
   __syncthreads();
   if (produces) {
     if (threadIdx.x == 128) {

@@ -16,6 +16,7 @@ from workbench.tensor_map import TensorMap
 BOX_BYTES = 8192
 _INIT = """
 mbarrier.init.shared::cta.b64 [bar], 1;
+fence.mbarrier_init.release.cluster;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {bytes};
 """
 _WAIT = """

@@ -43,6 +43,8 @@ KINDS = {
     "absent_lane": "absent lane",
     "absent_self": "absent lane",
     "undefined_lane": UNDEFINED,
+    "unawaited_copy": "cp.async data read before wait",
+    "unknown_mbarrier": "missing fence.mbarrier_init",
     "unawaited_arrivals": "arrivals that nobody waits for",
     "scattered_barrier": "barrier at several places",
     "mismatched_mask": "mismatched mask",
@@ -56,6 +58,8 @@ KINDS = {
 }
 # Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs put up with them.
 NOTES = frozenset((UNDEFINED, "arrivals that nobody waits for", "barrier at several places"))
+# The same, of kernels that Triton compiled: they are its own doing, and it leaves them out everywhere.
+NOTES_OF_TRITON = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"
@@ -68,7 +72,8 @@ _TOLD = (
     "remote_misuse",
     "unawaited_arrivals",
 )  # in words
-_ASYNC = ("missing fence.proxy.async", "write to shared memory that is being read")
+_EXPLAINED = ("unawaited_copy",)  # in words beside the place
+_ASYNC = ("missing fence.proxy.async", "missing fence.mbarrier_init", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
@@ -188,8 +193,12 @@ def _detail(
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
         return name, f": {size} bytes at 0x{address:x}, {where}", address
+    if problem in _EXPLAINED:
+        return None, f": {size} bytes at offset {address} of shared memory; {row['text'].decode()}", address
     if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
         with_ = f" with thread {other}" if other else ""
+        if row["other_block"] >= 0:
+            with_ += f" of block {coordinates(row['other_block'], grid)}"
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
     if kind in ("global race", "uninitialised global read"):
         name, where = nearest(address, size, buffers)

@@ -133,6 +133,13 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   else check_shared(warp, in, request.address, mask, bytes, is_write);
 }
 
+void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+  if (!warp.block->shadow) return;
+  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
+  if (is_write && !is_read) request.shadowed_remote = mask;
+  else check_remote(warp, in, request.address, mask, bytes, is_write, mask);
+}
+
 void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
@@ -176,7 +183,7 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
 }
 
 // Lanes that name another block of the cluster. Their addresses keep its rank.
-u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write, Request& request) {
+u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Request& request) {
   Block& block = *warp.block;
   const std::size_t blocks = block.cluster->blocks.size();
   u32 remote = 0;
@@ -201,7 +208,6 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
       continue;
     }
     request.host[lane] = home.shared + offset;
-    if (is_write && home.shadow) home.shadow->written_from_outside(static_cast<u32>(offset), bytes);
   }
   return remote;
 }
@@ -217,7 +223,7 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
 template <Space S>
 void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   Block& block = *warp.block;
-  request.mask = mask, request.shadowed = 0, request.shadowed_global = 0;
+  request.mask = mask, request.shadowed = 0, request.shadowed_global = 0, request.shadowed_remote = 0;
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
     if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
@@ -256,7 +262,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     }
     for (u8*& host : request.host) host = request.nowhere;
     PTX_LANES { request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask; }
-    const u32 remote = resolve_remote(in, in_shared, warp, bytes, is_write, request);
+    const u32 remote = resolve_remote(in, in_shared, warp, bytes, request);
     in_shared &= ~remote;
     resolve_window(in, in_params, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
                    Problem::parameter_out_of_bounds, request);
@@ -265,6 +271,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
                    Problem::local_out_of_bounds, request);
     resolve_lanes(in, in_global, warp, bytes, is_write, request);
     if (!block.observed) return;
+    if (remote & request.mask) see_remote(in, remote & request.mask, warp, bytes, is_write, is_read, request);
     if (in_global & request.mask) see_global(in, in_global & request.mask, warp, bytes, is_write, is_read, request);
     if (in_shared & request.mask) see_shared(in, in_shared & request.mask, warp, bytes, is_write, is_read, request);
   }

@@ -12,6 +12,7 @@ struct Request {
   u32 mask;                         // lanes whose access is allowed
   u32 shadowed = 0;                 // lanes of a plain store to shared memory that checks want to see (store_lane)
   u32 shadowed_global = 0;          // likewise to global memory
+  u32 shadowed_remote = 0;          // likewise to shared memory of other blocks of the cluster
   alignas(64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];
   alignas(64) u8 nowhere[64];       // where lanes point that may not access memory; as wide as the widest access
@@ -45,6 +46,9 @@ void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 m
 // The shared side of a cp.async, whose request was counted on its global side.
 void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write);
+// In the shared memory of other blocks of the cluster, whose ranks the addresses name. `changed`: lanes that store
+// something else than what is there.
+void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, u32 changed);
 // Strong accesses publish and receive what other warps did (see clocks.hpp).
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);

@@ -84,8 +84,8 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE(lane, mask) warp.committed[lane] += 1;
 }
 
-// `clock`: when the issuing warp asked to be told of the landing, 0 for now.
-void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock) {
+// `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as Shadow::copy_landed takes it.
+void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
   const u32 changed = of_copy_size(copy.bytes, [&](auto size) {
     u32 found = 0;
@@ -101,18 +101,18 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock) {
     return found;
   });
   if (!block.shadow) return;
-  block.shadow->copy_landed(warp, block.kernel->code[copy.pc], copy.destination, lanes, copy.bytes, changed, clock);
+  block.shadow->copy_landed(warp, block.kernel->code[copy.pc], copy.destination, lanes, copy.bytes, changed, clock, landing);
 }
 
 // Lands what `ready` (copy, lane) says has to be there by now.
 template <class Ready>
-void land_ready(Warp& warp, u32 mask, u32 clock, Ready ready) {
+void land_ready(Warp& warp, u32 mask, u32 clock, s32 landing, Ready ready) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < warp.copies.size(); ++i) {
     PendingCopy& copy = warp.copies[i];
     u32 done = 0;
     PTX_FOR_EACH_LANE(lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
-    if (done) land(warp, copy, done, clock);
+    if (done) land(warp, copy, done, clock, landing);
     copy.mask &= ~done;
     if (copy.mask) {
       if (kept != i) warp.copies[kept] = copy;
@@ -126,15 +126,15 @@ void land_ready(Warp& warp, u32 mask, u32 clock, Ready ready) {
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   const bool all = in.imm < 0;
   const u32 keep = all ? 0 : static_cast<u32>(in.imm);
-  land_ready(warp, mask, 0, [&](const PendingCopy& copy, u32 lane) {
+  land_ready(warp, mask, 0, Shadow::kNoLanding, [&](const PendingCopy& copy, u32 lane) {
     return copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
   });
 }
 
 }  // namespace
 
-void land_copies(Warp& warp, u64 last, u32 mask, u32 clock) {
-  land_ready(warp, mask, clock, [&](const PendingCopy& copy, u32) { return copy.order <= last; });
+void land_copies(Warp& warp, u64 last, u32 mask, u32 clock, s32 landing) {
+  land_ready(warp, mask, clock, landing, [&](const PendingCopy& copy, u32) { return copy.order <= last; });
 }
 
 void add_async_copies(Table& table) {

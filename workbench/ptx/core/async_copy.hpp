@@ -5,6 +5,6 @@
 namespace workbench::ptx {
 
 // Lands the copies that the lanes of `mask` issued up to `last` (Warp::issued at that time).
-void land_copies(Warp& warp, u64 last, u32 mask, u32 clock);
+void land_copies(Warp& warp, u64 last, u32 mask, u32 clock, s32 landing);
 
 }  // namespace workbench::ptx

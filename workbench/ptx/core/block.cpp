@@ -17,7 +17,8 @@ constexpr std::size_t kAlignment = 64;
 
 class BlockRunner {
  public:
-  BlockRunner(Launch& launch, WorkerResult& result);
+  // `clocks`: those of its cluster, if it is for one.
+  BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks = nullptr);
   // `cluster`: the one that it belongs to, with the blocks up to this one; null for a block alone.
   void start(s64 index, Cluster* cluster = nullptr);
   // Gives each warp a turn. False once the block is done, or need not run any more.
@@ -43,6 +44,7 @@ class BlockRunner {
   Launch& launch_;
   const Kernel& kernel_;
   Memory<u8> registers_, local_, shared_;
+  Clocks own_clocks_;
   Shadow shadow_;
   std::vector<Warp> warps_;
   Cluster alone_;  // of one block
@@ -51,7 +53,8 @@ class BlockRunner {
   u64 seen_turns_ = 0;
 };
 
-BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch), kernel_(*launch.kernel) {
+BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
+    : launch_(launch), kernel_(*launch.kernel), shadow_(clocks ? *clocks : own_clocks_) {
   const u32 threads = launch.threads_per_block(), count = (threads + kLanes - 1) / kLanes;
   const std::size_t stride = (kernel_.image.size() + kAlignment - 1) / kAlignment * kAlignment;
   const std::size_t local = std::size_t{kernel_.local_bytes} * kLanes;
@@ -73,7 +76,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result) : launch_(launch)
   }
   if (launch.checks) {
     try {
-      shadow_.resize(launch.shared_bytes, kernel_.shared_granule, count);
+      shadow_.resize(launch.shared_bytes, kernel_.shared_granule);
+    if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
@@ -168,7 +172,10 @@ void BlockRunner::begin() {
   // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared) std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
-  if (block.shadow) block.shadow->begin_block();
+  if (block.shadow) {
+    if (block.cluster == &alone_) own_clocks_.begin();
+    block.shadow->begin_block();
+  }
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
@@ -176,6 +183,7 @@ void BlockRunner::begin() {
   block.groups.assign((warps_.size() + 3) / 4, WarpGroup{});
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
+    warp.agent = block.rank * static_cast<u32>(warps_.size()) + static_cast<u32>(warp.index);
     warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
     warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear(), warp.refused.clear();
@@ -282,7 +290,7 @@ void BlockRunner::release(u32 number) {
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
-      if (block.shadow) block.shadow->clocks.leave(static_cast<u32>(warp.index), number);
+      if (block.shadow) block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
       const Instruction& in = kernel_.code[split.pc];
       if (in.imm == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
@@ -297,7 +305,7 @@ void BlockRunner::release(u32 number) {
   }
   barrier = Barrier{};
   if (block.recorder) block.recorder->let_go(number);
-  if (block.shadow) block.shadow->clocks.clear(number);
+  if (block.shadow) block.shadow->clocks.clear(block.rank * Clocks::kBarriers + number);
 }
 
 bool BlockRunner::release_barriers() {
@@ -368,8 +376,14 @@ void BlockRunner::watch() {
 
 void BlockRunner::start(s64 index, Cluster* cluster) {
   block.index = index, fruitless_ = 0, block.ended = false;
-  if (cluster) block.cluster = cluster, block.rank = static_cast<u32>(cluster->blocks.size()), cluster->blocks.push_back(&block);
-  else alone_.phase = 1;
+  if (cluster) {
+    block.cluster = cluster;
+    block.rank = static_cast<u32>(cluster->blocks.size());
+    block.first_flag = u64{block.rank + 1} << kRankShift;
+    cluster->blocks.push_back(&block);
+  } else {
+    alone_.phase = 1;
+  }
   begin();
 }
 
@@ -453,7 +467,10 @@ s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
 // One cluster after the other, the blocks of each in turns.
 void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
-  for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank) runners.push_back(std::make_unique<BlockRunner>(launch, result));
+  Clocks clocks;
+  if (launch.checks) clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster());
+  for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank)
+    runners.push_back(std::make_unique<BlockRunner>(launch, result, &clocks));
   result.began = true;
   for (;;) {
     const s64 cluster = launch.next_block.fetch_add(1);
@@ -463,6 +480,7 @@ void run_clusters(Launch& launch, WorkerResult& result) {
     s64 index = block_of_cluster(launch, cluster, 0);
     if (index > launch.lowest_fault.load()) break;
     try {
+      clocks.begin();
       for (u32 rank = 0; rank < runners.size(); ++rank) {
         runners[rank]->start(block_of_cluster(launch, cluster, rank), &together);
         left.push_back(runners[rank].get());

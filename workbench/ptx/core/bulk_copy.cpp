@@ -268,11 +268,13 @@ void land(const BulkCopy& copy, Block& block) {
     else for (u32 i = 0; i < piece.bytes; i += copy.element) std::memcpy(to + i, &copy.fill, copy.element);
   }
   if (!block.shadow) return;
-  if (copy.outside) return for_units(copy, false, [&](u32 offset) { block.shadow->written_from_outside(offset, kPieceBytes); });
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
-  const u32 clock = copy.seen[static_cast<std::size_t>(copy.warp->index)];
-  for_units(copy, false, [&](u32 offset) { block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock, copy.swizzle); });
-  block.shadow->clocks.publish(copy.barrier, copy.seen.data());
+  const u32 clock = copy.seen[copy.warp->agent];
+  const s32 landing = block.shadow->landing(copy.barrier);
+  for_units(copy, false, [&](u32 offset) {
+    block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock, copy.swizzle, landing);
+  });
+  block.shadow->clocks.publish(block.flag(copy.barrier), copy.seen);
 }
 
 // To shared memory, counted by an mbarrier.
@@ -289,13 +291,16 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     observe(warp, in, copy, false);
     const u32 ranks = in.slot[Bulk::multicast] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
-    if (block.shadow && ranks >> block.rank & 1) {
+    if (block.shadow) {
       bool reported = false;
-      for_units(copy, false, [&](u32 offset) { block.shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
+      for (Block* target : block.cluster->blocks) {
+        if (!(ranks >> target->rank & 1)) continue;
+        for_units(copy, false, [&](u32 offset) { target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
+        target->shadow->check_initialised(warp, in, lane, copy.barrier);
+      }
       Clocks& clocks = block.shadow->clocks;
-      const u32* seen = clocks.seen(static_cast<u32>(warp.index));
-      copy.seen.assign(seen, seen + Clocks::kSeen);
-      clocks.fence(static_cast<u32>(warp.index));
+      copy.seen = clocks.seen(warp.agent);
+      clocks.fence(warp.agent);
     }
     for (u32 rank = 0; ranks >> rank; ++rank) {
       if (!(ranks >> rank & 1)) continue;
@@ -304,8 +309,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         continue;
       }
       Block& target = *block.cluster->blocks[rank];
-      copy.outside = &target != &block;
-      if (copy.outside) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
+      if (&target != &block) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
       count_landing(block, copy);
       record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
       if (block.launch->copies_early) {

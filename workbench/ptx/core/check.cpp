@@ -1,5 +1,6 @@
 // What checks see of memory requests: shared accesses, and strong accesses that order warps.
 #include "access.hpp"
+#include "cluster.hpp"
 #include "global_shadow.hpp"
 
 namespace workbench::ptx {
@@ -13,11 +14,25 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read) {
   Clocks& clocks = warp.block->shadow->clocks;
-  const u32 index = static_cast<u32>(warp.index);
-  clocks.order_lanes(index);
+  clocks.order_lanes(warp.agent);
   PTX_FOR_EACH_LANE(lane, mask) {
-    if (is_read) clocks.acquire(index, keys[lane]);
-    if (is_write) clocks.release(index, keys[lane], in.slot[kFlagsSlot] & kRelease);
+    const u64 key = warp.block->flag(keys[lane]);
+    if (is_read) clocks.acquire(warp.agent, key);
+    if (is_write) clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease);
+  }
+}
+
+void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, u32 changed) {
+  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  for (Block* home : warp.block->cluster->blocks) {
+    u64 offsets[kLanes];
+    u32 lanes = 0;
+    PTX_FOR_EACH_LANE(lane, mask) lanes |= (addresses[lane] >> kRankShift == home->rank + 1 ? 1u : 0u) << lane;
+    if (!lanes) continue;
+    for (u32 lane = 0; lane < kLanes; ++lane)  // those outside repeat one inside
+      offsets[lane] = addresses[lanes >> lane & 1 ? lane : static_cast<u32>(first_lane(lanes))] & kOffsetMask;
+    if (is_write) home->shadow->write(warp, in, offsets, lanes, bytes, strong, changed & lanes);
+    else home->shadow->read(warp, in, offsets, lanes, bytes, strong);
   }
 }
 
@@ -47,6 +62,8 @@ void store_lanes(Warp& warp, const Instruction& in, const Request& request, cons
   const u32 shared = request.shadowed & request.mask;
   const bool strong = in.slot[kFlagsSlot] & kStrong;
   if (shared) warp.block->shadow->write(warp, in, request.address, shared, bytes, strong, changed);
+  const u32 remote = request.shadowed_remote & request.mask;
+  if (remote) check_remote(warp, in, request.address, remote, bytes, true, changed);
   const u32 global = request.shadowed_global & request.mask;
   if (global) warp.block->launch->global_shadow->write(warp, in, request.address, global, bytes, changed & global);
 }
@@ -57,6 +74,7 @@ void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 l
   const u32 bit = 1u << lane, changed = std::memcmp(to, from, bytes) != 0 ? bit : 0;
   const bool strong = in.slot[kFlagsSlot] & kStrong;
   if (request.shadowed & bit) warp.block->shadow->write(warp, in, request.address, bit, bytes, strong, changed);
+  if (request.shadowed_remote & bit) check_remote(warp, in, request.address, bit, bytes, true, changed);
   if (request.shadowed_global & bit)
     warp.block->launch->global_shadow->write(warp, in, request.address, bit, bytes, changed);
   std::memcpy(to, from, bytes);

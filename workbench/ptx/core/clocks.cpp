@@ -2,67 +2,80 @@
 
 namespace workbench::ptx {
 
-void Clocks::begin_block() {
-  u32 latest = start_;
-  for (u32 w = 0; w < warps_.size(); ++w) latest = std::max(latest, now(w));
-  start_ = latest + 1;
-  for (u32 w = 0; w < warps_.size(); ++w) {
-    std::fill(std::begin(warps_[w].seen), std::end(warps_[w].seen), latest);
-    warps_[w].seen[w] = start_;
-    warps_[w].has_fenced = false;
-    warps_[w].lane_order += 1;
-    warps_[w].step = 0, warps_[w].begins.clear();
+void Clocks::resize(u32 warps_per_block, u32 blocks) {
+  const std::size_t width = 2 * std::size_t{warps_per_block} * blocks;
+  agents_.resize(std::size_t{warps_per_block} * blocks);
+  for (Agent& agent : agents_) {
+    agent.seen.assign(width, 0);
+    agent.fenced.assign(width, 0);
   }
-  for (u32 barrier = 0; barrier < kBarriers; ++barrier) clear(barrier);
+  barriers_.assign(std::size_t{kBarriers} * blocks, std::vector<u32>(width));
+}
+
+void Clocks::begin() {
+  u32 latest = start_;
+  for (u32 agent = 0; agent < agents(); ++agent) latest = std::max(latest, now(agent));
+  start_ = latest + 1;
+  for (u32 agent = 0; agent < agents(); ++agent) {
+    Agent& own = agents_[agent];
+    std::fill(own.seen.begin(), own.seen.end(), latest);
+    own.seen[agent] = start_;
+    own.has_fenced = false;
+    own.lane_order += 1;
+    own.step = 0;
+    own.begins.clear();
+  }
+  for (std::vector<u32>& barrier : barriers_) std::fill(barrier.begin(), barrier.end(), 0);
   flags_.clear();
 }
 
-void Clocks::arrive(u32 warp, u32 barrier) {
-  join(barriers_[barrier], warps_[warp].seen);
-  tick(warp);
+void Clocks::arrive(u32 agent, u32 barrier) {
+  join(barriers_[barrier], agents_[agent].seen);
+  tick(agent);
 }
 
-void Clocks::leave(u32 warp, u32 barrier) { join(warps_[warp].seen, barriers_[barrier]); }
+void Clocks::leave(u32 agent, u32 barrier) { join(agents_[agent].seen, barriers_[barrier]); }
 
-void Clocks::fence(u32 warp) {
-  PerWarp& own = warps_[warp];
-  std::copy(std::begin(own.seen), std::end(own.seen), own.fenced);
+void Clocks::fence(u32 agent) {
+  Agent& own = agents_[agent];
+  std::copy(own.seen.begin(), own.seen.end(), own.fenced.begin());
   own.has_fenced = true;
-  tick(warp);
+  tick(agent);
 }
 
-void Clocks::hand_on(u32 warp, u64 address) {
-  publish(address, warps_[warp].seen);
-  tick(warp);
+void Clocks::hand_on(u32 agent, u64 key) {
+  publish(key, agents_[agent].seen);
+  tick(agent);
 }
 
-void Clocks::proxy_fence(u32 warp) {
-  u32* seen = warps_[warp].seen;
-  for (u32 i = 0; i < kWarps; ++i) seen[kWarps + i] = std::max(seen[kWarps + i], seen[i]);
-  tick(warp);
+void Clocks::proxy_fence(u32 agent, bool own) {
+  std::vector<u32>& seen = agents_[agent].seen;
+  for (u32 other = 0; other < agents(); ++other)
+    if (!own || other == agent) seen[agents() + other] = std::max(seen[agents() + other], seen[other]);
+  tick(agent);
 }
 
-void Clocks::release(u32 warp, u64 address, bool with_fence) {
-  if (with_fence) fence(warp);
-  if (warps_[warp].has_fenced) join(flags_[address].published, warps_[warp].fenced);
+void Clocks::release(u32 agent, u64 key, bool with_fence) {
+  if (with_fence) fence(agent);
+  if (agents_[agent].has_fenced) join(flag(key), agents_[agent].fenced);
 }
 
-bool Clocks::published(u32 warp, u32* clocks) const {
+bool Clocks::published(u32 agent, std::vector<u32>& clocks) const {
   bool any = false;
-  std::fill(clocks, clocks + kWarps, 0);
-  for (u32 w = 0; w < warps_.size(); ++w) {
-    const PerWarp& other = warps_[w];
-    if (!other.has_fenced || other.fenced[w] > warps_[warp].seen[w]) continue;
+  clocks.assign(agents(), 0);
+  for (u32 each = 0; each < agents(); ++each) {
+    const Agent& other = agents_[each];
+    if (!other.has_fenced || other.fenced[each] > agents_[agent].seen[each]) continue;
     any = true;
-    for (u32 i = 0; i < kWarps; ++i) clocks[i] = std::max(clocks[i], other.fenced[i] + 1 - start_);
+    for (u32 i = 0; i < agents(); ++i) clocks[i] = std::max(clocks[i], other.fenced[i] + 1 - start_);
   }
   return any;
 }
 
-void Clocks::acquire(u32 warp, u64 address) {
+void Clocks::acquire(u32 agent, u64 key) {
   if (flags_.empty()) return;
-  const auto flag = flags_.find(address);
-  if (flag != flags_.end()) join(warps_[warp].seen, flag->second.published);
+  const auto found = flags_.find(key);
+  if (found != flags_.end()) join(agents_[agent].seen, found->second);
 }
 
 }  // namespace workbench::ptx

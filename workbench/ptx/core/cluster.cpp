@@ -53,6 +53,8 @@ bool complete(Cluster& cluster) {
     }
   }
   cluster.phase += 1;
+  Shadow* shadow = cluster.blocks.front()->shadow;
+  if (shadow) shadow->clocks.forget(kBarrierKey + cluster.phase % 2);
   return true;
 }
 
@@ -63,7 +65,8 @@ void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
     if (warp.cluster_phase[lane] == phase) misuse(block, in, warp.thread(lane), "a second arrival at the cluster's barrier before a wait");
     warp.cluster_phase[lane] = phase;
   }
-  if (block.shadow) block.shadow->clocks.release(static_cast<u32>(warp.index), kBarrierKey, in.slot[kFlagsSlot] & kRelease);
+  // Who is at the next phase has seen every wait of the last one over: two flags do, by turns.
+  if (block.shadow) block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2, in.slot[kFlagsSlot] & kRelease);
   complete(*block.cluster);
 }
 
@@ -75,7 +78,17 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
     late |= warp.cluster_phase[lane] == block.cluster->phase;
   }
   block.polled = late && !complete(*block.cluster);
-  if (!block.polled && block.shadow) block.shadow->clocks.acquire(static_cast<u32>(warp.index), kBarrierKey);
+  if (!block.polled && block.shadow) block.shadow->clocks.acquire(warp.agent, kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
+}
+
+// A store that the mbarrier of the block that it goes to tells of.
+void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u32 offset, u32 bytes, u32 mbarrier) {
+  Shadow& shadow = *home.shadow;
+  bool reported = false;
+  shadow.async_write_issued(warp, in, lane, offset, bytes, reported);
+  shadow.async_write_landed(warp, in, lane, offset, bytes, shadow.clocks.now(warp.agent), Shadow::kNoSwizzle, shadow.landing(mbarrier));
+  shadow.clocks.publish(home.flag(mbarrier), shadow.clocks.seen(warp.agent));
+  shadow.clocks.fence(warp.agent);
 }
 
 // st.async: slots 0-3 the values, 4 the mbarrier in the same block as the address; its bytes arrive there.
@@ -88,13 +101,14 @@ void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp)
   PTX_FOR_EACH_LANE(lane, request.mask) {
     alignas(16) T values[4];
     for (u32 i = 0; i < in.elements; ++i) values[i] = at<const T>(registers, in.slot[i])[lane];
-    store_lane(warp, in, request, lane, values, bytes);
+    std::memcpy(request.host[lane], values, bytes);
     Block& home = home_of(*warp.block, in, warp.thread(lane), barrier[lane]);
     const u64 offset = plain(home, barrier[lane]);
     if (offset % 8 || offset + 8 > home.launch->shared_bytes) {
       misuse(*warp.block, in, warp.thread(lane), "no mbarrier at offset " + std::to_string(offset));
       continue;
     }
+    if (home.shadow) see_async_store(home, in, warp, lane, static_cast<u32>(plain(home, request.address[lane])), bytes, static_cast<u32>(offset));
     complete_bytes(home, in, warp.thread(lane), static_cast<u32>(offset), bytes);
   }
 }

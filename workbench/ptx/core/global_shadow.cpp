@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "warp.hpp"
+#include "cluster.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -113,7 +113,7 @@ u64 GlobalShadow::bytes() const {
 
 GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const {
   const Block& block = *warp.block;
-  const u32 index = static_cast<u32>(warp.index), step = std::min(block.shadow->clocks.step(index), kLatest);
+  const u32 index = static_cast<u32>(warp.index), step = std::min(block.shadow->clocks.step(warp.agent), kLatest);
   return {warp, in, addresses, mask, bytes, base_ + 1 + static_cast<u32>(block.index), index, index << kWarpShift | step,
           short_pc(block.pc_of(in)), {0, 0}};
 }
@@ -259,11 +259,19 @@ void GlobalShadow::open(GlobalLine& line, const Asking& who, GlobalSector* secto
 
 template <class Access>
 bool GlobalShadow::before(const Access& access, const Asking& who) const {
-  if (access.block != who.block) return published(access.block, access.when, who);
+  const Block& block = *who.warp.block;
   const u32 warp = access.when >> kWarpShift;
-  if (warp == who.index) return access.when != who.when || (who.when & kLatest) == kLatest;
-  const Clocks& clocks = who.warp.block->shadow->clocks;
-  return (access.when & kLatest) < clocks.step_after(warp, clocks.since_start(who.index, warp));
+  if (access.block == who.block && warp == who.index) return access.when != who.when || (who.when & kLatest) == kLatest;
+  u32 rank = block.rank;
+  if (access.block != who.block) {
+    const auto& blocks = block.cluster->blocks;
+    for (rank = 0; rank < blocks.size() && base_ + 1 + static_cast<u32>(blocks[rank]->index) != access.block;) ++rank;
+    if (rank == blocks.size()) return published(access.block, access.when, who);
+  }
+  const Clocks& clocks = block.shadow->clocks;
+  const u32 agent = rank * static_cast<u32>(block.warps->size()) + warp;
+  if ((access.when & kLatest) < clocks.step_after(agent, clocks.since_start(who.warp.agent, agent))) return true;
+  return access.block != who.block && published(access.block, access.when, who);
 }
 
 // Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where both are of one step.
@@ -488,8 +496,8 @@ bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
   const auto clocks = published_.find(other);
   if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift]) return false;
   for (const Acquired& acquired : known->second) {
-    const bool seen = acquired.warp == who.index ||
-                      acquired.clock <= who.warp.block->shadow->clocks.since_start(who.index, acquired.warp);
+    const u32 agent = who.warp.agent;
+    const bool seen = acquired.agent == agent || acquired.clock <= who.warp.block->shadow->clocks.since_start(agent, acquired.agent);
     if (seen && has(acquired.blocks, other)) return true;
   }
   return false;
@@ -501,21 +509,25 @@ void GlobalShadow::end_block(s64 block) {
 }
 
 void GlobalShadow::publish(Warp& warp, u64 address) {
-  const Clocks& clocks = warp.block->shadow->clocks;
-  const u32 index = static_cast<u32>(warp.index), me = static_cast<u32>(warp.block->index);
-  u32 fenced[Clocks::kWarps];
-  if (!clocks.published(index, fenced)) return;
+  const Block& block = *warp.block;
+  const Clocks& clocks = block.shadow->clocks;
+  std::vector<u32> fenced;
+  if (!clocks.published(warp.agent, fenced)) return;
   const auto held = hold();
-  u32* mine = published_[me].steps;
-  for (u32 i = 0; i < Clocks::kWarps; ++i)
-    if (fenced[i]) mine[i] = std::max(mine[i], clocks.step_after(i, fenced[i]));
   std::vector<u64>& flag = flags_[address];
-  if (flag.size() <= me / 64) flag.resize(me / 64 + 1);
-  flag[me / 64] |= u64{1} << me % 64;
-  const auto known = acquired_.find(me);
+  const u32 warps = static_cast<u32>(block.warps->size());
+  for (u32 agent = 0; agent < fenced.size(); ++agent) {
+    if (!fenced[agent]) continue;
+    const u32 of = static_cast<u32>(block.cluster->blocks[agent / warps]->index);
+    u32& steps = published_[of].steps[agent % warps];
+    steps = std::max(steps, clocks.step_after(agent, fenced[agent]));
+    if (flag.size() <= of / 64) flag.resize(of / 64 + 1);
+    flag[of / 64] |= u64{1} << of % 64;
+  }
+  const auto known = acquired_.find(static_cast<u32>(block.index));
   if (known == acquired_.end()) return;
   for (const Acquired& acquired : known->second)
-    if (acquired.warp == index || acquired.clock <= clocks.since_start(index, acquired.warp)) unite(flag, acquired.blocks);
+    if (acquired.agent == warp.agent || acquired.clock <= clocks.since_start(warp.agent, acquired.agent)) unite(flag, acquired.blocks);
 }
 
 void GlobalShadow::acquire(Warp& warp, u64 address) {
@@ -523,19 +535,19 @@ void GlobalShadow::acquire(Warp& warp, u64 address) {
   const auto flag = flags_.find(address);
   if (flag == flags_.end()) return;
   const Clocks& clocks = warp.block->shadow->clocks;
-  const u32 index = static_cast<u32>(warp.index), clock = clocks.since_start(index, index);
+  const u32 clock = clocks.since_start(warp.agent, warp.agent);
   std::vector<Acquired>& known = acquired_[static_cast<u32>(warp.block->index)];
   std::vector<u64> all;
   for (const Acquired& acquired : known)
-    if (acquired.warp == index || acquired.clock <= clocks.since_start(index, acquired.warp)) unite(all, acquired.blocks);
+    if (acquired.agent == warp.agent || acquired.clock <= clocks.since_start(warp.agent, acquired.agent)) unite(all, acquired.blocks);
   if (!unite(all, flag->second)) return;
   // What a warp knew at an earlier clock stays valid, so each entry is complete.
   for (Acquired& acquired : known) {
-    if (acquired.warp != index || acquired.clock != clock) continue;
+    if (acquired.agent != warp.agent || acquired.clock != clock) continue;
     acquired.blocks = std::move(all);
     return;
   }
-  known.push_back({index, clock, std::move(all)});
+  known.push_back({warp.agent, clock, std::move(all)});
 }
 
 }  // namespace workbench::ptx

@@ -141,7 +141,7 @@ class GlobalShadow {
   };
   // What a warp learnt from a flag: everything that these blocks had published.
   struct Acquired {
-    u32 warp, clock;
+    u32 agent, clock;
     std::vector<u64> blocks;  // one bit each
   };
   struct Published {

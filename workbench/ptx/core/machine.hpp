@@ -136,7 +136,7 @@ PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned
                local_out_of_bounds, shared_race, uninitialised_shared, divergent_barrier, warp_race, absent_lane, pending_copy, trap,
                deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
                mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
-               undefined_lane, unawaited_arrivals, scattered_barrier);
+               undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier);
 
 struct Finding {
   Problem problem;

@@ -23,6 +23,7 @@ void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const 
 Word settled(Block& block, u64 address, bool parity, u64 expected, u64 pending, s64 bytes) {
   if (pending || bytes) return {parity, expected, pending, bytes};
   block.phases += 1;
+  if (block.shadow) block.shadow->phase_over(static_cast<u32>(address & kOffsetMask));
   if (block.recorder) block.recorder->complete(static_cast<u32>(address & kOffsetMask));
   return {!parity, expected, expected, 0};
 }
@@ -37,6 +38,7 @@ void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       misuse(block, in, warp.thread(lane), request.address[lane], "a count outside 1 to 1,048,575");
     const Word word(false, counts[lane] & Word::kMost, counts[lane] & Word::kMost, 0);
     store_lane(warp, in, request, lane, &word.bits, 8);
+    if (block.shadow) block.shadow->initialised(warp, in, static_cast<u32>(request.address[lane]));
     if (block.recorder) block.recorder->initialise(static_cast<u32>(request.address[lane]));
     std::erase_if(block.async_arrivals, [&](const AsyncArrival& a) { return a.address == request.address[lane]; });
   }
@@ -110,8 +112,7 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       record_event(home, in, warp, RecordedEvent::arrive, address, count, bytes);
       settled(home, address, word.parity(), word.expected() - (Drop ? count : 0), word.pending() - count, word.bytes()).store(request.host[lane]);
     }
-    if (block.shadow && (in.slot[kFlagsSlot] & kRelease) && !is_remote(block, address))
-      block.shadow->clocks.release(static_cast<u32>(warp.index), address, true);
+    if (block.shadow && (in.slot[kFlagsSlot] & kRelease)) block.shadow->clocks.release(warp.agent, block.flag(address), true);
   }
   if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, states);
 }
@@ -122,8 +123,12 @@ void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& war
   Request request;
   resolve_arrivals(registers, in, mask, warp, request);
   const u32* bytes = at<const u32>(registers, in.slot[1]);
-  PTX_FOR_EACH_LANE(lane, request.mask)
-    count_bytes(*warp.block, in, warp.thread(lane), request.address[lane], request.host[lane], Sign * static_cast<s64>(bytes[lane]));
+  PTX_FOR_EACH_LANE(lane, request.mask) {
+    Block& home = home_of(*warp.block, in, warp.thread(lane), request.address[lane]);
+    // Of a red.async: what it did is there for those who wait.
+    if (Sign < 0 && home.shadow) home.shadow->clocks.hand_on(warp.agent, home.flag(request.address[lane]));
+    count_bytes(home, in, warp.thread(lane), request.address[lane], request.host[lane], Sign * static_cast<s64>(bytes[lane]));
+  }
 }
 
 // Copies that one mbarrier counts land, if nothing else is missing from its phase.
@@ -137,9 +142,9 @@ void settle(Block& block, u32 address) {
   if (!(waiting || coming) || !word.valid() || waiting < word.pending() || word.bytes() != coming) return;
   for (const AsyncArrival& each : block.async_arrivals) {
     if (each.address != address) continue;
-    const u32 clock = block.shadow ? each.seen[each.warp->index] : 0;
-    land_copies(*each.warp, each.last_copy, each.mask, clock);
-    if (block.shadow) block.shadow->clocks.publish(address, each.seen);
+    const u32 clock = block.shadow ? each.seen[each.warp->agent] : 0;
+    land_copies(*each.warp, each.last_copy, each.mask, clock, block.shadow ? block.shadow->landing(address) : Shadow::kNoLanding);
+    if (block.shadow) block.shadow->clocks.publish(block.flag(address), each.seen);
   }
   std::erase_if(block.async_arrivals, [&](const AsyncArrival& each) { return each.address == address; });
   if (coming) land_bulk_loads(block, address);
@@ -183,8 +188,15 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (block.polled) warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
   if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
-  clocks.order_lanes(static_cast<u32>(warp.index));
-  PTX_FOR_EACH_LANE(lane, over) clocks.acquire(static_cast<u32>(warp.index), request.address[lane]);
+  clocks.order_lanes(warp.agent);
+  PTX_FOR_EACH_LANE(lane, over) clocks.acquire(warp.agent, block.flag(request.address[lane]));
+  for (u32 left = over; left;) {  // by mbarrier
+    const u64 address = request.address[first_lane(left)];
+    u32 lanes = 0;
+    PTX_FOR_EACH_LANE(lane, left) lanes |= (request.address[lane] == address ? 1u : 0u) << lane;
+    block.shadow->waited(warp, lanes, static_cast<u32>(address));
+    left &= ~lanes;
+  }
 }
 
 void pending_count(u8* registers, const Instruction& in, u32 mask, Warp&) {
@@ -204,8 +216,8 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
   AsyncArrival arrival{.address = 0, .mask = 0, .warp = &warp, .last_copy = warp.issued};
   if (block.shadow) {
     Clocks& clocks = block.shadow->clocks;
-    std::copy_n(clocks.seen(static_cast<u32>(warp.index)), Clocks::kSeen, arrival.seen);
-    clocks.fence(static_cast<u32>(warp.index));
+    arrival.seen = clocks.seen(warp.agent);
+    clocks.fence(warp.agent);
   }
   PTX_FOR_EACH_LANE(lane, request.mask) {
     const Word word(request.host[lane]);

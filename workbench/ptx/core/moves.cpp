@@ -64,12 +64,21 @@ void nothing(u8*, const Instruction&, u32, Warp&) {}
 void fence(u8*, const Instruction&, u32, Warp& warp) {
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;
-  shadow->clocks.fence(static_cast<u32>(warp.index));
+  shadow->clocks.fence(warp.agent);
+}
+
+// fence.mbarrier_init: a fence, and mbarriers that were initialised are known to the async proxy.
+void initialisation_fence(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  fence(registers, in, mask, warp);
+  if (warp.block->shadow) warp.block->shadow->make_initialised_known(warp);
 }
 
 // What the warp has seen written may be read through the async proxy.
 void proxy_fence(u8*, const Instruction&, u32, Warp& warp) {
-  if (warp.block->shadow) warp.block->shadow->clocks.proxy_fence(static_cast<u32>(warp.index));
+  Shadow* shadow = warp.block->shadow;
+  if (!shadow) return;
+  shadow->clocks.proxy_fence(warp.agent, warp.block->launch->strict);
+  shadow->make_initialised_known(warp);
 }
 
 }  // namespace
@@ -103,6 +112,7 @@ void add_moves(Table& table) {
   table.push_back({"clock.b64", &clock<u64>, Kind::timed, kMove, "b64", ""});
   add("nop", &nothing, "", "");
   add("fence", &fence, "", "", Class::sync);
+  add("fence.mbarrier_init", &initialisation_fence, "", "", Class::sync);
   add("fence.proxy.async", &proxy_fence, "", "", Class::sync);
 }
 

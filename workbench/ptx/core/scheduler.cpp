@@ -172,7 +172,7 @@ void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number,
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
-  if (block.shadow) block.shadow->clocks.arrive(static_cast<u32>(warp.index), number);
+  if (block.shadow) block.shadow->clocks.arrive(warp.agent, block.rank * Clocks::kBarriers + number);
   if (block.recorder)
     block.recorder->event({.warp = warp.index, .pc = pc, .kind = in.imm == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet, .at = number,
                            .phase = block.recorder->meeting(number), .count = 0, .bytes = 0, .to = 0, .tick = warp.now});

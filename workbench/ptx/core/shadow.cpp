@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "access.hpp"
+#include "cluster.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -10,19 +11,34 @@ namespace {
 void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 address, u32 bytes, s32 other_pc, s32 other_thread) {
   Finding finding{.problem = problem, .pc = warp.block->pc_of(in), .other_pc = other_pc, .block = warp.block->index,
                   .thread = warp.thread(lane), .other_thread = other_thread, .address = address, .bytes = bytes};
+  if (other_thread >= 0) {  // in its own block
+    const Block& block = *warp.block;
+    const s32 threads = static_cast<s32>(block.warps->size()) * kLanes;
+    const u32 rank = static_cast<u32>(other_thread / threads);
+    finding.other_thread = other_thread % threads;
+    if (rank != block.rank && rank < block.cluster->blocks.size()) finding.other_block = block.cluster->blocks[rank]->index;
+  }
   warp.block->note(finding);
 }
 
+// The number of a thread of the block among all of the cluster, as findings and records have it.
+s32 numbered(const Warp& warp, s32 thread) { return thread + static_cast<s32>(warp.agent - static_cast<u32>(warp.index)) * kLanes; }
+
 }  // namespace
 
-void Shadow::resize(u32 shared_bytes, u32 granule, u32 warps) {
+void Shadow::resize(u32 shared_bytes, u32 granule) {
   shift_ = std::min(static_cast<u32>(__builtin_ctz(granule)), kUnitShift);
   per_unit_ = 1u << (kUnitShift - shift_);
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
   apart_.assign(units_.size(), 0);
   granules_.clear();
   kept_.clear(), swizzle_.clear();
-  clocks.resize(warps);
+}
+
+void Shadow::begin_block() {
+  first_landing_ += static_cast<s32>(landings_.size());
+  landings_.clear();
+  mbarriers_.clear();
 }
 
 void Shadow::drop_pending() {
@@ -71,16 +87,16 @@ inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& functi
 }
 
 Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong) const {
-  const u32 index = static_cast<u32>(warp.index);
+  const u32 agent = warp.agent;
   Access access;
-  access.clock = clocks.now(index), access.pc = warp.block->pc_of(in);
-  access.by = u32{clocks.lane_order(index)} << 16 | (strong ? 0x8000u : 0);
-  return {index, 0, 0, clocks.seen(index), clocks.start(), clocks.floor(index), access};
+  access.clock = clocks.now(agent), access.pc = warp.block->pc_of(in);
+  access.by = u32{clocks.lane_order(agent)} << 16 | (strong ? 0x8000u : 0);
+  return {agent, 0, 0, agent < 32 ? 1u << agent : 0, clocks.seen(agent).data(), clocks.start(), clocks.floor(agent), warp, access};
 }
 
 inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
   who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes));
-  who.access.by = (who.access.by & ~0x7fffu) | static_cast<u32>(warp.thread(who.lane));
+  who.access.by = (who.access.by & ~0x7fffu) | (warp.agent * kLanes + who.lane);
 }
 
 // `lanes`: those of the other access' warp that took part in it.
@@ -101,7 +117,7 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
 inline void Shadow::record_write(const Asker& who, Granule& g) {
   who.record(g.write);
   if (who.access.strong()) return;
-  who.record(g.weak), g.weak_warps = 1u << who.warp, g.weak_lanes = 1u << who.lane;
+  who.record(g.weak), g.weak_warps = who.bit, g.weak_lanes = 1u << who.lane;
 }
 
 s32 Shadow::other_thread(const Asker& who, const Access& other, u32 lanes) {
@@ -122,7 +138,7 @@ Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   const bool same = other.clock == g.weak.clock && other.thread() == g.weak.thread();
   const u32 lanes = storing_lanes(g, other);
   if (lanes >> who.lane & 1 && other.thread() / kLanes == who.warp) return Conflict::none;
-  if (same && other.thread() / kLanes != who.warp && (g.weak_warps >> who.warp & 1)) return Conflict::none;
+  if (same && other.thread() / kLanes != who.warp && (g.weak_warps & who.bit)) return Conflict::none;
   return conflict(who, other, lanes);
 }
 
@@ -159,7 +175,7 @@ void Shadow::record_read(const Asker& who, Granule& g) {
 namespace {
 
 void report_pending(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, s32 pending) {
-  report(warp, in, Problem::pending_copy, lane, address, bytes, pending >> 10, pending & 1023);
+  report(warp, in, Problem::pending_copy, lane, address, bytes, pending >> 10, numbered(warp, pending & 1023));
 }
 
 constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : Problem::shared_race; }
@@ -167,8 +183,8 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 }  // namespace
 
 // A plain read of what was written before it: the usual case, with the same outcome as read_slowly. False if unsure.
-[[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) {
-  if (g.pending >= 0 || g.write.clock < who.start || who.access.strong()) return false;
+[[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) const {
+  if (g.write.clock < who.start || who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g)))) return false;
   if (g.write.clock <= who.floor && g.read.clock <= who.floor) {
     who.record(g.read), g.read_lanes = who.lanes;
     return true;
@@ -210,8 +226,9 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 }
 
 // Likewise a plain store by one lane that changes what is there.
-[[gnu::always_inline]] inline bool Shadow::write_quietly(const Asker& who, Granule& g) {
-  if (g.pending >= 0 || who.access.strong() || !quiet(who, g)) return false;
+[[gnu::always_inline]] inline bool Shadow::write_quietly(const Asker& who, Granule& g) const {
+  if (who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))) || !quiet(who, g)) return false;
+  g.pending = -1;
   record_write(who, g);
   return true;
 }
@@ -223,6 +240,9 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
       reported = true;
     } else if (g.write.clock < who.start) {
       report(warp, in, Problem::uninitialised_shared, who.lane, address, bytes, -1, -1);
+      reported = true;
+    } else if (!arrived_for(who, g)) {
+      report_unawaited(warp, in, who, g, address, bytes);
       reported = true;
     } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
       const Access& other = who.access.strong() ? g.weak : g.write;
@@ -263,16 +283,21 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
   }
   if (!changes && g.write.clock >= who.start) {
     if (conflict(who, g.weak, ~0u) == Conflict::none) return reported;
-    g.weak_warps |= 1u << who.warp;
+    g.weak_warps |= who.bit;
     if (g.weak.thread() / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
     return reported;
   }
+  if (!reported && !arrived_for(who, g)) {
+    report_unawaited(warp, in, who, g, address, bytes);
+    reported = true;
+  }
+  g.pending = -1;
   const Access* other = strong ? &g.weak : &g.write;
   u32 lanes = storing_lanes(g, *other);
   Conflict found = reported ? Conflict::none : with_write(who, g);
   // Others may have stored the same bytes as the last writer, and this one something else.
-  const u32 others = g.weak_warps & ~(1u << who.warp);
-  const bool alike = !reported && found == Conflict::none && !strong && others && g.weak_warps >> who.warp & 1;
+  const u32 others = g.weak_warps & ~who.bit;
+  const bool alike = !reported && found == Conflict::none && !strong && others && g.weak_warps & who.bit;
   if (alike)
     found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes] ? Conflict::warps : Conflict::none;
   const bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
@@ -315,7 +340,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
   const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
   PTX_FOR_EACH_LANE(lane, copy.mask) {
     const u32 address = copy.destination[lane];
-    if (Granule* unit = whole_unit(address, copy.bytes); unit && kept_.empty() && settled(who, *unit)) {
+    if (Granule* unit = whole_unit(address, copy.bytes); unit && kept_.empty() && settled(who, *unit) && arrived(who, *unit)) {
       unit->pending = who.access.pc << 10 | warp.thread(lane);
       continue;
     }
@@ -323,27 +348,33 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
     bool reported = !kept_.empty() && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
     for_each(address, copy.bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (!reported && !quiet(who, g)) reported = harmless(lane) || report_race(warp, in, who, g, address, copy.bytes);
-      g.pending = who.access.pc << 10 | who.access.thread();
+      if (!reported && !arrived_for(who, g)) {
+        report_unawaited(warp, in, who, g, address, copy.bytes);
+        reported = true;
+      }
+      g.pending = who.access.pc << 10 | warp.thread(lane);
     });
   }
 }
 
-void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock) {
+void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock,
+                         s32 landing) {
+  const s32 landed = -2 - landing;  // -1 for kNoLanding
   Asker who = asker(warp, in, false);
   if (clock) who.access.clock = clock;
   PTX_FOR_EACH_LANE(lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
     if (Granule* unit = whole_unit(addresses[lane], bytes); unit && changes && unit->pending >= 0) {
-      unit->pending = -1;
+      unit->pending = landed;
       record_write(who, *unit);
       continue;
     }
     for_each(addresses[lane], bytes, changes, [&](Granule& g) __attribute__((always_inline)) {
       if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
-        report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc, g.write.thread());
-      g.pending = -1;
-      if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= 1u << who.warp;
+        report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc, static_cast<s32>(g.write.thread()));
+      g.pending = landed;
+      if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= who.bit;
       else record_write(who, g);
     });
   }
@@ -352,7 +383,7 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
 bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
     if (!kept_[unit]) continue;
-    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10, keeper_[unit] & 1023);
+    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10, numbered(warp, keeper_[unit] & 1023));
     return true;
   }
   return false;
@@ -368,18 +399,23 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
       reported = true;
     }
     if (!reported && !quiet(who, g)) reported = report_race(warp, in, who, g, address, bytes);
-    g.pending = who.access.pc << 10 | who.access.thread();
+    if (!reported && !arrived_for(who, g)) {
+      report_unawaited(warp, in, who, g, address, bytes);
+      reported = true;
+    }
+    g.pending = who.access.pc << 10 | warp.thread(lane);
   });
 }
 
-void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle) {
+void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle,
+                                s32 landing) {
   Asker who = asker(warp, in, false);
   who.access.clock = clock;
   set_lanes(who, warp, 1u << lane);
   if (swizzle_.empty()) swizzle_.assign(units_.size(), kNoSwizzle);
   swizzle_[address >> kUnitShift] = swizzle;
   for_each(address, bytes, true, [&](Granule& g) {
-    g.pending = -1;
+    g.pending = -2 - landing;
     record_write(who, g);
   });
 }
@@ -396,9 +432,8 @@ void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 addres
   set_lanes(who, warp, lanes);
   for_each(address, bytes, false, [&](Granule& g) {
     const bool written = g.write.clock >= who.start, ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
-    const bool fenced = g.write.clock <= who.seen[Clocks::kWarps + g.write.thread() / kLanes];
-    const bool from_outside = g.write.pc < 0;  // by which proxy is not known here
-    if (!reported && g.pending < 0 && written && ordered && !fenced && !from_outside) {
+    const bool fenced = g.write.clock <= who.seen[clocks.agents() + g.write.thread() / kLanes];
+    if (!reported && g.pending < 0 && written && ordered && !fenced) {
       const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
       if (!(writer.slot[kFlagsSlot] & kAsyncProxy)) {
         report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc, static_cast<s32>(g.write.thread()));
@@ -420,11 +455,86 @@ void Shadow::let_go(u32 address, u32 bytes) {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) kept_[unit] -= kept_[unit] != 0;
 }
 
-void Shadow::written_from_outside(u32 address, u32 bytes) {
-  for_each(address, bytes, true, [&](Granule& g) {
-    g = Granule{};
-    g.write.clock = g.weak.clock = clocks.start(), g.weak_warps = ~0u, g.weak_lanes = ~0u;
-  });
+// ---- mbarriers ----
+
+s32 Shadow::landing(u32 mbarrier) {
+  Mbarrier& known = mbarriers_[mbarrier];
+  if (known.open == kNoLanding) {
+    known.open = first_landing_ + static_cast<s32>(landings_.size());
+    landings_.push_back({mbarrier, 0, {}});
+  }
+  return known.open;
+}
+
+void Shadow::phase_over(u32 mbarrier) {
+  const auto known = mbarriers_.find(mbarrier);
+  if (known == mbarriers_.end()) return;
+  known->second.over = known->second.open;
+  known->second.open = kNoLanding;
+}
+
+void Shadow::waited(const Warp& warp, u32 lanes, u32 mbarrier) {
+  const auto known = mbarriers_.find(mbarrier);
+  if (known == mbarriers_.end() || known->second.over == kNoLanding) return;
+  Landing& landing = landings_[static_cast<std::size_t>(known->second.over - first_landing_)];
+  const u32 order = clocks.lane_order(warp.agent);
+  if (warp.agent < 64 && lanes == (warp.all & ~warp.exited)) landing.warps |= u64{1} << warp.agent;
+  for (Wait& wait : landing.waits) {
+    if (wait.agent != warp.agent || wait.order != order) continue;
+    wait.lanes |= lanes;
+    return;
+  }
+  landing.waits.push_back({warp.agent, clocks.now(warp.agent), lanes, order});
+}
+
+const Shadow::Landing* Shadow::landing_of(const Granule& g) const {
+  const s32 place = -2 - g.pending - first_landing_;
+  const bool here = g.pending < -1 && place >= 0 && place < static_cast<s32>(landings_.size());
+  return here ? &landings_[static_cast<std::size_t>(place)] : nullptr;
+}
+
+bool Shadow::has_landed_for(const Landing& landing, u32 agent, u32 lane) const {
+  const std::vector<u32>& seen = clocks.seen(agent);
+  for (const Wait& wait : landing.waits) {
+    if (wait.agent != agent ? wait.clock <= seen[wait.agent] : wait.lanes >> lane & 1 || wait.order != clocks.lane_order(agent))
+      return true;
+  }
+  return false;
+}
+
+bool Shadow::has_landed_for(const Warp& warp, u32 lane, s32 landing) const {
+  const s32 place = landing - first_landing_;
+  if (landing == kNoLanding || place < 0 || place >= static_cast<s32>(landings_.size())) return true;
+  return has_landed_for(landings_[static_cast<std::size_t>(place)], warp.agent, lane);
+}
+
+bool Shadow::arrived_for(const Asker& who, const Granule& g) const {
+  if (g.pending >= -1 || g.write.clock < who.start || arrived(who, g)) return true;
+  return has_landed_for(*landing_of(g), who.warp, who.lane);
+}
+
+void Shadow::report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) const {
+  Finding finding{.problem = Problem::unawaited_copy, .pc = warp.block->pc_of(in), .other_pc = g.write.pc, .block = warp.block->index,
+                  .thread = warp.thread(who.lane), .address = address, .bytes = bytes};
+  finding.text = "this thread has not waited for the mbarrier at offset " + std::to_string(landing_of(g)->mbarrier) +
+                 ", nor comes after one that has";
+  warp.block->note(finding);
+}
+
+void Shadow::initialised(const Warp& warp, const Instruction& in, u32 mbarrier) {
+  mbarriers_[mbarrier] = {.pc = warp.block->pc_of(in), .agent = warp.agent, .clock = clocks.now(warp.agent)};
+}
+
+void Shadow::make_initialised_known(const Warp& warp) {
+  for (auto& [offset, mbarrier] : mbarriers_)
+    if (mbarrier.pc >= 0 && mbarrier.clock <= clocks.seen(warp.agent)[mbarrier.agent]) mbarrier.pc = -1;
+}
+
+void Shadow::check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier) {
+  const auto known = mbarriers_.find(mbarrier);
+  if (known == mbarriers_.end() || known->second.pc < 0) return;
+  report(warp, in, Problem::unknown_mbarrier, lane, mbarrier, 8, known->second.pc, -1);
+  known->second.pc = -1;
 }
 
 }  // namespace workbench::ptx

@@ -6,7 +6,11 @@
 // blocks of a worker, so nothing is cleared.
 // Two accesses race if neither is ordered before the other (see clocks.hpp), one of them writes, and not both are
 // strong (atomic, volatile, .relaxed or more). A store that leaves the bytes as they are is harmless.
+//
+// What a copy has written is there for a thread that has waited for the copy's mbarrier, or that comes after one that
+// has: not for the rest of its block. So each phase of an mbarrier in which copies land is a landing, with the waits for it.
 #pragma once
+#include <unordered_map>
 #include <vector>
 
 #include "clocks.hpp"
@@ -19,10 +23,11 @@ struct PendingCopy;
 
 class Shadow {
  public:
-  Clocks clocks;
+  Clocks& clocks;  // of the block, or of its cluster
 
-  void resize(u32 shared_bytes, u32 granule, u32 warps);
-  void begin_block() { clocks.begin_block(); }
+  explicit Shadow(Clocks& all) : clocks(all) {}
+  void resize(u32 shared_bytes, u32 granule);
+  void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
 
   // One request. `changed`: lanes whose bytes differ from what is there.
@@ -30,15 +35,34 @@ class Shadow {
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed);
   // One cp.async.
   void copy_issued(Warp& warp, const Instruction& instruction, const PendingCopy& copy);
-  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now.
-  void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock);
+  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now; `landing`: of an
+  // mbarrier's phase, or kNoLanding where the lanes waited themselves.
+  void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock,
+                   s32 landing);
+
+  // ---- mbarriers ----
+
+  static constexpr s32 kNoLanding = -1;
+  // An mbarrier was initialised, which the async proxy does not know of before a fence.
+  void initialised(const Warp& warp, const Instruction& in, u32 mbarrier);
+  // A fence of a warp that makes initialisations known, of those that it comes after.
+  void make_initialised_known(const Warp& warp);
+  // Tells of a copy that counts on an mbarrier whose initialisation is not known to the async proxy.
+  void check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier);
+  // What lands in the phase that an mbarrier is in.
+  s32 landing(u32 mbarrier);
+  void phase_over(u32 mbarrier);
+  // Lanes have seen the last phase over.
+  void waited(const Warp& warp, u32 lanes, u32 mbarrier);
+  // Whether a lane comes after a landing.
+  bool has_landed_for(const Warp& warp, u32 lane, s32 landing) const;
 
   // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
 
   // A lane asked for bytes to be written: whoever still reads or wrote them races with it. `reported`: it has been told.
   void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported);
   // `swizzle`: of a tensor copy, as its map numbers it; kNoSwizzle where there is none to speak of.
-  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle);
+  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle, s32 landing);
   // The swizzle in which the bytes at an address lie, if a tensor copy wrote them last; else kNoSwizzle.
   u8 swizzle_at(const Warp& warp, u32 address) const;
   static constexpr u8 kNoSwizzle = 255;
@@ -47,14 +71,12 @@ class Shadow {
   // From keep to let_go bytes are being read, and nobody may write them.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
-  // Another block of the cluster wrote these bytes; what orders the two is not known here.
-  void written_from_outside(u32 address, u32 bytes);
 
  private:
   struct Access {
     u32 clock = 0;
     s32 pc = -1;
-    u32 by = 0;  // thread: bits 0-14, strong: 15, lane order: 16-31
+    u32 by = 0;  // thread (32 * agent + lane): bits 0-14, strong: 15, lane order: 16-31
 
     u32 thread() const { return by & 0x7fff; }
     bool strong() const { return by >> 15 & 1; }
@@ -68,15 +90,17 @@ class Shadow {
     u32 weak_lanes = 0;    // likewise, lanes of its warp
     Access read, other;    // readers of two warps
     u32 read_lanes = 0;    // lanes of `read`'s warp
-    s32 pending = -1;      // the cp.async that has this destination and has not landed: pc * 1024 + thread
+    s32 pending = -1;      // the copy that has this destination and has not landed: pc * 1024 + thread; or -2 - its landing
   };
   static_assert(sizeof(Granule) == 64);
 
-  // The one who asks, with what it has seen. `lanes`: all that make this access to this address.
+  // The one who asks, with what it has seen. `warp`: its agent; `lanes`: all that make this access to this address.
   struct Asker {
     u32 warp, lane, lanes;
+    u32 bit;  // of the agent in Granule::weak_warps; 0 for those beyond
     const u32* seen;
     u32 start, floor;  // see Clocks
+    const Warp& self;
     Access access;
 
     // Field by field: the lane was filled in just now, and a copy of the whole would have to wait for it.
@@ -96,10 +120,35 @@ class Shadow {
   static bool settled(const Asker& who, const Granule& granule);
   static bool stored_by_several(const Asker& who, const Granule& granule);
   static bool quiet(const Asker& who, const Granule& granule);
-  static bool read_quietly(const Asker& who, Granule& granule);
-  static bool write_quietly(const Asker& who, Granule& granule);
+  bool read_quietly(const Asker& who, Granule& granule) const;
+  bool write_quietly(const Asker& who, Granule& granule) const;
   static void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
+
+  // The waits for what lands in one phase of an mbarrier.
+  struct Wait {
+    u32 agent, clock;
+    u32 lanes, order;  // all lanes of the agent come after it once their order is another one
+  };
+  struct Landing {
+    u32 mbarrier;
+    u64 warps = 0;  // of the first 64 agents: whose lanes all waited
+    std::vector<Wait> waits;
+  };
+  struct Mbarrier {
+    s32 open = kNoLanding, over = kNoLanding;  // landings of the phase that it is in, and of the last one
+    s32 pc = -1;                               // with an initialisation that no fence has made known: its place
+    u32 agent = 0, clock = 0;
+  };
+  const Landing* landing_of(const Granule& granule) const;
+  // Whether what landed here last, if a copy did, is there for all lanes that ask. False if unsure.
+  bool arrived(const Asker& who, const Granule& granule) const {
+    const Landing* landing = landing_of(granule);
+    return !landing || (who.warp < 64 && landing->warps >> who.warp & 1);
+  }
+  bool arrived_for(const Asker& who, const Granule& granule) const;
+  bool has_landed_for(const Landing& landing, u32 agent, u32 lane) const;
+  void report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes) const;
 
   Granule* whole_unit(u32 address, u32 bytes);
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
@@ -123,6 +172,9 @@ class Shadow {
   std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
   std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
   std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
+  std::vector<Landing> landings_;  // of this block
+  s32 first_landing_ = 0;          // the number of its first one
+  std::unordered_map<u32, Mbarrier> mbarriers_;
 };
 
 }  // namespace workbench::ptx

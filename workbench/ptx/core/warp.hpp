@@ -78,7 +78,6 @@ struct BulkCopy {
   std::vector<BulkPiece> pieces;
   std::vector<u8> values;    // what a store has read, piece after piece
   std::vector<u32> seen;     // with checks: the warp's clocks at the time of a load
-  bool outside = false;      // of a load: for another block than that of the warp
 };
 
 // The four warps that multiply matrices together. A product of theirs is over for all of them at once.
@@ -96,6 +95,7 @@ struct Warp {
   u8* local = nullptr;
   Block* block = nullptr;
   int index = 0;
+  u32 agent = 0;   // its number among the warps whose clocks are kept together: of the block, or of the cluster
   u32 all = 0;     // lanes that exist
   u32 exited = 0;
   u64 tick = 0;    // instructions issued
@@ -136,7 +136,7 @@ struct AsyncArrival {
   u32 mask;
   Warp* warp;
   u64 last_copy;                // Warp::issued at that time
-  u32 seen[Clocks::kSeen] = {};  // with checks: the warp's clocks at that time
+  std::vector<u32> seen = {};   // with checks: the warp's clocks at that time
 };
 
 struct Block {
@@ -166,7 +166,11 @@ struct Block {
   std::vector<Warp>* warps = nullptr;
   struct Cluster* cluster = nullptr;
   u32 rank = 0;        // in the cluster
+  u64 first_flag = 0;  // what offsets in its shared memory count from, as flags (Clocks::release)
   bool ended = false;
+
+  // The number of a flag, or an mbarrier, at an offset of shared memory that may name another block of the cluster.
+  u64 flag(u64 offset) const { return offset >> 24 ? offset : first_flag + offset; }
 
   s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
 

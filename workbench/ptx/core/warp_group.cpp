@@ -400,7 +400,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   }
   if (fine && block.shadow) {
     look(warp, in, b, true, group, product, reported);
-    block.shadow->clocks.hand_on(static_cast<u32>(warp.index), kGroupKey + static_cast<u64>(warp.index / 4));
+    block.shadow->clocks.hand_on(warp.agent, kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   }
   return fine;
 }
@@ -462,7 +462,7 @@ void wait(u8*, const Instruction& in, u32, Warp& warp) {
                            .at = static_cast<u32>(warp.index / 4), .phase = static_cast<s32>(target), .count = 0, .bytes = 0, .to = 0,
                            .tick = warp.now});
   if (!block.shadow) return;
-  block.shadow->clocks.acquire(static_cast<u32>(warp.index), kGroupKey + static_cast<u64>(warp.index / 4));
+  block.shadow->clocks.acquire(warp.agent, kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {
     if (reading.product >= target) return false;
     for (const u32 offset : reading.units) block.shadow->let_go(offset, kChunk);

@@ -246,9 +246,9 @@ def trap(parts: list[str]) -> Plan:
 def fence(parts: list[str]) -> Plan:
     """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp).
 
-    Of the fences between proxies, that of the async one is known to checks.
+    Of the fences between proxies, that of the async one is known to checks, and the one for new mbarriers.
     """
-    name = "fence"
+    name = "fence.mbarrier_init" if parts[1] == "mbarrier_init" else "fence"
     if parts[1] == "proxy":
         name = "fence.proxy.async" if parts[2].startswith("async") else "nop"
     row = opcode(name)
