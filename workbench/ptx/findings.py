@@ -45,6 +45,10 @@ KINDS = {
     "undefined_lane": UNDEFINED,
     "unawaited_copy": "cp.async data read before wait",
     "unknown_mbarrier": "missing fence.mbarrier_init",
+    "refill_fence": "missing fence.proxy.async",
+    "unknown_map": "missing fence.proxy.tensormap",
+    "map_in_use": "tensor map changed while a copy reads it",
+    "store_unawaited": "bulk store read before wait",
     "unawaited_arrivals": "arrivals that nobody waits for",
     "scattered_barrier": "barrier at several places",
     "mismatched_mask": "mismatched mask",
@@ -57,7 +61,9 @@ KINDS = {
     products.UNFENCED: products.UNFENCED,
 }
 # Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs put up with them.
-NOTES = frozenset((UNDEFINED, "arrivals that nobody waits for", "barrier at several places"))
+NOTES = frozenset(
+    (UNDEFINED, "arrivals that nobody waits for", "barrier at several places", "bulk store read before wait")
+)
 # The same, of kernels that Triton compiled: they are its own doing, and it leaves them out everywhere.
 NOTES_OF_TRITON = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
@@ -193,6 +199,11 @@ def _detail(
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
         return name, f": {size} bytes at 0x{address:x}, {where}", address
+    if kind in ("tensor map changed while a copy reads it", "missing fence.proxy.tensormap"):
+        own = address >= 1 << 56
+        name, where = (None, "a map in shared memory") if own else nearest(address, size, buffers)
+        told = f"; {row['text'].decode()}" if row["text"] else ""
+        return name, f": {where}{told}", address
     if problem in _EXPLAINED:
         return None, f": {size} bytes at offset {address} of shared memory; {row['text'].decode()}", address
     if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
@@ -200,6 +211,9 @@ def _detail(
         if row["other_block"] >= 0:
             with_ += f" of block {coordinates(row['other_block'], grid)}"
         return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
+    if kind == "bulk store read before wait":
+        name, where = nearest(address, size, buffers)
+        return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
     if kind in ("global race", "uninitialised global read"):
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""

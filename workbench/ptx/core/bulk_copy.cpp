@@ -7,11 +7,13 @@
 #include "bulk_copy.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "access.hpp"
 #include "cluster.hpp"
 #include "codes.hpp"
 #include "global_shadow.hpp"
+#include "map_watch.hpp"
 #include "mbarrier.hpp"
 #include "numeric.hpp"
 #include "tensor_map.hpp"
@@ -277,52 +279,7 @@ void land(const BulkCopy& copy, Block& block) {
   block.shadow->clocks.publish(block.flag(copy.barrier), copy.seen);
 }
 
-// To shared memory, counted by an mbarrier.
-template <bool Tensor>
-void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    Operands operands(registers, in, lane);
-    Block& home = home_of(block, in, warp.thread(lane), operands.shared);
-    operands.shared = static_cast<u32>(plain(block, operands.shared)), operands.barrier = static_cast<u32>(plain(block, operands.barrier));
-    BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
-    const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
-                             : plan_linear(registers, in, lane, warp, false, operands, copy);
-    if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
-    observe(warp, in, copy, false);
-    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
-    if (block.shadow) {
-      bool reported = false;
-      for (Block* target : block.cluster->blocks) {
-        if (!(ranks >> target->rank & 1)) continue;
-        for_units(copy, false, [&](u32 offset) { target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
-        target->shadow->check_initialised(warp, in, lane, copy.barrier);
-      }
-      Clocks& clocks = block.shadow->clocks;
-      copy.seen = clocks.seen(warp.agent);
-      clocks.fence(warp.agent);
-    }
-    for (u32 rank = 0; ranks >> rank; ++rank) {
-      if (!(ranks >> rank & 1)) continue;
-      if (rank >= block.cluster->blocks.size()) {
-        misuse(warp, in, lane, "a multicast to rank " + std::to_string(rank) + " of a cluster of " + std::to_string(block.cluster->blocks.size()) + " blocks");
-        continue;
-      }
-      Block& target = *block.cluster->blocks[rank];
-      if (&target != &block) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
-      count_landing(block, copy);
-      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
-      if (block.launch->copies_early) {
-        land(copy, target);
-        complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
-      } else {
-        target.bulk_loads.push_back(copy);
-      }
-    }
-  }
-}
-
-// ---- stores and reductions: groups of the lane that asked for them ----
+// ---- stores and reductions: groups of the lane that asked for them; and loads, which wait for some of them ----
 
 template <class T>
 T reduced(Reduction operation, T old, T value) {
@@ -435,6 +392,78 @@ void perform(Warp& warp, BulkCopy& copy) {
   });
 }
 
+bool overlap(const BulkCopy& a, const BulkCopy& b) {
+  std::unordered_set<u64> chunks;
+  for (const BulkPiece& piece : a.pieces)
+    if (piece.host)
+      for (u64 chunk = piece.address / kPieceBytes; chunk * kPieceBytes < piece.address + piece.bytes; ++chunk) chunks.insert(chunk);
+  return std::any_of(b.pieces.begin(), b.pieces.end(), [&](const BulkPiece& piece) {
+    return piece.host && chunks.contains(piece.address / kPieceBytes);
+  });
+}
+
+// A lane loads what an earlier store of its own has still to write, of which it has only awaited that the source was read.
+// PTX orders the two by wait_group without .read alone; GPUs keep their order, and Triton relies on it.
+void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy& load) {
+  for (BulkCopy& store : warp.bulk_stores) {
+    if (store.lane != lane || !store.taken || !overlap(store, load)) continue;
+    Block& block = *warp.block;
+    block.note({.problem = Problem::store_unawaited, .pc = block.pc_of(in), .other_pc = store.pc, .block = block.index,
+                .thread = warp.thread(lane), .address = load.pieces.front().address, .bytes = load.bytes});
+    perform(warp, store);
+    store.performed = true;
+  }
+  std::erase_if(warp.bulk_stores, [](const BulkCopy& store) { return store.performed; });
+}
+
+// To shared memory, counted by an mbarrier.
+template <bool Tensor>
+void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    Operands operands(registers, in, lane);
+    Block& home = home_of(block, in, warp.thread(lane), operands.shared);
+    operands.shared = static_cast<u32>(plain(block, operands.shared)), operands.barrier = static_cast<u32>(plain(block, operands.barrier));
+    BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
+    const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
+                             : plan_linear(registers, in, lane, warp, false, operands, copy);
+    if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
+    perform_before(warp, in, lane, copy);
+    observe(warp, in, copy, false);
+    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
+    if (block.shadow) {
+      bool reported = false;
+      for (Block* target : block.cluster->blocks) {
+        if (!(ranks >> target->rank & 1)) continue;
+        for_units(copy, false, [&](u32 offset) { target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
+        target->shadow->check_initialised(warp, in, lane, copy.barrier);
+      }
+      if (Tensor && block.launch->maps)
+        block.launch->maps->copied(warp, in, lane, operands.global, home, home.shadow->landing(copy.barrier));
+      Clocks& clocks = block.shadow->clocks;
+      copy.seen = clocks.seen(warp.agent);
+      clocks.fence(warp.agent);
+    }
+    for (u32 rank = 0; ranks >> rank; ++rank) {
+      if (!(ranks >> rank & 1)) continue;
+      if (rank >= block.cluster->blocks.size()) {
+        misuse(warp, in, lane, "a multicast to rank " + std::to_string(rank) + " of a cluster of " + std::to_string(block.cluster->blocks.size()) + " blocks");
+        continue;
+      }
+      Block& target = *block.cluster->blocks[rank];
+      if (&target != &block) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
+      count_landing(block, copy);
+      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
+      if (block.launch->copies_early) {
+        land(copy, target);
+        complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
+      } else {
+        target.bulk_loads.push_back(copy);
+      }
+    }
+  }
+}
+
 template <bool Tensor>
 void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -446,6 +475,10 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     if (!fine) continue;
     observe(warp, in, copy, true);
     if (block.shadow) {
+      if (Tensor && block.launch->maps) {
+        block.launch->maps->copied(warp, in, lane, operands.global, block, Shadow::kNoLanding);
+        copy.map = operands.global;
+      }
       bool reported = false;
       for_units(copy, true, [&](u32 offset) {
         block.shadow->async_read(warp, in, 1u << lane, offset, kPieceBytes, reported);

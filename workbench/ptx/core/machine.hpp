@@ -136,7 +136,8 @@ PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned
                local_out_of_bounds, shared_race, uninitialised_shared, divergent_barrier, warp_race, absent_lane, pending_copy, trap,
                deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
                mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
-               undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier);
+               undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier, refill_fence, unknown_map,
+               map_in_use, store_unawaited);
 
 struct Finding {
   Problem problem;
@@ -198,6 +199,7 @@ struct Kernel {
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
   std::vector<std::vector<u32>> fragments;        // slots of the results that are too many for an instruction, by its target
+  bool changes_maps = false;     // it has instructions that make tensor maps
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
@@ -220,6 +222,7 @@ struct Launch {
   bool copies_early = false;     // bulk copies land when they are issued, not when somebody waits for them
   bool strict = false;           // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
+  class MapWatch* maps = nullptr;               // with checks, of a kernel that changes tensor maps
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;
   std::vector<s64> sample;    // the blocks to run, ascending; empty: all

@@ -18,6 +18,7 @@
 #include "allocation.hpp"
 #include "codes.hpp"
 #include "global_shadow.hpp"
+#include "map_watch.hpp"
 #include "machine.hpp"
 #include "processor.hpp"
 #include "recorder.hpp"
@@ -95,6 +96,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     in.run = entry.run, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
+    kernel.changes_maps |= entry.name.starts_with("tensormap.");
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements), in.bytes = static_cast<u8>(row.bytes);
     in.target = row.target;
@@ -294,6 +296,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
+  MapWatch maps;
+  if (checks && kernel.changes_maps) launch.maps = &maps;
   Recorder recorder(recorded_block, record_limit);
   if (recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));

@@ -380,6 +380,18 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
   }
 }
 
+// Ordinary accesses that a copy's write comes after, and no fence of the async proxy between.
+bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) const {
+  for (const Access* access : {&g.read, &g.other, &g.write}) {
+    if (access->pc < 0 || access->clock < who.start) continue;
+    const Instruction& earlier = warp.block->kernel->code[static_cast<std::size_t>(access->pc)];
+    if (earlier.slot[kFlagsSlot] & kAsyncProxy || access->clock <= who.seen[clocks.agents() + access->thread() / kLanes]) continue;
+    report(warp, in, Problem::refill_fence, who.lane, address, bytes, access->pc, static_cast<s32>(access->thread()));
+    return true;
+  }
+  return false;
+}
+
 bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
     if (!kept_[unit]) continue;
@@ -403,6 +415,7 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
       report_unawaited(warp, in, who, g, address, bytes);
       reported = true;
     }
+    if (!reported && warp.block->launch->strict) reported = report_unfenced(warp, in, who, g, address, bytes);
     g.pending = who.access.pc << 10 | warp.thread(lane);
   });
 }

@@ -157,6 +157,7 @@ class Shadow {
   // Tells of a write that others' accesses race with. True if there are any.
   static bool report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes);
   // Tells of bytes that are written while they are being read. True if there are any.
+  bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);

@@ -2,6 +2,7 @@
 #include "tensor_map.hpp"
 
 #include "access.hpp"
+#include "map_watch.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -14,7 +15,11 @@ void replace(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<S>(registers, in, mask, warp, kHalf, true, true, request);
   const T* values = at<const T>(registers, in.slot[1]);
-  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(request.host[lane] + in.slot[9], &values[lane], in.slot[10]);
+  PTX_FOR_EACH_LANE(lane, request.mask) {
+    if (MapWatch* maps = warp.block->launch->maps)
+      maps->changed(warp, in, lane, request.address[lane] | (S == Space::shared ? kSharedWindow : 0), false);
+    std::memcpy(request.host[lane] + in.slot[9], &values[lane], in.slot[10]);
+  }
 }
 
 // The lanes of the warp copy one map together: from slot 1 in shared memory (its offset in slot 9 as a plain number) to slot 8.
@@ -31,10 +36,22 @@ void copy_map(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     return;
   }
   if (!to.mask) return;
+  if (MapWatch* maps = block.launch->maps) maps->changed(warp, in, lane, to.address[lane], true);
   store_lane(warp, in, to, lane, block.shared + from, kHalf);
   for (u64& address : to.address) address += kHalf;
   resolve_addresses<Space::global>(in, first, warp, kHalf, true, false, to);
   if (to.mask) store_lane(warp, in, to, lane, block.shared + from + kHalf, kHalf);
+}
+
+void release(u8*, const Instruction&, u32, Warp& warp) {
+  if (MapWatch* maps = warp.block->launch->maps) maps->release(warp);
+}
+
+void acquire(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  MapWatch* maps = warp.block->launch->maps;
+  if (!maps) return;
+  const u64* addresses = at<const u64>(registers, in.slot[kAddressSlot]);
+  PTX_FOR_EACH_LANE(lane, mask) maps->acquire(warp, addresses[lane] + static_cast<u64>(in.imm));
 }
 
 }  // namespace
@@ -47,6 +64,8 @@ void add_tensor_maps(Table& table) {
   add("tensormap.replace.shared.b64", &replace<Space::shared, u64>, Class::shared, "address,b64");
   add("tensormap.replace.global.b32", &replace<Space::global, u32>, Class::global, "address,b32");
   add("tensormap.replace.global.b64", &replace<Space::global, u64>, Class::global, "address,b64");
+  add("fence.proxy.tensormap.release", &release, Class::sync, "");
+  add("fence.proxy.tensormap.acquire", &acquire, Class::sync, "address");
   add("tensormap.cp_fenceproxy", &copy_map, Class::global, "address,address", Kind::collective);
 }
 

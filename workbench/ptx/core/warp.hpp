@@ -75,6 +75,8 @@ struct BulkCopy {
   u32 group = kOpen;  // of a store
   u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
   bool taken = false;        // likewise: its source has been read
+  bool performed = false;    // likewise: it has written
+  u64 map = 0;               // likewise: the address of its tensor map, with checks of those
   std::vector<BulkPiece> pieces;
   std::vector<u8> values;    // what a store has read, piece after piece
   std::vector<u32> seen;     // with checks: the warp's clocks at the time of a load

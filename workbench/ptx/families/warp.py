@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
 from workbench.ptx.instruction import (
     Instruction,
@@ -15,7 +16,7 @@ from workbench.ptx.instruction import (
     source,
     unless_sink,
 )
-from workbench.ptx.machine import MEMBER_SLOT, core
+from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -246,15 +247,34 @@ def trap(parts: list[str]) -> Plan:
 def fence(parts: list[str]) -> Plan:
     """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp).
 
-    Of the fences between proxies, that of the async one is known to checks, and the one for new mbarriers.
+    Of the fences between proxies, those of the async one and of tensor maps are known to checks, and the one for new
+    mbarriers.
     """
     name = "fence.mbarrier_init" if parts[1] == "mbarrier_init" else "fence"
     if parts[1] == "proxy":
         name = "fence.proxy.async" if parts[2].startswith("async") else "nop"
+    if parts[1] == "proxy" and parts[2].startswith("tensormap"):
+        return _map_fence(parts[3])
     row = opcode(name)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(row, {})
+
+    return bind
+
+
+def _map_fence(semantics: str) -> Plan:
+    """``fence.proxy.tensormap::generic.release.scope`` and ``...acquire.scope [address], 128``."""
+    row = opcode(f"fence.proxy.tensormap.{semantics}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        if semantics == "release":
+            return Instruction(row, {})
+        expect(operands, 2)
+        address = symbols.address(operands[0])
+        slots: dict[int, Operand] = {}
+        flags = place(symbols, address, slots, ADDRESS_SLOT, "generic")
+        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset)
 
     return bind
 
