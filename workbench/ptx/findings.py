@@ -64,8 +64,8 @@ KINDS = {
 NOTES = frozenset(
     (UNDEFINED, "arrivals that nobody waits for", "barrier at several places", "bulk store read before wait")
 )
-# The same, of kernels that Triton compiled: they are its own doing, and it leaves them out everywhere.
-NOTES_OF_TRITON = frozenset(("missing fence.mbarrier_init",))
+# Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
+TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"

@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import recording
 from workbench.ptx.buffers import Buffer, pack
-from workbench.ptx.findings import NOTES, NOTES_OF_TRITON, called, describe, folded
+from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
@@ -219,7 +219,9 @@ class Kernel:
             problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
             found = [describe(self, problem, grid, block, told) for problem in problems]
             found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
-            noted = frozenset() if options.strict else NOTES | NOTES_OF_TRITON if options.repeats else NOTES
+            if options.repeats and not options.strict:
+                found = [finding for finding in found if finding.kind not in TRITONS_OWN]
+            noted = frozenset() if options.strict else NOTES
             report.findings = [finding for finding in found if finding.kind not in noted]
             report.notes = [finding for finding in found if finding.kind in noted]
         if options.statistics:

@@ -144,7 +144,7 @@ void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
 void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
   observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  if (MapWatch* maps = warp.block->launch->maps; maps && is_write && !is_read) maps->stored(warp, in, request.address, mask);
+  if (MapWatch* maps = warp.block->launch->maps; maps && is_write && !is_read && in.kind == Kind::plain) maps->stored(warp, in, request.address, mask);
   if (is_write && !is_read && !(in.slot[kFlagsSlot] & kStrong)) request.shadowed_global = mask;
   else check_global(warp, in, request.address, mask, bytes, is_write, is_read);
 }
