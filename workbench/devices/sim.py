@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from workbench.devices import parameters
 from workbench.errors import ArgumentError
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
+from workbench.reports.watching import watched
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport, Program
@@ -71,7 +73,9 @@ class Simulator:
             sample = [place for square in squares for place in square] or None
         names = [parameter.name for parameter in kernel.parameters]
         options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
-        report = machine.launch(grid, block, values, options, shared_bytes=shared_bytes)
+        launch = functools.partial(machine.launch, grid, block, values, shared_bytes=shared_bytes)
+        watch = watched()
+        report = launch(options) if watch is None else watch.run(kernel, options, launch)
         if self.sample:
             blocks = math.prod(report.grid)
             error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0

@@ -29,6 +29,7 @@ from workbench.errors import (
 from workbench.home import home
 from workbench.ptx.options import LaunchOptions
 from workbench.reports.launches import Launches, prediction_of
+from workbench.reports.watching import watched
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
@@ -227,8 +228,12 @@ class SimulatedTriton:
         options = replace(
             self.options, statistics=timed, names=launcher.names, repeats=True, cluster=cluster, uninitialised=unwritten
         )
+        watch = watched()
+        if watch is not None and watch.launches is self.launches:
+            watch = None  # the session of `workbench run` itself
+        if watch is not None:
+            options = watch.options(options)
         run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
-        findings: Sequence[Finding] = ()
         try:
             rehearsal = None
             if self._both_orders:
@@ -242,10 +247,13 @@ class SimulatedTriton:
                 report = rehearsal.joined(report)
         except KernelFault as fault:
             self.launches.failed(fault)
+            if watch is not None:
+                watch.failed(fault)
             raise
         self.last_report = report
-        if checks:
-            findings = tuple(report.findings)
+        findings = tuple(report.findings) if checks else ()
+        if watch is not None:
+            watch.keep(launcher.compiled(function), report, model=self.model)
         if checks or trace:
             kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
             seconds = kept.seconds

@@ -10,10 +10,12 @@ from typing import Any
 from workbench.argument_kinds import checked_kinds
 from workbench.devices import parameters
 from workbench.driver.triton_calls import is_jit, run_call
+from workbench.errors import KernelFault
 from workbench.kernels.loading import block_of, compiled_kernel
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.warp_orders import rehearse
 from workbench.reports.check_report import CheckReport, notes_on
+from workbench.reports.watching import watched
 
 
 @checked_kinds
@@ -71,10 +73,20 @@ def check_kernel(
     names = [parameter.name for parameter in compiled.parameters]
     options = replace(options, names=names, repeats=compiled.language == "triton")
     kernel = program.kernels[compiled.name]
+    watch, notes = watched(), notes_on(compiled, args)
+    if watch is not None:
+        options = watch.options(options)
     launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)
-    rehearsal = rehearse(program, values, launch, names)
-    report = launch()
-    if rehearsal.fault is not None:
-        raise rehearsal.fault
+    try:
+        rehearsal = rehearse(program, values, launch, names)
+        report = launch()
+        if rehearsal.fault is not None:
+            raise rehearsal.fault
+    except KernelFault as fault:
+        if watch is not None:
+            watch.failed(fault)
+        raise
     report = rehearsal.joined(report)
-    return CheckReport(compiled.label, tuple(report.findings), report, notes_on(compiled, args))
+    if watch is not None:
+        watch.keep(compiled, report, notes)
+    return CheckReport(compiled.label, tuple(report.findings), report, notes)
