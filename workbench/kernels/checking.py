@@ -11,7 +11,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.devices import parameters
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.errors import KernelFault
-from workbench.kernels.loading import block_of, compiled_kernel
+from workbench.kernels.loading import Kernel, block_of, compiled_kernel
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.warp_orders import rehearse
 from workbench.reports.check_report import CheckReport, notes_on
@@ -66,6 +66,7 @@ def check_kernel(
         return run_call(
             kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
         ).check
+    compiled_in = kernel.macros.values() if isinstance(kernel, Kernel) else ()
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     grid, block, shared_bytes, values = parameters.for_the_machine(compiled, grid, block, args, shared_bytes)
@@ -73,7 +74,7 @@ def check_kernel(
     names = [parameter.name for parameter in compiled.parameters]
     options = replace(options, names=names, repeats=compiled.language == "triton")
     kernel = program.kernels[compiled.name]
-    watch, notes = watched(), notes_on(compiled, args)
+    watch, notes = watched(), notes_on(names, args, compiled_in)
     if watch is not None:
         options = watch.options(options)
     launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,14 @@ class RunLaunches(Launches):
             self._write(row.kernel.label, sum(map(len, reports)), [str(report) for report in reports])
         return row
 
+    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+        """Likewise."""
+        row = super().note(label, notes)
+        if row is not None and os.getpid() != self._owner:
+            reports = self.unseen(row)
+            self._write("", sum(map(len, reports)), [str(report) for report in reports])
+        return row
+
     def failed(self, fault: KernelFault) -> None:
         """Likewise; in another process it goes to its file."""
         super().failed(fault)
@@ -76,8 +85,11 @@ class RunLaunches(Launches):
         keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
         new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)
         notes = tuple(note for note in row.notes if (row.kernel.label, note) not in self._told)
+        doubts = [one for one in row.report.notes if (one.kernel, one.kind, one.sides) not in self._told]
         self._told.update(keys, ((row.kernel.label, note) for note in notes))
-        return [CheckReport(row.kernel.label, new, row.report, notes)] if new or notes else []
+        self._told.update((one.kernel, one.kind, one.sides) for one in doubts)
+        report = CheckReport(row.kernel.label, new, replace(row.report, notes=doubts), notes)
+        return [report] if new or notes or doubts else []
 
     def elsewhere(self) -> list[tuple[int, str, int, list[str]]]:
         """(process, kernel, number of findings, their reports) of every launch in another process."""

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 Scope = Literal["grid", "block", "warp"]
 SCOPES: tuple[Scope, ...] = ("grid", "block", "warp")
-_OF_WARP = ("absent lane", "mismatched mask", "warp race")
+_OF_WARP = ("absent lane", "mismatched mask", "warp race", "undefined shuffle value")
 _OF_BLOCK = (
     "shared race", "uninitialised shared read", "cp.async data read before wait", "divergent barrier", "barrier misuse",
     "mbarrier misuse", "write to shared memory that is being read", "missing fence.proxy.async",
+    "arrivals that nobody waits for", "barrier at several places",
 )  # fmt: skip
 _MBARRIER = re.compile(r"the mbarrier at offset (\d+)")
 _EXPECTED = re.compile(r"expects (-?\d+) bytes, of which (-?\d+) come")

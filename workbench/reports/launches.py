@@ -99,6 +99,15 @@ class Launches:
             self._rows.append(row)
         return row
 
+    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+        """Add notes to the latest launch of a kernel that has this label; None where there is none."""
+        with self._lock:
+            at = next((at for at in range(len(self._rows) - 1, -1, -1) if self._rows[at].kernel.label == label), None)
+            if at is None:
+                return None
+            row = self._rows[at] = replace(self._rows[at], notes=(*self._rows[at].notes, *notes))
+        return row
+
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""
         with self._lock:

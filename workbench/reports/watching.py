@@ -54,6 +54,11 @@ class Watch:
                 model = model_of_arch(kernel.arch) or model
         return self.launches.add(kernel, report, model, report.findings if self.checks else (), notes)
 
+    def note(self, label: str, notes: Sequence[str]) -> None:
+        """Add notes to the latest launch of a kernel, where checks were asked for."""
+        if self.checks:
+            self.launches.note(label, notes)
+
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""
         self.launches.failed(fault)
