@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import triton
-import triton_tuned
+import triton_hints
 
 import workbench as wb
 from workbench.errors import PredictedTimeWarning
@@ -37,16 +37,16 @@ def notes_of(*calls) -> str:
     ],
 )
 def test_trials_that_change_what_they_read(function, options, words):
-    kernel = triton_tuned.tuned(getattr(triton_tuned, function), ["n"], **options)
+    kernel = triton_hints.tuned(getattr(triton_hints, function), ["n"], **options)
     notes = notes_of((kernel, grid, torch.ones(200), 200))
     assert words in notes
     assert bool(words) == bool(notes)
-    line = getattr(triton_tuned, function).__code__.co_firstlineno
-    assert not words or notes.startswith(f"triton_tuned.py:{line}: ")
+    line = getattr(triton_hints, function).__code__.co_firstlineno
+    assert not words or notes.startswith(f"triton_hints.py:{line}: ")
 
 
 def test_a_scratch_that_trials_leave_is_no_mistake():
-    kernel = triton_tuned.tuned(triton_tuned.through_scratch, [])
+    kernel = triton_hints.tuned(triton_hints.through_scratch, [])
     calls = [(kernel, grid, torch.zeros(n), torch.zeros(n), torch.ones(n), n) for n in (200, 100)]
     assert notes_of(*calls) == ""
 
@@ -54,7 +54,7 @@ def test_a_scratch_that_trials_leave_is_no_mistake():
 @pytest.mark.parametrize("key", [[], ["n"]])
 def test_a_key_without_a_number_on_which_the_configuration_depends(key):
     large = {"early_config_prune": lambda configs, given, **_: [c for c in configs if c.kwargs["BLOCK"] >= given["n"]]}
-    kernel = triton_tuned.tuned(triton_tuned.doubled_rows, key, **({"prune_configs_by": large} if key else {}))
+    kernel = triton_hints.tuned(triton_hints.doubled_rows, key, **({"prune_configs_by": large} if key else {}))
     results = [torch.zeros(4, n) for n in (64, 200)]
     notes = notes_of(*((kernel, (4,), y, torch.ones_like(y), y.shape[1]) for y in results))
     assert bool((results[1] == 2).all()) == bool(key)
@@ -66,7 +66,19 @@ def test_a_key_without_a_number_on_which_the_configuration_depends(key):
 @pytest.mark.parametrize("passed", [False, True])
 def test_a_view_whose_strides_a_kernel_does_not_get(passed):
     y, x = torch.zeros(64), torch.ones(64, 2)[:, 0]
-    kernel = triton.jit(triton_tuned.strided if passed else triton_tuned.plain)
+    kernel = triton.jit(triton_hints.strided if passed else triton_hints.plain)
     notes = notes_of((kernel, (1,), y, x, *((x.stride(0),) if passed else ())))
     words = "x is a tensor of shape (64,) with strides (2,): the kernel gets its address, and no strides"
     assert notes == ("" if passed else words)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize(("function", "reached"), [("row_max", "out"), ("gathered", "an address"), ("masked_copy", "")])
+def test_masked_lanes_without_other_that_reach_a_result(function, reached, filled):
+    kernel = triton.jit(getattr(triton_hints, function))
+    out, x = torch.zeros(100), torch.zeros(100) - 1 + (function == "gathered")
+    notes = notes_of((kernel, (1,), out, x, 100, filled))
+    words = (
+        "tl.load with mask= and without other= leaves masked lanes undefined (zeros today), and what they hold reaches"
+    )
+    assert notes.partition(": ")[2].startswith(f"{words} {reached}.") if reached and not filled else notes == ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.devices import parameters
+from workbench.driver import masked_loads
 from workbench.errors import ArgumentError
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
@@ -75,7 +76,13 @@ class Simulator:
         options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
         launch = functools.partial(machine.launch, grid, block, values, shared_bytes=shared_bytes)
         watch = watched()
-        report = launch(options) if watch is None else watch.run(kernel, options, launch)
+        if watch is None:
+            report = launch(options)
+        else:
+            notes: tuple[str, ...] = ()
+            if watch.checks and kernel.language == "triton" and watch.is_new(kernel):
+                notes = masked_loads.notes_on(kernel, machine, grid, block, values, options, shared_bytes)
+            report = watch.run(kernel, options, launch, notes)
         if self.sample:
             blocks = math.prod(report.grid)
             error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0

@@ -11,6 +11,7 @@ import functools
 import math
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.driver import masked_loads
 from workbench.driver.triton_sessions import running, start, stop
 from workbench.errors import (
     ArgumentError,
@@ -159,6 +161,7 @@ class SimulatedTriton:
         self._unwritten = tuple(unwritten)  # tensors that nobody has written
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
+        self._looked_at: weakref.WeakSet[Kernel] = weakref.WeakSet()  # kernels whose masked loads are known
         self.previous: Any = None
         self.driver = Driver(self)
         self._compiling = contextlib.ExitStack()
@@ -219,9 +222,9 @@ class SimulatedTriton:
         self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int, cluster: Any
     ) -> None:
         """Run one launch, and keep what this session was asked to keep."""
-        if (stand_in := getattr(self._thread, "unseen", None)) is not None:
-            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1, follow_addresses=False)
-            stand_in(function).launch(grid, block, values, beside, shared_bytes=shared)
+        if getattr(self._thread, "unseen", False):
+            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1)
+            function.launch(grid, block, values, beside, follow_addresses=False, shared_bytes=shared)
             return
         timing = getattr(self._thread, "timing", False)
         checks, trace = self.options.checks, self.options.statistics
@@ -236,6 +239,11 @@ class SimulatedTriton:
         if watch is not None:
             options = watch.options(options)
         run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
+        masked: tuple[str, ...] = ()
+        if options.checks and not timing and function not in self._looked_at:
+            self._looked_at.add(function)
+            compiled = launcher.compiled(function)
+            masked = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
         try:
             rehearsal = None
             if self._both_orders:
@@ -254,6 +262,7 @@ class SimulatedTriton:
             raise
         self.last_report = report
         notes = notes_on(launcher.names, values, launcher.configuration(()).values()) if options.checks else ()
+        notes += masked
         findings = tuple(report.findings) if checks else ()
         if watch is not None:
             watch.keep(launcher.compiled(function), report, notes, self.model)
@@ -289,9 +298,9 @@ class SimulatedTriton:
             self._show(kept.check)
 
     @contextlib.contextmanager
-    def unseen(self, stand_in: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Iterator[None]:
-        """A block whose launches of this thread nobody checks, times or keeps; each runs ``stand_in(kernel)``."""
-        outer, self._thread.unseen = getattr(self._thread, "unseen", None), stand_in
+    def unseen(self) -> Iterator[None]:
+        """A block whose launches of this thread nobody checks, times or keeps."""
+        outer, self._thread.unseen = getattr(self._thread, "unseen", False), True
         try:
             yield
         finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.argument_kinds import checked_kinds
 from workbench.devices import parameters
+from workbench.driver import masked_loads
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.errors import KernelFault
 from workbench.kernels.loading import Kernel, block_of, compiled_kernel
@@ -78,6 +79,8 @@ def check_kernel(
     if watch is not None:
         options = watch.options(options)
     launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)
+    if compiled.language == "triton":
+        notes += masked_loads.notes_on(compiled, kernel, grid, block, values, options, shared_bytes)
     try:
         rehearsal = rehearse(program, values, launch, names)
         report = launch()

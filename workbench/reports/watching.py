@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from workbench.device_models import model_of_arch
@@ -32,6 +32,13 @@ class Watch:
     checks: bool = False
     trace: bool = False
     seconds_limit: float | None = None
+    _known: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def is_new(self, kernel: CompiledKernel) -> bool:
+        """Return whether nobody has asked so about a kernel before."""
+        known = kernel.key in self._known
+        self._known.add(kernel.key)
+        return not known
 
     def options(self, options: LaunchOptions) -> LaunchOptions:
         """Return the options of a launch with what the watch asks for."""
@@ -64,8 +71,9 @@ class Watch:
         self.launches.failed(fault)
 
     def run(
-        self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport]
-    ) -> LaunchReport:
+        self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport],
+        notes: Sequence[str] = (),
+    ) -> LaunchReport:  # fmt: skip
         """Launch with the watch's options and keep what came of it.
 
         A launch that records single blocks of one that has run is no launch of the program's own, and not kept.
@@ -76,7 +84,7 @@ class Watch:
             self.failed(fault)
             raise
         if options.sample is None or options.record_block is None:
-            self.keep(kernel, report)
+            self.keep(kernel, report, notes)
         return report
 
 

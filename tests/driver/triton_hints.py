@@ -1,4 +1,4 @@
-"""Kernels for autotuners, right or with a mistake around them."""
+"""Kernels with a mistake that no access shows, and their corrected twins."""
 
 import triton
 import triton.language as tl
@@ -41,3 +41,26 @@ def plain(y, x):
 def strided(y, x, step):
     at = tl.arange(0, 64)
     tl.store(y + at, tl.load(x + at * step))
+
+
+def row_max(out, x, n, FILL: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, 128)
+    if FILL:
+        values = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    else:
+        values = tl.load(x + row * n + at, mask=at < n)
+    tl.store(out + row, tl.max(values, 0))
+
+
+def masked_copy(out, x, n, FILL: tl.constexpr):
+    """Masked lanes hold anything, and are stored nowhere."""
+    at = tl.arange(0, 128)
+    bias = tl.load(x + at, mask=at < n, other=0.0) if FILL else tl.load(x + at, mask=at < n)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2 + bias, mask=at < n)
+
+
+def gathered(out, x, n, FILL: tl.constexpr):
+    """The masked lanes' numbers are places."""
+    at = tl.arange(0, 128)
+    place = tl.load(x + at, mask=at < n, other=0) if FILL else tl.load(x + at, mask=at < n)
+    tl.store(out + at, tl.load(x + place.to(tl.int32)), mask=at < n)
