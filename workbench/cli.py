@@ -260,10 +260,11 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")
 def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
-    """Run a Python program that uses PyCUDA or Triton; without a GPU, on simulated devices.
+    """Run a Python program that launches kernels; without a GPU, on simulated devices.
 
-    The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. With --check the exit status is
-    1 for a finding and 2 where nothing was launched; else it is the program's own.
+    The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
+    and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
+    With --check the exit status is 1 for a finding and 2 where nothing was launched; else it is the program's own.
     """
     from workbench.programs.running import run_program
 

@@ -23,7 +23,7 @@ from triton.runtime import driver as triton_runtime
 
 import workbench as wb
 from workbench.device_models import device_model
-from workbench.driver import triton_driver
+from workbench.driver import triton_driver, triton_sessions
 from workbench.driver.imports import when_imported
 from workbench.errors import (
     ArgumentError,
@@ -128,7 +128,7 @@ def test_what_an_autotuner_times_is_kept_in_a_store(tmp_path):
 def test_benchmarks_are_predicted_under_every_name(device):
     from triton.testing import do_bench  # ours: Triton's own, imported before, is `original` below
 
-    original = triton_driver._kept["do_bench"]
+    original = triton_sessions._kept["do_bench"]
     x, y, out = torch.rand(4096), torch.rand(4096), torch.zeros(4096)
     runs = []
 
@@ -198,7 +198,7 @@ def test_scratch_memory_comes_from_the_allocator(device):
     kernels.scratch_kernel[(1,)](x, out.zero_(), 16, 16, BLOCK=16)
     assert torch.equal(x, out)
     assert asked == []
-    function = kernels.scratch_kernel.device_caches[device._driver.get_current_device()][0]
+    function = kernels.scratch_kernel.device_caches[device.driver.get_current_device()][0]
     launcher = next(iter(function.values()))._run
     launcher._metadata = launcher._metadata._replace(global_scratch_size=128)
     try:
@@ -271,7 +271,7 @@ def test_checks_show_findings_and_go_on(capsys):
     assert "racy_kernel" in str(first.trace)
     with pytest.raises(ArgumentError, match=r"like launch 1.*launches\[0\]\.trace"):
         second.trace  # noqa: B018
-    loaded = next(iter(kernels.racy_kernel.device_caches[device._driver.get_current_device()][0].values()))
+    loaded = next(iter(kernels.racy_kernel.device_caches[device.driver.get_current_device()][0].values()))
     with pytest.raises(DeviceUnavailableError, match="has ended"):
         loaded.run(1, 1, 1, 0, loaded.function, loaded.packed_metadata, None, None, None, x)
 
@@ -291,9 +291,9 @@ def test_the_drivers_place_is_given_back():
     before = (knobs.runtime.add_stages_inspection_hook, triton.testing.do_bench, triton_runtime._active)
     device = wb.simulated_triton(force=True)
     inner = wb.simulated_triton("sm_89", force=True)
-    assert triton_runtime.active is inner._driver
+    assert triton_runtime.active is inner.driver
     device.close()
-    assert triton_runtime.active is inner._driver
+    assert triton_runtime.active is inner.driver
     inner.close()
     inner.close()
     assert before == (knobs.runtime.add_stages_inspection_hook, triton.testing.do_bench, triton_runtime._active)

@@ -60,7 +60,12 @@ def test_what_is_right_is_right_and_accused_of_nothing(name: str, order: dict[st
 
 
 FOUND = {
-    1: ("doubled", "deadlock", "the mbarrier at offset 1024 (parity 0) expects 2048 bytes, of which 1024 come", ""),
+    1: (
+        "doubled",
+        "deadlock",
+        "the mbarrier full at offset 1024 (parity 0) expects 2048 bytes, of which 1024 come, 1024 too few",
+        "",
+    ),
     2: ("doubled", "cp.async data read before wait", "", "tile[threadIdx.x] = 2"),
     3: ("doubled", "cp.async data read before wait", "", "tile[threadIdx.x] = 2"),
     4: ("doubled", "missing fence.proxy.async", "", "store(y + at"),

@@ -77,7 +77,7 @@ def test_lanes_of_one_warp_wait_for_each_other() -> None:
 def test_waiting_for_ever_is_a_deadlock(checks: bool) -> None:
     with pytest.raises(
         KernelFault,
-        match=r"deadlock: the mbarrier at offset 0 \(parity 0\) waits for 1 of 65 arrivals at .*cuda_mbarrier\.cu:\d+",
+        match=r"deadlock: the mbarrier barrier at offset 0 \(parity 0\) waits for 1 of 65 arrivals at .*\.cu:\d+",
     ):
         kernel("nobody_comes").launch(1, 64, [np.zeros(64, np.int32)], checks=checks)
 

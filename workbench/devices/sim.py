@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.devices import parameters
+from workbench.driver import masked_loads
 from workbench.errors import ArgumentError
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
+from workbench.reports.watching import watched
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport, Program
@@ -71,7 +74,15 @@ class Simulator:
             sample = [place for square in squares for place in square] or None
         names = [parameter.name for parameter in kernel.parameters]
         options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
-        report = machine.launch(grid, block, values, options, shared_bytes=shared_bytes)
+        launch = functools.partial(machine.launch, grid, block, values, shared_bytes=shared_bytes)
+        watch = watched()
+        if watch is None:
+            report = launch(options)
+        else:
+            notes: tuple[str, ...] = ()
+            if watch.checks and kernel.language == "triton" and watch.is_new(kernel):
+                notes = masked_loads.notes_on(kernel, machine, grid, block, values, options, shared_bytes)
+            report = watch.run(kernel, options, launch, notes)
         if self.sample:
             blocks = math.prod(report.grid)
             error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0

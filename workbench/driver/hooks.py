@@ -34,6 +34,7 @@ from workbench.errors import (
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
+from workbench.reports.watching import watched
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -41,7 +42,7 @@ from workbench.toolchain.ptx_text import kernels_of_ptx
 if TYPE_CHECKING:
     from workbench.driver.attributes import DeviceFacts
     from workbench.ptx import Kernel
-    from workbench.reports.launches import Launches
+    from workbench.reports.watching import Watch
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
@@ -160,7 +161,6 @@ class Machine:
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
         self._memory: tuple[tuple[int, int], list[_Row], list[list[int]]] = ((0, 0), [], [])
-        self.watched: tuple[Launches, bool, bool] | None = None  # where launches are kept; with checks; with counts
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
         library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
@@ -231,27 +231,25 @@ class Machine:
         grid, block, shared = tuple(launch.grid), tuple(launch.block), launch.dynamic_shared
         rows, table = self._rows(launch)
         timed = bool(launch.timed)
-        launches, checks, trace = self.watched or (None, False, False)
+        watch = watched()
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
-        repeats = checks and self._modules[launch.module].repeats
-        options = _options(self._seconds_limit, timed or trace, checks, bool(launch.cooperative), cluster, repeats)
+        repeats = watch is not None and watch.checks and self._modules[launch.module].repeats
+        options = _options(self._seconds_limit, timed, bool(launch.cooperative), cluster, repeats, watch)
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
                 functools.partial(_named, table), options, shared,
             )  # fmt: skip
         except KernelFault as fault:
-            if launches is not None:
-                launches.failed(fault)
+            if watch is not None:
+                watch.failed(fault)
             self.last_fault, message = self._told(fault)
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
         self.last_report = report
-        if launches is not None and (checks or trace):
-            launches.add(
-                self._modules[launch.module].compiled[kernel.name], report, device_model(self._facts.key),
-                report.findings,
-            )  # fmt: skip
+        if watch is not None:
+            compiled = self._modules[launch.module].compiled[kernel.name]
+            watch.keep(compiled, report, model=device_model(self._facts.key))
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)
 
@@ -382,18 +380,14 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
 
 @functools.lru_cache
 def _options(
-    seconds_limit: float | None,
-    statistics: bool,
-    checks: bool,
-    cooperative: bool,
-    cluster: tuple[int, ...] | None,
-    repeats: bool,
-) -> LaunchOptions:
+    seconds_limit: float | None, statistics: bool, cooperative: bool, cluster: tuple[int, ...] | None, repeats: bool,
+    watch: Watch | None,
+) -> LaunchOptions:  # fmt: skip
     """Made once for all launches alike."""
-    return LaunchOptions(
-        seconds_limit=seconds_limit, statistics=statistics, checks=checks, cooperative=cooperative, cluster=cluster,
-        repeats=repeats,
-    )  # fmt: skip
+    options = LaunchOptions(
+        seconds_limit=seconds_limit, statistics=statistics, cooperative=cooperative, cluster=cluster, repeats=repeats
+    )
+    return options if watch is None else watch.options(options)
 
 
 def _named(table: list[list[int]]) -> list[Buffer]:

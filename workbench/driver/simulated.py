@@ -22,7 +22,6 @@ from workbench.time_limit import Limit, seconds_of
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
     from workbench.ptx import Finding, LaunchReport
-    from workbench.reports.launches import Launches
 
 _SONAME = "libcuda.so.1"
 _MOST_MEMORY = 4 << 30
@@ -68,11 +67,6 @@ class Driver:
     def last_error(self) -> str | None:
         """The words behind the code of this thread's latest failing call."""
         return self._machine.last_error() if self._machine else None
-
-    def watch(self, launches: Launches, *, checks: bool = False, trace: bool = False) -> None:
-        """Keep every launch from here on in ``launches``, with what the checks find, with what each line did."""
-        if self._machine is not None:
-            self._machine.watched = launches, checks, trace
 
     def __repr__(self) -> str:
         return f"<CUDA driver: {self.name}>"

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.driver import masked_loads
+from workbench.driver.triton_sessions import running, start, stop
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
@@ -26,18 +28,17 @@ from workbench.errors import (
     MissingToolError,
     PredictedTimeWarning,
 )
-from workbench.home import home
 from workbench.ptx.options import LaunchOptions
+from workbench.reports.check_report import notes_on
 from workbench.reports.launches import Launches, prediction_of
+from workbench.reports.watching import watched
 from workbench.time_limit import Limit, seconds_of
-from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows
-    from workbench.ptx import Finding, LaunchReport
+    from workbench.ptx import Finding, Kernel, LaunchReport
 
 DEFAULT_ARCH = "sm_80"
-_running: list[SimulatedTriton] = []
 
 
 @names_wrong_kinds
@@ -118,7 +119,7 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
 
 def active_model() -> DeviceModel | None:
     """The device model of the session that is active now; None without one."""
-    return _running[-1].model if _running else None
+    return running[-1].model if running else None
 
 
 @functools.cache
@@ -160,18 +161,19 @@ class SimulatedTriton:
         self._unwritten = tuple(unwritten)  # tensors that nobody has written
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
-        self._previous: Any = None
-        self._driver = Driver(self)
+        self._looked_at: weakref.WeakSet[Kernel] = weakref.WeakSet()  # kernels whose masked loads are known
+        self.previous: Any = None
+        self.driver = Driver(self)
         self._compiling = contextlib.ExitStack()
         self.inductor = inductor
-        if inductor and any(session.inductor for session in _running):
+        if inductor and any(session.inductor for session in running):
             raise ArgumentError("inductor", True, "one session with it at a time", "Close the other one first.")
         self._rows: Rows | None = None
         if store is not None:
             from workbench.driver.triton_rows import Rows
 
             self._rows = Rows(store)
-        _start(self)
+        start(self)
         if inductor:
             self._start_inductor()
 
@@ -189,7 +191,7 @@ class SimulatedTriton:
     def close(self) -> None:
         """Give Triton back the driver that it had. A second call does nothing."""
         self._compiling.close()
-        _stop(self)
+        stop(self)
         if self._rows is not None:
             self._rows.close()
 
@@ -199,7 +201,7 @@ class SimulatedTriton:
         try:
             self._compiling.enter_context(compiling(self))
         except BaseException:
-            _stop(self)
+            stop(self)
             raise
 
     def __enter__(self) -> SimulatedTriton:
@@ -211,7 +213,7 @@ class SimulatedTriton:
     def __repr__(self) -> str:
         asked = ("checked", self.options.checks), ("traced", self.options.statistics)
         modes = "".join(f", {mode}" for mode, on in asked if on)
-        state = "" if self in _running else ", closed"
+        state = "" if self in running else ", closed"
         return f"<Triton on the PTX machine as {self.model}{modes}, {len(self.launches)} launches kept{state}>"
 
     # -- what the driver calls ------------------------------------------------------------------------------------
@@ -220,6 +222,10 @@ class SimulatedTriton:
         self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int, cluster: Any
     ) -> None:
         """Run one launch, and keep what this session was asked to keep."""
+        if getattr(self._thread, "unseen", False):
+            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1)
+            function.launch(grid, block, values, beside, follow_addresses=False, shared_bytes=shared)
+            return
         timing = getattr(self._thread, "timing", False)
         checks, trace = self.options.checks, self.options.statistics
         timed = trace or self._timed or timing
@@ -227,8 +233,17 @@ class SimulatedTriton:
         options = replace(
             self.options, statistics=timed, names=launcher.names, repeats=True, cluster=cluster, uninitialised=unwritten
         )
+        watch = watched()
+        if watch is not None and watch.launches is self.launches:
+            watch = None  # the session of `workbench run` itself
+        if watch is not None:
+            options = watch.options(options)
         run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
-        findings: Sequence[Finding] = ()
+        masked: tuple[str, ...] = ()
+        if options.checks and not timing and function not in self._looked_at:
+            self._looked_at.add(function)
+            compiled = launcher.compiled(function)
+            masked = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
         try:
             rehearsal = None
             if self._both_orders:
@@ -242,14 +257,19 @@ class SimulatedTriton:
                 report = rehearsal.joined(report)
         except KernelFault as fault:
             self.launches.failed(fault)
+            if watch is not None:
+                watch.failed(fault)
             raise
         self.last_report = report
-        if checks:
-            findings = tuple(report.findings)
+        notes = notes_on(launcher.names, values, launcher.configuration(()).values()) if options.checks else ()
+        notes += masked
+        findings = tuple(report.findings) if checks else ()
+        if watch is not None:
+            watch.keep(launcher.compiled(function), report, notes, self.model)
         if checks or trace:
-            kept = self.launches.add(launcher.compiled(function), report, self.model, findings)
+            kept = self.launches.add(launcher.compiled(function), report, self.model, findings, notes if checks else ())
             seconds = kept.seconds
-            if findings:
+            if findings or kept.notes:
                 self._show(kept.check)
         elif timed:
             seconds = prediction_of(launcher.compiled(function), report, self.model).seconds
@@ -262,6 +282,29 @@ class SimulatedTriton:
                 self._clock += seconds
             if timing:
                 self._thread.seconds.append(seconds)
+
+    @property
+    def checked(self) -> bool:
+        """Whether launches run with checks, for this session or for the process."""
+        watch = watched()
+        return self.options.checks or (watch is not None and watch.checks)
+
+    def note(self, label: str, text: str) -> None:
+        """Add a note to the latest launch of a kernel, and show it."""
+        watch = watched()
+        if watch is not None and watch.launches is not self.launches:
+            watch.note(label, [text])
+        if self.options.checks and (kept := self.launches.note(label, [text])) is not None:
+            self._show(kept.check)
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """A block whose launches of this thread nobody checks, times or keeps."""
+        outer, self._thread.unseen = getattr(self._thread, "unseen", False), True
+        try:
+            yield
+        finally:
+            self._thread.unseen = outer
 
     def now(self) -> float:
         """The predicted seconds of all launches up to here; those before the first call do not count."""
@@ -294,91 +337,3 @@ def _show(report: Any) -> None:
     from workbench.reports.check_report import show_report
 
     show_report(report)
-
-
-# -- taking Triton's driver's place -----------------------------------------------------------------------------------
-
-_kept: dict[str, Any] = {}
-
-
-def _start(session: SimulatedTriton) -> None:
-    from triton.runtime import driver
-
-    with ONE_AT_A_TIME:
-        if not _running:
-            _replace()
-        session._previous = driver._active
-        _running.append(session)
-        driver.set_active(session._driver)
-
-
-def _stop(session: SimulatedTriton) -> None:
-    from triton.runtime import driver
-
-    with ONE_AT_A_TIME:
-        if session not in _running:
-            return
-        at = _running.index(session)
-        if at + 1 < len(_running):  # an inner one is still active, and goes back to what this one would
-            _running[at + 1]._previous = session._previous
-        elif driver._active is session._driver:
-            driver.set_active(session._previous)
-        _running.remove(session)
-        if not _running:
-            _restore()
-
-
-def _replace() -> None:
-    """What Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
-    import triton.testing
-    from triton import knobs
-    from triton.compiler import compiler
-
-    from workbench.driver import triton_kernel, triton_timing
-
-    _kept["hook"] = knobs.runtime.add_stages_inspection_hook
-    knobs.runtime.add_stages_inspection_hook = _without_assembler
-    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
-    for name in ("do_bench", "do_bench_cudagraph"):
-        _kept[name] = getattr(triton.testing, name)
-    triton.testing.do_bench = triton_timing.benchmark
-    triton.testing.do_bench_cudagraph = triton_timing.benchmark_graph
-    # Kernels without machine code and predicted times of autotuners stay apart from those of a GPU.
-    _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
-    given = _kept["cache"]
-    os.environ["TRITON_CACHE_DIR"] = str(home() / "triton" if given is None else Path(given) / "simulated")
-
-
-def _restore() -> None:
-    import triton.testing
-    from triton import knobs
-    from triton.compiler import compiler
-
-    if knobs.runtime.add_stages_inspection_hook is _without_assembler:
-        knobs.runtime.add_stages_inspection_hook = _kept["hook"]
-    compiler.CompiledKernel = _kept["kernel"]
-    for name in ("do_bench", "do_bench_cudagraph"):
-        setattr(triton.testing, name, _kept[name])
-    if _kept["cache"] is None:
-        os.environ.pop("TRITON_CACHE_DIR", None)
-    else:
-        os.environ["TRITON_CACHE_DIR"] = _kept["cache"]
-    _kept.clear()
-
-
-def _without_assembler(*stage: Any) -> Any:
-    """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
-    from triton import knobs
-
-    from workbench.driver.triton_kernel import Deferred
-
-    outer = _kept.get("hook")
-    if not stage:
-        key, digest = outer() if outer is not None else ("", "")
-        return f"{key}workbench without assembler", f"{digest}0"
-    if outer is not None:
-        outer(*stage)
-    stages = stage[1]
-    if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
-        stages["cubin"] = Deferred(stages["cubin"])
-    return None

@@ -9,11 +9,14 @@ from typing import Any
 
 from workbench.argument_kinds import checked_kinds
 from workbench.devices import parameters
+from workbench.driver import masked_loads
 from workbench.driver.triton_calls import is_jit, run_call
-from workbench.kernels.loading import block_of, compiled_kernel
+from workbench.errors import KernelFault
+from workbench.kernels.loading import Kernel, block_of, compiled_kernel
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.warp_orders import rehearse
 from workbench.reports.check_report import CheckReport, notes_on
+from workbench.reports.watching import watched
 
 
 @checked_kinds
@@ -64,6 +67,7 @@ def check_kernel(
         return run_call(
             kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
         ).check
+    compiled_in = kernel.macros.values() if isinstance(kernel, Kernel) else ()
     compiled, args = compiled_kernel(kernel, args, kwargs, arch)
     block = block_of(compiled, block)
     grid, block, shared_bytes, values = parameters.for_the_machine(compiled, grid, block, args, shared_bytes)
@@ -71,10 +75,22 @@ def check_kernel(
     names = [parameter.name for parameter in compiled.parameters]
     options = replace(options, names=names, repeats=compiled.language == "triton")
     kernel = program.kernels[compiled.name]
+    watch, notes = watched(), notes_on(names, args, compiled_in)
+    if watch is not None:
+        options = watch.options(options)
     launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)
-    rehearsal = rehearse(program, values, launch, names)
-    report = launch()
-    if rehearsal.fault is not None:
-        raise rehearsal.fault
+    if compiled.language == "triton":
+        notes += masked_loads.notes_on(compiled, kernel, grid, block, values, options, shared_bytes)
+    try:
+        rehearsal = rehearse(program, values, launch, names)
+        report = launch()
+        if rehearsal.fault is not None:
+            raise rehearsal.fault
+    except KernelFault as fault:
+        if watch is not None:
+            watch.failed(fault)
+        raise
     report = rehearsal.joined(report)
-    return CheckReport(compiled.label, tuple(report.findings), report, notes_on(compiled, args))
+    if watch is not None:
+        watch.keep(compiled, report, notes)
+    return CheckReport(compiled.label, tuple(report.findings), report, notes)

@@ -15,6 +15,7 @@ from workbench.kernels.declared_types import converted
 from workbench.kernels.variables import Variable, Variables
 from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of
+from workbench.reports.watching import watched
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import CType, c_type
@@ -72,14 +73,22 @@ class Kernel:
         report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
         if report is None:
             return None
+        found, watch = notes_on(self.compiled.parameter_names, args, self.macros.values()), watched()
+        if watch is not None and found:
+            watch.note(self.compiled.label, found)
         if self.module._checks:
-            notes = tuple(note for note in notes_on(self.compiled, args) if note not in self._noted)
+            notes = tuple(note for note in found if note not in self._noted)
             self._noted.update(notes)
             if report.findings or notes:
                 show_report(CheckReport(self.compiled.label, tuple(report.findings), report, notes))
         if self.module._trace:
             return trace_of(self.compiled, report, shared_bytes)
         return report
+
+    @property
+    def macros(self) -> Mapping[str, object]:
+        """The macros with which the source was compiled."""
+        return self.module._macros
 
     def arguments(self, args: Sequence[object]) -> list[object]:
         """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +60,23 @@ class RunLaunches(Launches):
         """Likewise; in another process what is new goes to its file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
-            self._write(row.kernel.label, [str(report) for report in self.unseen(row)])
+            reports = self.unseen(row)
+            self._write(row.kernel.label, sum(map(len, reports)), [str(report) for report in reports])
+        return row
+
+    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+        """Likewise."""
+        row = super().note(label, notes)
+        if row is not None and os.getpid() != self._owner:
+            reports = self.unseen(row)
+            self._write("", sum(map(len, reports)), [str(report) for report in reports])
         return row
 
     def failed(self, fault: KernelFault) -> None:
         """Likewise; in another process it goes to its file."""
         super().failed(fault)
         if os.getpid() != self._owner:
-            self._write("", [f"a launch ended early: {fault}"])
+            self._write("", 1, [f"a launch ended early: {fault}"])
 
     def unseen(self, row: Launch) -> list[Any]:
         """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
@@ -74,21 +84,25 @@ class RunLaunches(Launches):
 
         keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
         new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)
-        self._told.update(keys)
-        return [CheckReport(row.kernel.label, new, row.report)] if new else []
+        notes = tuple(note for note in row.notes if (row.kernel.label, note) not in self._told)
+        doubts = [one for one in row.report.notes if (one.kernel, one.kind, one.sides) not in self._told]
+        self._told.update(keys, ((row.kernel.label, note) for note in notes))
+        self._told.update((one.kernel, one.kind, one.sides) for one in doubts)
+        report = CheckReport(row.kernel.label, new, replace(row.report, notes=doubts), notes)
+        return [report] if new or notes or doubts else []
 
-    def elsewhere(self) -> list[tuple[int, str, list[str]]]:
-        """(process, kernel, what is wrong) of every launch in another process."""
+    def elsewhere(self) -> list[tuple[int, str, int, list[str]]]:
+        """(process, kernel, number of findings, their reports) of every launch in another process."""
         rows = []
         for path in sorted(self._folder.glob("*.jsonl")):
             for line in path.read_text().splitlines():
                 rows.append((int(path.stem), *json.loads(line)))
         return rows
 
-    def _write(self, kernel: str, texts: list[str]) -> None:
+    def _write(self, kernel: str, count: int, texts: list[str]) -> None:
         try:
             with open(self._folder / f"{os.getpid()}.jsonl", "a") as file:
-                file.write(json.dumps([kernel, texts]) + "\n")
+                file.write(json.dumps([kernel, count, texts]) + "\n")
         except OSError:  # the program has ended before this process
             for text in texts:
                 say(f"workbench: {text}", err=True)

@@ -1,4 +1,4 @@
-"""``workbench run``: a Python program as it is, with PyCUDA and Triton on the simulated devices."""
+"""``workbench run``: a Python program as it is on the simulated devices, each of its launches watched."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 from workbench.programs import children
 from workbench.ptx import LaunchOptions
 from workbench.reports.launches import Launches
+from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
 
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
@@ -107,13 +108,13 @@ def _start(
     launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None,
     inductor: bool,
 ) -> None:  # fmt: skip
-    """The simulated driver at once, Triton's when the program imports Triton."""
+    """Watch every launch; start the simulated driver at once, Triton's when the program imports Triton."""
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
     key = DEFAULT_MODEL if arch is None and model is None else wanted.key
-    driver = simulated_driver(key, force=True, seconds_limit=seconds_limit)
-    driver.watch(launches, checks=check, trace=trace)
+    watch(Watch(launches, wanted, check, trace, seconds_limit))
+    simulated_driver(key, force=True, seconds_limit=seconds_limit)
 
     def start_triton() -> None:
         options = LaunchOptions(checks=check, statistics=trace, seconds_limit=seconds_limit)
@@ -182,16 +183,16 @@ def _report(launches: children.RunLaunches) -> int:
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
         say(f"workbench: a launch ended early: {fault}", err=True)
-    for process, _, texts in elsewhere:
+    for process, _, count, texts in elsewhere:
+        found += count
         for text in texts:
-            found += 1
             say(f"workbench: in process {process}: {text}", err=True)
-    count = _count(total)
+    launched = _count(total)
     if found:
-        say(f"workbench: {count} checked, {found} finding{'s' if found != 1 else ''}", err=True)
+        say(f"workbench: {launched} checked, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
-    kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, _ in elsewhere])
-    say(f"workbench: {count} of {', '.join(kernels)} checked: nothing found", err=True)
+    kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, *_ in elsewhere])
+    say(f"workbench: {launched} of {', '.join(kernels)} checked: nothing found", err=True)
     return 0
 
 

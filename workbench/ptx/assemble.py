@@ -48,6 +48,7 @@ class Decoded:
         self.code = code
         shared_end = units[-1].symbols.shared_bytes
         self.shared_variables = {offset: name for name, offset in units[-1].symbols.shared.items()}
+        self.shared_sizes = {units[-1].symbols.shared[name]: n for name, n in units[-1].symbols.shared_sizes.items()}
         # Dynamic shared memory begins where ptxas lets it begin: aligned for every array of the module that lies there.
         arrays = [one.align for one in program.module.variables.values() if one.space == "shared" and one.external]
         granule = max([16, *arrays])

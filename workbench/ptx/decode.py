@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 
 from workbench.errors import UnsupportedInstructionError
 from workbench.ptx.families import (
@@ -80,15 +81,40 @@ def _plan(text: str) -> Plan | str:
 
 
 def locate(module: Module, location: Location | None) -> str:
-    """``file:line`` of a .loc (of the call site too where code was inlined), or an empty string."""
+    """``file:line`` of a .loc, or an empty string.
+
+    Of code that was inlined it is the line of the kernel's own file, with the header's function if it stands in one,
+    and with the last line of that file on the way there if there are several.
+    """
     if location is None or location.file not in module.files:
         return ""
-    text = f"{module.files[location.file]}:{location.line}"
-    caller = location.caller
-    while caller and caller.file in module.files:
-        text += f", inlined at {module.files[caller.file]}:{caller.line}"
-        caller = caller.caller
-    return text
+    frames = [location]
+    while frames[-1].caller and frames[-1].caller.file in module.files:
+        frames.append(frames[-1].caller)
+    own = next(frame for frame in frames if frame.file == frames[-1].file)
+    text = f"{module.files[own.file]}:{own.line}"
+    if own is not location:
+        path = module.files[location.file]
+        text += f", in {_function(module, location)}{path.name if is_installed(path) else path}:{location.line}"
+    return text if own is frames[-1] else f"{text}, inlined at {module.files[own.file]}:{frames[-1].line}"
+
+
+def is_installed(path: str | Path) -> bool:
+    """Return whether a source came with a package or the system: nobody mends anything there."""
+    parts = Path(path).parts
+    return "site-packages" in parts or "dist-packages" in parts or parts[:2] == ("/", "usr")
+
+
+def _function(module: Module, location: Location) -> str:
+    """``"name() of "`` for the function whose code a .loc names, where the compiler left its name; else nothing."""
+    string = re.search(rf"^{re.escape(location.function)}:((?:\s*\.b8[\d\s,]+)+)", module.source, re.MULTILINE)
+    if not location.function or string is None:
+        return ""
+    name = readable(bytes(map(int, re.findall(r"\b\d+\b", string[1]))).rstrip(b"\0").decode(errors="replace"))
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    name = name.rsplit("::", 1)[-1]
+    return f"{name}() of " if name.isidentifier() else ""
 
 
 def readable(name: str) -> str:

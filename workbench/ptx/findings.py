@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.ptx import products
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
+from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, with_mbarrier_names
 from workbench.ptx.options import coordinates
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
@@ -81,6 +82,7 @@ _TOLD = (
 _EXPLAINED = ("unawaited_copy",)  # in words beside the place
 _ASYNC = ("missing fence.proxy.async", "missing fence.mbarrier_init", "write to shared memory that is being read")
 _NEAR = 24  # instructions, to look for a named line
+_LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
 _WINDOWS = {
@@ -131,12 +133,12 @@ def describe(
     """The finding of one row of the core."""
     problem, kind = row["problem"], KINDS[row["problem"]]
     row = {**row, "pc": kernel.decoded.written_at(row["pc"])}
-    place, other = _place(kernel, row["pc"]), _place(kernel, row["other_pc"])
+    place, other = place_of(kernel, row["pc"]), place_of(kernel, row["other_pc"])
     code = kernel.decoded.code
     statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
     other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
     block_at, thread_at = coordinates(row["block"], grid), coordinates(row["thread"], block)
-    buffer, detail, address = _detail(row, problem, kind, grid, block, buffers)
+    buffer, detail, address = _detail(kernel, row, problem, kind, grid, block, buffers)
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
@@ -159,6 +161,7 @@ def describe(
         at != row["pc"], other_at != row["other_pc"],
         None if row["other_block"] < 0 else coordinates(row["other_block"], grid),
         None if row["other_thread"] < 0 else coordinates(row["other_thread"], block),
+        scope=scope_of(kind, row["thread"], row["other_thread"], row["other_block"]),
     )  # fmt: skip
 
 
@@ -174,7 +177,12 @@ def folded(findings: Iterable[Finding]) -> list[Finding]:
             message = known.message.removesuffix(_times(known.count, known.places)) + _times(count, places)
             finding = replace(known, message=message, count=count, places=places)
         found[place] = finding
-    return list(found.values())
+    return widest_first(found.values())
+
+
+def widest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by how far the sides are apart: between blocks, warps, lanes; those alike in the order they came."""
+    return sorted(findings, key=lambda finding: SCOPES.index(finding.scope))
 
 
 def _times(count: int, places: int = 1) -> str:
@@ -184,6 +192,7 @@ def _times(count: int, places: int = 1) -> str:
 
 
 def _detail(
+    kernel: Kernel,
     row: Mapping[str, Any],
     problem: str,
     kind: str,
@@ -194,7 +203,10 @@ def _detail(
     size, address = row["bytes"], row["address"]
     other = coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
     if problem in _WINDOWS:
-        return None, f": {size} bytes at offset {address} of {_WINDOWS[problem]}", address
+        name, where = None, f"offset {address} of {_WINDOWS[problem]}"
+        if problem == "shared_out_of_bounds":
+            name, where = shared_place(kernel, address)
+        return name, f": {size} bytes at {where}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
@@ -205,12 +217,14 @@ def _detail(
         told = f"; {row['text'].decode()}" if row["text"] else ""
         return name, f": {where}{told}", address
     if problem in _EXPLAINED:
-        return None, f": {size} bytes at offset {address} of shared memory; {row['text'].decode()}", address
+        name, where = shared_place(kernel, address)
+        return name, f": {size} bytes at {where}; {row['text'].decode()}", address
     if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
         with_ = f" with thread {other}" if other else ""
         if row["other_block"] >= 0:
             with_ += f" of block {coordinates(row['other_block'], grid)}"
-        return None, f"{with_}: {size} bytes at offset {address} of shared memory", address
+        name, where = shared_place(kernel, address)
+        return name, f"{with_}: {size} bytes at {where}", address
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
@@ -222,12 +236,14 @@ def _detail(
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
-    if kind == "deadlock" and row["text"]:
-        return None, f": {row['text'].decode()}", None
+    if kind == "deadlock" and row["text"] and _waits_at_mbarrier(kernel, row["pc"]):
+        return None, f": {with_mbarrier_names(kernel, row['text'].decode())}", None
     if problem in _TOLD:
         return None, f": {row['text'].decode(errors='replace')}", None
     if kind == "mbarrier misuse":
-        return None, f": {row['text'].decode()}, at offset {address} of shared memory", address
+        name = mbarrier_name(kernel, address)
+        where = f"at offset {address} of shared memory" + (f", {name}" if name else "")
+        return name, f": {row['text'].decode()}, {where}", address
     if kind == "stack overflow":
         depth = f": {address} calls deep, the {size} bytes of local memory per thread are full"
         return None, depth, None
@@ -240,6 +256,12 @@ def _detail(
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None
     return None, "", None
+
+
+def _waits_at_mbarrier(kernel: Kernel, pc: int) -> bool:
+    """Whether the instruction belongs to the loop of a wait; the core knows only which mbarrier a warp asked last."""
+    before = kernel.decoded.code[max(pc - _LOOP, 0) : pc + 1]
+    return any(step.opcode.name.startswith("mbarrier.t") for step in before)
 
 
 def _named(kernel: Kernel, pc: int) -> int:
@@ -256,7 +278,7 @@ def _named(kernel: Kernel, pc: int) -> int:
     return pc
 
 
-def _place(kernel: Kernel, pc: int) -> str:
+def place_of(kernel: Kernel, pc: int) -> str:
     """``file:line (PTX line n, `text`)`` of an instruction."""
     if not 0 <= pc < len(kernel.decoded.code):
         return ""

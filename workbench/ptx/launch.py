@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.memory_counts import SECTOR_BYTES
-from workbench.ptx import recording
+from workbench.ptx import passed_phases, recording
 from workbench.ptx.buffers import Buffer, pack
+from workbench.ptx.decode import locate
 from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
-from workbench.ptx.report import BufferFacts, LaunchReport, LineFacts
+from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
 from workbench.ptx.sample import dependence
 from workbench.ptx.unused import unused_loads
 
@@ -188,24 +190,28 @@ class Kernel:
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = _sampled(options, grid, cluster)
         workers = options.threads or (1 if checks else os.cpu_count() or 1)
-        try:
-            result = core.launch(
-                self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks, workers,
-                options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
-                recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
-                self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
-                options.strict,
-            )  # fmt: skip
-        except MemoryError as error:
-            shared = self.shared_bytes + shared_bytes
-            raise without_memory(
-                self.name, str(error), grid, block, self.decoded.local_bytes, shared, workers, options
-            ) from error
+
+        def run(recorded: int | None) -> dict[str, Any]:
+            try:
+                return core.launch(
+                    self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks, workers,
+                    options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
+                    recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
+                    self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
+                    options.strict,
+                )  # fmt: skip
+            except MemoryError as error:
+                shared = self.shared_bytes + shared_bytes
+                raise without_memory(
+                    self.name, str(error), grid, block, self.decoded.local_bytes, shared, workers, options
+                ) from error
+
+        result = run(recorded)
         printed = result["printed"].decode(errors="replace")
         if printed:
             print(printed, end="")
         if result["fault"]:
-            self._raise(result, grid, block, called(name_buffers(), options.names), options)
+            self._raise(result, grid, block, called(name_buffers(), options.names), options, run)
         report = LaunchReport(
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=options.statistics, has_checks=checks,
@@ -311,9 +317,9 @@ class Kernel:
 
     def _raise(
         self, result: dict[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int],
-        buffers: Sequence[Buffer], options: LaunchOptions,
+        buffers: Sequence[Buffer], options: LaunchOptions, run: Callable[[int], dict[str, Any]],
     ) -> None:  # fmt: skip
-        finding = describe(self, result["fault"], grid, block, buffers)
+        finding = self._explained(describe(self, result["fault"], grid, block, buffers), result, block, run)
         if finding.kind == "timeout":
             if result["timed_out"]:
                 limit, name = f"{options.seconds_limit:g} s", "seconds_limit"
@@ -325,6 +331,24 @@ class Kernel:
         earlier = [describe(self, row, grid, block, buffers) for row in result["findings"]]
         before = f"\nFound before: {earlier[0].message}" if earlier else ""
         raise KernelFault(finding.message + before, finding)
+
+    def _explained(
+        self, finding: Finding, result: dict[str, Any], block: tuple[int, int, int], run: Callable[[int], dict]
+    ) -> Finding:
+        """A deadlock at an mbarrier with its reason, which a second run of the block tells, recorded."""
+        if finding.kind != "deadlock" or not passed_phases.asks(finding.message):
+            return finding
+        again, fault = run(result["fault"]["block"]), result["fault"]
+        if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
+            return finding
+        warps = (block[0] * block[1] * block[2] + 31) // 32
+        events = recording.unpack(self, finding.block, warps, again, []).events
+        places = {step.statement.line: step.statement.location for step in self.decoded.code if step.statement}
+        why = passed_phases.why(
+            finding.message, events, fault["thread"] // 32,
+            lambda event: locate(self.program.module, places.get(event.ptx_line)),
+        )  # fmt: skip
+        return replace(finding, message=finding.message + why)
 
     def _lines(self, raw: bytes) -> list[LineFacts]:
         counts = np.frombuffer(raw, _COUNTS)

@@ -119,6 +119,7 @@ class Symbols:
     names: dict[str, Register] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)
+    shared_sizes: dict[str, int] = field(default_factory=dict)
     local: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     local_bytes: int = 0
@@ -201,6 +202,7 @@ class Symbols:
         if variable.space == "shared":
             self.shared_bytes = _align(self.shared_bytes, variable.align)
             self.shared[variable.name] = self.shared_bytes
+            self.shared_sizes[variable.name] = variable.size
             self.shared_bytes += variable.size
         elif variable.space in ("local", "param"):
             self.reserve_local(variable.name, variable.size, variable.align)

@@ -59,11 +59,12 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A ``.loc``: file number and line, and for inlined code where it was called from."""
+    """A ``.loc``: file number and line, for inlined code where it was called from, and the label of its function."""
 
     file: int
     line: int
     caller: Location | None = None
+    function: str = ""
 
     @property
     def kernel_site(self) -> Location:
@@ -244,7 +245,7 @@ _ITEM = re.compile(
     r"|(?P<unknown>\S)"
 )
 _MARK = re.compile(r"(?<![\w.\"])\.loc\s+")
-_LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n]*?inlined_at\s+(\d+)\s+(\d+))?")
+_LOC = re.compile(r"(\d+)\s+(\d+)\s+\d+(?:\s*,\s*function_name\s+([\w$]+))?(?:[^\n]*?\binlined_at\s+(\d+)\s+(\d+))?")
 MOST_PARAMETER_BYTES, _MOST_ALIGNMENT, _MOST_VARIABLE_BYTES = 32764, 1 << 16, 1 << 34
 _CALL_SITE = re.compile(r"@\[ ([^\s:]+):(\d+):\d+")
 
@@ -445,7 +446,7 @@ class Body:
         match = _LOC.match(self.module.text, start)
         if not match:
             return None
-        file, line, caller_file, caller_line = (int(number or 0) for number in match.groups())
+        file, line, caller_file, caller_line = (int(match[group] or 0) for group in (1, 2, 4, 5))
         caller = None
         if caller_file:
             caller = self._latest.get((caller_file, caller_line)) or Location(caller_file, caller_line)
@@ -455,7 +456,7 @@ class Body:
                 caller = Location(self._file_numbers.get(name, 0), int(site), caller)
             if not line and caller is None and (before := next(filter(None, reversed(self._locations)), None)):
                 caller = Location(before.kernel_site.file, 0)
-        location = self._latest[file, line] = Location(file, line, caller)
+        location = self._latest[file, line] = Location(file, line, caller, match[3] or "")
         return location
 
     @cached_property

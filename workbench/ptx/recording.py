@@ -85,7 +85,7 @@ class PipelineEvent:
     * "arrive" at the mbarrier at offset ``at``, in its phase ``phase`` (from 0): ``count`` arrivals, which expect
       ``bytes`` more; "arrive_late" likewise, once the warp's cp.async have landed
     * "copy" of ``bytes`` to offset ``to``, which that phase counts
-    * "pass": the warp found that phase complete; -1 is the one before the first
+    * "pass": the warp found that phase complete; -1 is the one before the first; its lanes are the bits of ``count``
     * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
       registers); "wait_products": those before number ``phase`` are over
     * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come": without waiting

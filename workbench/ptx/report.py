@@ -11,6 +11,7 @@ from workbench.memory_counts import MemoryCounts, total
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
+    from workbench.ptx.naming import Scope
     from workbench.ptx.recording import RecordedParts, Recording
     from workbench.ptx.sample import Sampled
 
@@ -167,7 +168,8 @@ class Finding:
     ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. ``other_block`` is
     that of the other side where it is another one, else ``other_thread`` is the other side's thread, if there is one.
     However many instructions the compiler made of a line (or of two that race), there is one finding; ``places`` says
-    of how many instructions, or pairs of them.
+    of how many instructions, or pairs of them. ``scope`` is how far the problem reaches: sides in different blocks and
+    global memory are of the "grid", warps and shared memory of a "block", lanes of one "warp".
     """
 
     kind: str
@@ -193,6 +195,7 @@ class Finding:
     other_block: tuple[int, int, int] | None = None
     other_thread: tuple[int, int, int] | None = None
     places: int = 1
+    scope: Scope = "grid"
 
     @property
     def sides(self) -> tuple[frozenset[tuple[object, ...]], bool]:

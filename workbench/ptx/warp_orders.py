@@ -15,7 +15,7 @@ import numpy as np
 from workbench.errors import KernelFault
 from workbench.ptx import Finding, LaunchReport, Program
 from workbench.ptx.buffers import stored
-from workbench.ptx.findings import UNDEFINED
+from workbench.ptx.findings import UNDEFINED, widest_first
 from workbench.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
@@ -45,7 +45,7 @@ class Rehearsal:
         apart = list(self._differences(report.kernel))[:1]
         if self.results is None or apart:  # what shuffles leave undefined differs in the two runs
             found += undefined
-        return replace(report, findings=found or apart, notes=notes)
+        return replace(report, findings=widest_first(found) or apart, notes=notes)
 
     def _differences(self, kernel: str) -> Iterator[Finding]:
         for name, array, early in self.results or ():

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench import tables
+from workbench.ptx.decode import is_installed
 from workbench.reports.places import source_text
 from workbench.terminal import say
 
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
-    from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """What the checks found in one launch: ``findings`` in the order of the PTX, none for a clean run.
+    """What the checks found in one launch: ``findings``, between blocks first, then in a block, then in a warp.
 
     ``launch`` is the machine's own report, ``notes`` what no check can judge and a reader should know. A finding names
     its kind, the kernel, block and thread of the first occurrence, the address with its buffer, the source line (of
@@ -73,14 +75,28 @@ class CheckReport:
         return tables.html(str(self).splitlines()[0], heads, cells, "m" * len(heads)) + notes
 
 
-def notes_on(compiled: CompiledKernel, args: Sequence[Any]) -> tuple[str, ...]:
-    """What is allowed in the arguments of a launch and often not meant: strides, which a pointer does not carry."""
-    return tuple(
-        f"{parameter.name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel "
-        "gets its address, and no strides"
-        for parameter, value in zip(compiled.parameters, args, strict=False)
+def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[object] = ()) -> tuple[str, ...]:
+    """Return what is allowed in the arguments of a launch and often not meant: strides, which a pointer does not carry.
+
+    A tensor whose strides are among the numbers that the kernel gets, as arguments or ``compiled_in``, has none.
+    """
+    views = [
+        (name, value)
+        for name, value in zip(names, args, strict=False)
         if hasattr(value, "is_contiguous") and not value.is_contiguous()
+    ]
+    given = {int(one) for one in (*args, *compiled_in) if _is_whole(one)} if views else set()
+    return tuple(
+        f"{name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel gets its "
+        "address, and no strides"
+        for name, value in views
+        if not {step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1 and step != 1} <= given
     )
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is a whole number, or the text of one as macros have it."""
+    return isinstance(value, int | np.integer) or (isinstance(value, str) and value.isdecimal())
 
 
 def _place(source: str, line: int | None, ptx_line: int | None) -> str:
@@ -111,7 +127,12 @@ def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, in
 
 
 def _lines(finding: Finding) -> list[str]:
-    places = dict.fromkeys(place for used, stands, _ in _sides(finding) for place in (stands, used) if place[1])
+    places = dict.fromkeys(
+        place
+        for used, stands, _ in _sides(finding)
+        for place in (stands, used)
+        if place[1] and not is_installed(place[0])
+    )
     shown = [(_place(*place, None), source_text(*place, nowhere="").strip()) for place in places]
     return [f"{place}  {text}" for place, text in shown if text]
 
@@ -121,7 +142,8 @@ def _cells(finding: Finding) -> list[str]:
         if not used[1] and not ptx_line:
             return ""
         text = source_text(*used, nowhere="").strip()
-        header = f" ({escape(_place(*stands, None))})" if stands != used and stands[1] else ""
+        shown = stands != used and stands[1] and not is_installed(stands[0])
+        header = f" ({escape(_place(*stands, None))})" if shown else ""
         code = f"<br><code style='white-space:pre-wrap;overflow-wrap:anywhere'>{escape(text)}</code>" if text else ""
         return "near " * near + escape(_place(*used, ptx_line)) + header + code
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,14 @@ class Launch:
     seconds: float | None = None
     bound_by: str = ""
     like: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def check(self) -> CheckReport:
         """What the checks found."""
         from workbench.reports.check_report import CheckReport
 
-        return CheckReport(self.kernel.label, self.findings, self.report)
+        return CheckReport(self.kernel.label, self.findings, self.report, self.notes)
 
     @property
     def trace(self) -> Trace:
@@ -78,7 +79,10 @@ class Launches:
         self.faults: list[KernelFault] = []
         self._first: dict[tuple[object, ...], int] = {}
 
-    def add(self, kernel: CompiledKernel, report: LaunchReport, model: DeviceModel, findings: Any = ()) -> Launch:
+    def add(
+        self, kernel: CompiledKernel, report: LaunchReport, model: DeviceModel, findings: Any = (),
+        notes: Sequence[str] = (),
+    ) -> Launch:  # fmt: skip
         """Keep a launch; with statistics its time is predicted."""
         prediction = prediction_of(kernel, report, model) if report.has_statistics else None
         with self._lock:
@@ -90,9 +94,18 @@ class Launches:
             row = Launch(
                 number, kernel, report, model, tuple(findings),
                 prediction.seconds if prediction else None, prediction.bound_by if prediction else "",
-                None if like == number else like,
+                None if like == number else like, tuple(notes),
             )  # fmt: skip
             self._rows.append(row)
+        return row
+
+    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+        """Add notes to the latest launch of a kernel that has this label; None where there is none."""
+        with self._lock:
+            at = next((at for at in range(len(self._rows) - 1, -1, -1) if self._rows[at].kernel.label == label), None)
+            if at is None:
+                return None
+            row = self._rows[at] = replace(self._rows[at], notes=(*self._rows[at].notes, *notes))
         return row
 
     def failed(self, fault: KernelFault) -> None:

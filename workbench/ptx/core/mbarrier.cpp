@@ -182,8 +182,9 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   block.polled = (request.mask & ~over) != 0;
   if (block.recorder) {
     const u64 address = request.address[first_lane(request.mask)];
+    // Without checks the lanes of a warp that ask together go on together; which of them went on tells why others cannot.
+    if (over && (!block.polled || block.launch->checks)) record_event(block, in, warp, RecordedEvent::pass, address, over, 0);
     if (block.polled) block.recorder->poll(warp.index, block.pc_of(in), static_cast<u32>(address), warp.now);
-    else record_event(block, in, warp, RecordedEvent::pass, address, 0, 0);
   }
   if (block.polled) warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
   if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;

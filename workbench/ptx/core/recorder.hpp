@@ -43,7 +43,7 @@ struct RecordedEvent {
     arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
     arrive_late,    // likewise, once the warp's copies have landed
     copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
-    pass,           // found a phase of an mbarrier complete
+    pass,           // found a phase of an mbarrier complete; the lanes are the bits of `count`
     product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes` (kInRegisters), B at `to`
     wait_products,  // the products of a warp group before number `phase` are over
     meet, come,     // at barrier number `at`, for the `phase`-th time: waits, or arrives only

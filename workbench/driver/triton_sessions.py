@@ -1,0 +1,117 @@
+"""Taking the place of Triton's driver, and of what Triton 3.7 has no hook for, while a session lasts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.home import home
+from workbench.toolchain.triton_aot import ONE_AT_A_TIME
+
+if TYPE_CHECKING:
+    from workbench.driver.triton_driver import SimulatedTriton
+
+running: list[SimulatedTriton] = []
+"""The sessions that last, the active one at the end."""
+
+_kept: dict[str, Any] = {}
+
+
+def start(session: SimulatedTriton) -> None:
+    """Make a session the active one."""
+    from triton.runtime import driver
+
+    with ONE_AT_A_TIME:
+        if not running:
+            _replace()
+        session.previous = driver._active
+        running.append(session)
+        driver.set_active(session.driver)
+
+
+def stop(session: SimulatedTriton) -> None:
+    """Give Triton back what it had before the session; nothing where that has ended."""
+    from triton.runtime import driver
+
+    with ONE_AT_A_TIME:
+        if session not in running:
+            return
+        at = running.index(session)
+        if at + 1 < len(running):  # an inner one is still active, and goes back to what this one would
+            running[at + 1].previous = session.previous
+        elif driver._active is session.driver:
+            driver.set_active(session.previous)
+        running.remove(session)
+        if not running:
+            _restore()
+
+
+def _replace() -> None:
+    """What Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
+    import triton.testing
+    from triton import knobs
+    from triton.compiler import compiler
+    from triton.runtime.autotuner import Autotuner
+
+    from workbench.driver import triton_kernel, triton_timing
+
+    _kept["hook"] = knobs.runtime.add_stages_inspection_hook
+    knobs.runtime.add_stages_inspection_hook = _without_assembler
+    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
+    _kept["run"], Autotuner.run = Autotuner.run, _run_autotuned
+    for name in ("do_bench", "do_bench_cudagraph"):
+        _kept[name] = getattr(triton.testing, name)
+    triton.testing.do_bench = triton_timing.benchmark
+    triton.testing.do_bench_cudagraph = triton_timing.benchmark_graph
+    # Kernels without machine code and predicted times of autotuners stay apart from those of a GPU.
+    _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
+    given = _kept["cache"]
+    os.environ["TRITON_CACHE_DIR"] = str(home() / "triton" if given is None else Path(given) / "simulated")
+
+
+def _restore() -> None:
+    import triton.testing
+    from triton import knobs
+    from triton.compiler import compiler
+    from triton.runtime.autotuner import Autotuner
+
+    if knobs.runtime.add_stages_inspection_hook is _without_assembler:
+        knobs.runtime.add_stages_inspection_hook = _kept["hook"]
+    compiler.CompiledKernel = _kept["kernel"]
+    Autotuner.run = _kept["run"]
+    for name in ("do_bench", "do_bench_cudagraph"):
+        setattr(triton.testing, name, _kept[name])
+    if _kept["cache"] is None:
+        os.environ.pop("TRITON_CACHE_DIR", None)
+    else:
+        os.environ["TRITON_CACHE_DIR"] = _kept["cache"]
+    _kept.clear()
+
+
+def _run_autotuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    """Triton's ``Autotuner.run``, where launches are checked with a look at what tuning does to the arguments."""
+    from workbench.driver import triton_tuning
+
+    session, original = running[-1], _kept["run"]
+    if not session.checked:
+        return original(tuner, *args, **kwargs)
+    return triton_tuning.run(session, tuner, original, args, kwargs)
+
+
+def _without_assembler(*stage: Any) -> Any:
+    """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
+    from triton import knobs
+
+    from workbench.driver.triton_kernel import Deferred
+
+    outer = _kept.get("hook")
+    if not stage:
+        key, digest = outer() if outer is not None else ("", "")
+        return f"{key}workbench without assembler", f"{digest}0"
+    if outer is not None:
+        outer(*stage)
+    stages = stage[1]
+    if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
+        stages["cubin"] = Deferred(stages["cubin"])
+    return None

@@ -1,0 +1,91 @@
+"""Names of the source for places in shared memory, and how far the two sides of a problem are apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from workbench.ptx.decode import readable
+
+if TYPE_CHECKING:
+    from workbench.ptx.launch import Kernel
+
+Scope = Literal["grid", "block", "warp"]
+SCOPES: tuple[Scope, ...] = ("grid", "block", "warp")
+_OF_WARP = ("absent lane", "mismatched mask", "warp race", "undefined shuffle value")
+_OF_BLOCK = (
+    "shared race", "uninitialised shared read", "cp.async data read before wait", "divergent barrier", "barrier misuse",
+    "mbarrier misuse", "write to shared memory that is being read", "missing fence.proxy.async",
+    "arrivals that nobody waits for", "barrier at several places",
+)  # fmt: skip
+_MBARRIER = re.compile(r"the mbarrier at offset (\d+)")
+_EXPECTED = re.compile(r"expects (-?\d+) bytes, of which (-?\d+) come")
+_BYTES = 8  # of an mbarrier
+_MOST_BARRIERS = 64  # of an array; what is larger is a struct with mbarriers in it
+
+
+def scope_of(kind: str, thread: int, other_thread: int, other_block: int) -> Scope:
+    """Return what a problem concerns at most: the grid, one block or one warp; threads by their index, -1 for none."""
+    if other_block >= 0:
+        return "grid"
+    if other_thread >= 0 and kind not in _OF_WARP:
+        return "warp" if thread // 32 == other_thread // 32 else "block"
+    return "warp" if kind in _OF_WARP else "block" if kind in _OF_BLOCK else "grid"
+
+
+def shared_variable(kernel: Kernel, address: int) -> tuple[str, int, int] | None:
+    """Return the shared variable at an offset as the source names it, where it begins, and its bytes; 0 bytes for
+    dynamic shared memory. None where no variable lies there."""
+    decoded = kernel.decoded
+    if address >= decoded.static_shared:
+        declared = kernel.program.module.variables.values()
+        dynamic = [one.name for one in declared if one.space == "shared" and one.external]
+        return (_short(dynamic[0]), decoded.static_shared, 0) if len(dynamic) == 1 else None
+    begins = [begin for begin in decoded.shared_variables if begin <= address]
+    if not begins:
+        return None
+    begin = max(begins)
+    if address >= begin + decoded.shared_sizes[begin]:
+        return None
+    return _short(decoded.shared_variables[begin]), begin, decoded.shared_sizes[begin]
+
+
+def shared_place(kernel: Kernel, address: int) -> tuple[str | None, str]:
+    """Return the variable at an offset of shared memory, and the place in words."""
+    found, where = shared_variable(kernel, address), f"offset {address} of shared memory"
+    if found is None:
+        return None, where
+    name, begin, size = found
+    return name, f"{where}, byte {address - begin} of {name}" + (f", which has {size} bytes" if size else "")
+
+
+def mbarrier_name(kernel: Kernel, address: int) -> str | None:
+    """Return the source's name of the mbarrier at an offset: ``full[1]``, ``storage+1,024`` of one within a struct;
+    None where no variable is known."""
+    found = shared_variable(kernel, address)
+    if found is None:
+        return None
+    name, begin, size = found
+    if size == _BYTES:
+        return name
+    offset = address - begin
+    if size and size % _BYTES == 0 and size <= _MOST_BARRIERS * _BYTES and offset % _BYTES == 0:
+        return f"{name}[{offset // _BYTES}]"
+    return f"{name}+{offset:,}" if offset else name
+
+
+def with_mbarrier_names(kernel: Kernel, text: str) -> str:
+    """Return a text of the core with the names of the mbarriers that it gives by their offsets."""
+    text = _MBARRIER.sub(
+        lambda at: f"the mbarrier {mbarrier_name(kernel, int(at[1])) or ''} at offset {at[1]}".replace("  ", " "), text
+    )
+    return _EXPECTED.sub(_missing, text)
+
+
+def _missing(found: re.Match[str]) -> str:
+    expected, coming = int(found[1]), int(found[2])
+    return f"{found[0]}, {abs(expected - coming)} too {'few' if expected > coming else 'many'}"
+
+
+def _short(name: str) -> str:
+    return readable(name).rsplit("::", 1)[-1]

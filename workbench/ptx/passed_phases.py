@@ -1,0 +1,70 @@
+"""The reason of a deadlock at an mbarrier, from the events of the block: a phase that passed before somebody asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.ptx.recording import PipelineEvent
+
+_ASKED = re.compile(r"the mbarrier (?:\S+ )?at offset (\d+) \(parity (\d)\)")
+_LANES = 32
+
+
+def asks(message: str) -> bool:
+    """Return whether a deadlock is one of threads that wait for a phase of an mbarrier."""
+    return _ASKED.search(message) is not None
+
+
+def why(message: str, events: Sequence[PipelineEvent], warp: int, place: Callable[[PipelineEvent], str]) -> str:
+    """Return what the events of a block say about a deadlock of ``warp``; nothing where they do not explain it.
+
+    Either the warp asks for the parity of a phase which it has seen already, or the phase which it has to see next is
+    over, and the mbarrier was used again since. ``place`` is the source line of an event.
+    """
+    found = _ASKED.search(message)
+    if found is None:
+        return ""
+    offset, parity = int(found[1]), int(found[2])
+    here = [event for event in events if event.at == offset]
+    current = sum(event.kind == "complete" for event in here)
+    passes = [event for event in here if event.kind == "pass" and event.warp == warp]
+    seen: dict[int, list[int]] = {}  # by lanes that have waited there before: the phases that they found complete
+    for event in passes:
+        for lane in range(_LANES):
+            if event.count >> lane & 1 and event.phase not in seen.get(lane, ()):
+                seen.setdefault(lane, []).append(event.phase)
+    if current % 2 != parity:
+        return ""
+    missed = {lane: one for lane, phases in seen.items() if (one := _missed([*phases, current])) is not None}
+    if missed or (not seen and current > 2):
+        phase = min(missed.values(), default=0)
+        return _overtaken(phase, warp, here, place, together=len(missed) == len(seen))
+    last = min((phases[-1] for phases in seen.values()), default=-1)
+    if current - last != 2:
+        return ""
+    before = f"with which phase {last} was seen" if seen else "before it has seen any phase"
+    remedy = "Flip the parity after every wait" if seen else "Begin with parity 0"
+    passed = f"phase {last + 1} (parity {1 - parity}) has passed since"
+    return f"; warp {warp} asks for parity {parity}, {before}, and {passed}. {remedy}"
+
+
+def _missed(phases: Sequence[int]) -> int | None:
+    """The first phase that passed unseen, and whose parity a later one had that was taken for it."""
+    steps = zip([-1, *phases], phases, strict=False)
+    return next((before + 1 for before, after in steps if after - before > 2 and (after - before) % 2), None)
+
+
+def _overtaken(
+    phase: int, warp: int, here: Sequence[PipelineEvent], place: Callable[[PipelineEvent], str], *, together: bool
+) -> str:
+    who = f"warp {warp}" if together else f"all lanes of warp {warp}"
+    reused = next((place(one) for one in here if one.kind in ("arrive", "copy") and one.phase == phase + 1), "")
+    by = f" at {reused}" if reused else ""
+    remedy = "Let all lanes meet before that: __syncwarp()"
+    if together:
+        remedy = f"Let whoever begins it wait for {who} first: a second mbarrier, or __syncthreads()"
+    begun = f"phase {phase + 1} was begun{by} before {who} saw it"
+    return f"; phase {phase} (parity {phase % 2}) has passed, and {begun}. {remedy}"
