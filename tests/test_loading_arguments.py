@@ -150,10 +150,38 @@ def test_arrays_that_are_not_contiguous(module):
     y = np.arange(64, dtype=np.float32)[::2]
     with pytest.raises(ArgumentError, match=r"strides \(8,\).*ascontiguousarray"):
         module.floats(1, 32, np.zeros(32, np.float32), y)
-    # A tensor passes its address: its strides are for the kernel to know.
-    x = torch.zeros(32)
-    module.floats(1, 32, x, torch.arange(64, dtype=torch.float32)[::2])
-    assert x.tolist() == [float(i) for i in range(32)]
+
+
+@pytest.mark.parametrize("way", ["launch", "check", "trace", "ptx"])
+def test_views_of_tensors_are_refused_unless_the_kernel_knows_their_strides(way: str):
+    """In place such a kernel would write between the elements of the view."""
+    source = 'extern "C" __global__ void doubled(float *x) { x[threadIdx.x * STEP] *= 2; }'
+    x = torch.arange(64, dtype=torch.float32)
+    before = x.clone()
+
+    def call(kernel):
+        if way in ("check", "trace"):
+            getattr(wb, f"{way}_kernel")(kernel, grid=1, block=32, args=[x[::2]])
+        else:
+            kernel(1, 32, x[::2])
+
+    module = wb.load_cuda(source, macros={"STEP": 1})
+    refusing = wb.load_ptx(module.doubled.compiled.ptx) if way == "ptx" else module
+    with pytest.raises(ArgumentError, match=r"': got a tensor of shape \(32,\) with strides \(2,\).*strided=True"):
+        call(refusing.doubled)
+    assert torch.equal(x, before)
+    module = wb.load_cuda(source, macros={"STEP": 2}, strided=True)
+    knowing = wb.load_ptx(module.doubled.compiled.ptx, strided=True) if way == "ptx" else module
+    call(knowing.doubled)
+    assert torch.equal(x[::2], before[::2] * 2)
+    assert torch.equal(x[1::2], before[1::2])
+
+
+@pytest.mark.parametrize("lazy", [torch.conj, torch._neg_view], ids=["conjugate", "negative"])
+def test_views_that_are_computed_when_they_are_read_are_refused(lazy):
+    module = wb.load_cuda('extern "C" __global__ void real(float *out, const float2 *x) { *out = x->y; }')
+    with pytest.raises(ArgumentError, match=r"'x'.*of its memory.*Pass \.resolve_"):
+        module.real(1, 1, torch.zeros(1), lazy(torch.ones(1, dtype=torch.complex64)))
 
 
 def test_read_only_arrays_can_be_read(module):

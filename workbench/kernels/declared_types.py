@@ -27,6 +27,25 @@ def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Se
     return values
 
 
+def check_layout(kernel: CompiledKernel, args: Sequence[Any], *, strided: bool) -> None:
+    """Raise ArgumentError for a torch tensor whose elements are not those at its address, one after the other.
+
+    ``strided``: the kernel knows the strides of its tensors.
+    """
+    for parameter, value in zip(kernel.parameters, args, strict=False):
+        if not hasattr(value, "is_contiguous"):
+            continue
+        where = f"{kernel.label}(): argument {parameter.name!r}"
+        if value.is_conj() or value.is_neg():
+            kind = "conjugate" if value.is_conj() else "negative"
+            remedy = "Pass .resolve_conj()." if value.is_conj() else "Pass .resolve_neg()."
+            raise ArgumentError(where, f"a view that is the {kind} of its memory", "its elements in memory", remedy)
+        if not strided and not value.is_contiguous():
+            got = f"a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}"
+            remedy = "Pass .contiguous(); or load with strided=True a kernel that knows its tensors' strides."
+            raise ArgumentError(where, got, "a contiguous tensor: a kernel gets its address alone", remedy)
+
+
 def declared_value(where: str, expected: CType | None, value: Any, device: str = "sim") -> Any:
     """One argument, for a parameter of a declared type; ``where`` names it in an ArgumentError."""
     if expected is None:

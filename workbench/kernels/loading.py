@@ -11,7 +11,7 @@ from workbench import devices
 from workbench.argument_kinds import checked_kinds
 from workbench.demangle import normalised
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels.declared_types import converted
+from workbench.kernels.declared_types import check_layout, converted
 from workbench.kernels.variables import Variable, Variables
 from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of
@@ -83,6 +83,7 @@ class Kernel:
 
     def arguments(self, args: Sequence[object]) -> list[object]:
         """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""
+        check_layout(self.compiled, args, strided=self.module._strided)
         return converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
@@ -104,7 +105,9 @@ class Module:
         checks: bool,
         trace: bool,
         limits: Mapping[str, float],
+        strided: bool,
     ):
+        self._strided = strided
         self._device = device
         self._checks = checks
         self._trace = trace
@@ -190,6 +193,7 @@ def load_cuda(
     trace: bool = False,
     machine_code: bool | None = None,
     seconds_limit: Limit = "auto",
+    strided: bool = False,
 ) -> Module:
     """Compile a CUDA C++ source, text or a .cu file, and return its kernels as functions.
 
@@ -205,8 +209,9 @@ def load_cuda(
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
 
-    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes); a torch tensor passes its address
-    whatever its strides, a NumPy array has to be contiguous.
+    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes), and be contiguous: a kernel gets an
+    address, and no strides. With ``strided`` torch tensors may be views: the kernels are given their strides, or know
+    them.
 
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
     """
@@ -219,7 +224,8 @@ def load_cuda(
         "compiler": compiler,
         "machine_code": target.runs_machine_code if machine_code is None else machine_code,
     }
-    return Module(read_source(source_or_path), target, settings, checks, trace, limits_on(target, seconds_limit))
+    limits = limits_on(target, seconds_limit)
+    return Module(read_source(source_or_path), target, settings, checks, trace, limits, strided)
 
 
 def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
