@@ -11,14 +11,15 @@ from workbench.errors import ArgumentError
 from workbench.home import cuda_sources
 from workbench.kernels.variables import variables_of
 from workbench.ops.expressions import Expression
-from workbench.ops.own.cuda import CppText, OwnCuda, Part
+from workbench.ops.own.cpp_text import CppText, template_arguments
+from workbench.ops.own.cuda import OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted, raw_block
+from workbench.ops.own.export.tensors import GRID, launched
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
 from workbench.toolchain.c_types import CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
-from workbench.toolchain.source import split_at_commas
 
 if TYPE_CHECKING:
     from workbench.ops.own.export.file import _File
@@ -108,14 +109,16 @@ def _launches(file: _File) -> list[str]:
     lines += [inner + line for line in _constant_lines(file)]
     for index, part in enumerate(variant.parts):
         kernel = "kernel" if single else f"kernels[{index}]"
-        shapes = (code.shape(one, one(values)) for one in (part.grid, part.block))
-        arguments = [*shapes, "stream", *(_argument(file, part, position) for position in range(len(part.arguments)))]
+        block, launch = code.shape(part.block, part.block(values)), []
+        passed = (_argument(file, part, position) for position in range(len(part.arguments)))
+        arguments = [GRID, block, "stream", *passed]
         shared = code.of(part.shared_bytes)
         if shared != "0":
             attribute = "cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES"
-            lines.append(f"{inner}{kernel}.set_attribute({attribute}, {shared})")
+            launch.append(f"{inner}{kernel}.set_attribute({attribute}, {shared})")
             arguments.append(f"shared_size={shared}")
-        lines.append(f"{inner}{kernel}.prepared_async_call({', '.join(arguments)})")
+        launch.append(f"{inner}{kernel}.prepared_async_call({', '.join(arguments)})")
+        lines += launched(file, index, code.shape(part.grid, part.grid(values)), launch)
     return lines
 
 
@@ -165,10 +168,8 @@ def _kernel_name(kernel: str, code: Code, values: Mapping) -> str:
 
 def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     """Of ``softmax<VEC, float>`` the expressions, and C++ as text."""
-    if "<" not in kernel:
-        return []
     found: list[Expression | str] = []
-    for text in split_at_commas(kernel.partition("<")[2].rpartition(">")[0]):
+    for text in template_arguments(kernel):
         one = CppText.of("kernel", text)
         found.append(text.strip() if one.expression is None or one.is_text(values) else one.expression)
     return found
