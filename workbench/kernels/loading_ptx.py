@@ -13,6 +13,8 @@ from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.loading import Kernel, Module, device_for, limits_on
 from workbench.kernels.variables import Variables
 from workbench.time_limit import Limit
+from workbench.toolchain import CompiledKernel
+from workbench.toolchain.c_types import CType
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 
@@ -32,6 +34,10 @@ class PtxModule(Module):
         self._kernels: dict[str, Kernel] = {}
         for name, kernel in compiled.items():
             self._add(name, kernel)
+
+    def _types_of(self, compiled: CompiledKernel) -> tuple[CType | None, ...]:
+        """None: PTX has no types of elements."""
+        return ()
 
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of that name, readable or as in the PTX. Raises UnknownNameError for one that the text has not."""

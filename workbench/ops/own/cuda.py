@@ -38,6 +38,7 @@ from workbench.toolchain.source import (
     read_source,
     template_parameters,
 )
+from workbench.toolchain.type_names import names_of_types, tokens_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,8 +208,9 @@ def cuda(
     _check_constants(unit, constants)
     reading: tuple[Any, ...] = (*parts, *macro_texts.values(), *constant_expressions.values())
     read = {name for one in reading for name in one.names}
-    headers = (path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources())))
+    headers = [path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))]
     check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
+    texts = (*reversed(headers), unit.text)
 
     templated = declared.space.keys() & template_parameters(unit.text)
 
@@ -223,7 +225,7 @@ def cuda(
         **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}) for part in parts),
+        steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}, texts) for part in parts),
         macros=macros_of,
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
@@ -277,14 +279,20 @@ class Part:
         return in_template | {name for one in self.expressions for name in one.names}
 
     def cuda_step(
-        self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]], macro_names: Collection[str]
+        self,
+        declared: Declared,
+        macros: Callable[[Config, Problem], Mapping[str, Any]],
+        macro_names: Collection[str],
+        texts: Sequence[str],
     ) -> CudaStep:
-        """The step, whose launch is computed from the declaration. ``macros`` are evaluated where a type names one."""
+        """The step, whose launch is computed from the declaration. Types are those of the ``texts``, headers first;
+        ``macros`` are evaluated where one may name them."""
 
         def instance(config: Config, problem: Problem) -> str:
             return instance_of(self.kernel, declared.names(config, problem))
 
-        types, changing = self.declaration.types, {*macro_names, *self.declaration.template}
+        types = self.declaration.types
+        changing = {*macro_names, *self.declaration.template, *names_of_types(texts, {})}
         found_kinds: dict[tuple, tuple[CType | None, ...]] = {}
 
         def kinds(config: Config, problem: Problem) -> tuple[CType | None, ...]:
@@ -293,14 +301,15 @@ class Part:
             if key not in found_kinds:
                 if len(found_kinds) >= REMEMBERED:
                     found_kinds.clear()
-                known = {**macros(config, problem), **self.declaration.instance(instance(config, problem))}
+                names = names_of_types(texts, macros(config, problem))
+                known = {**names, **self.declaration.instance(instance(config, problem))}
                 found_kinds[key] = tuple(c_type(one, known) for one in types)
             return found_kinds[key]
 
         def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
             parameter, expression = self.arguments[index]
-            varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(changing)
-            fixed = c_type(types[index], {}) if types and not varies else None
+            varies = bool(types) and not changing.isdisjoint(tokens_of(types[index]))
+            fixed = c_type(types[index]) if types and not varies else None
 
             def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
