@@ -224,9 +224,9 @@ def load_cuda(
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
 
-    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes; a type that the text does not tell,
-    also not through ``typedef``, ``using`` and macros, is not checked, with a warning), and be contiguous: a kernel gets an
-    address, and no strides. With ``strided`` torch tensors may be views: the kernels are given their strides, or know
+    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes), also behind ``typedef``, ``using``
+    and macros; for a type that the text does not tell a launch warns. They must be contiguous, because a kernel gets an
+    address and no strides. With ``strided`` torch tensors may be views: the kernels are given their strides, or know
     them.
 
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
