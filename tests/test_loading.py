@@ -157,7 +157,7 @@ def test_checks_and_traces_need_the_machine():
 
 
 def test_a_stride_that_a_pointer_does_not_carry_is_a_note(capsys: pytest.CaptureFixture[str]):
-    module = wb.load_cuda(RACY, checks=True)
+    module = wb.load_cuda(RACY, checks=True, strided=True)
     x = torch.arange(128, dtype=torch.float32)
     for _ in range(2):
         module.fine(1, 64, x[::2])

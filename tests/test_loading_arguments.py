@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 import workbench as wb
-from workbench.errors import ArgumentError, KernelFault
-from workbench.toolchain.c_types import CType, c_type
+from workbench.errors import ArgumentError, KernelFault, UncheckedTypeWarning
+from workbench.toolchain.c_types import ANYTHING, CType, c_type
 
 SOURCE = """\
 #include <cuda_bf16.h>
@@ -52,8 +53,9 @@ def module():
         ("__nv_bfloat16", CType("bfloat16")),
         ("SCALAR *", CType("float64", pointer=True)),
         ("T *", None),
-        ("float **", None),
-        ("void *", None),
+        ("float **", CType("uint64", pointer=True)),
+        ("const void *", CType(ANYTHING, pointer=True, constant=True)),
+        ("struct Pair *", CType(ANYTHING, pointer=True)),
         ("Pair", None),
         ("const float &", None),
         ("vec<float, 4> *", None),
@@ -75,6 +77,7 @@ def test_types_as_a_source_writes_them(text: str, expected: CType | None):
         ("brains", (torch.zeros(32, dtype=torch.float16), 1.0), "got an array of float16; allowed: bfloat16"),
         ("fours", (np.zeros(128, np.float64),), "allowed: float32"),
         ("unknown", (np.zeros(32, np.float32), np.zeros(32, np.float32)), r"argument 1 'y': got an array of float32"),
+        ("unknown", (np.zeros(64, np.int16), np.zeros(32, np.float64)), "argument 0 'x': got an array of int16"),
     ],
 )
 def test_an_array_of_the_wrong_dtype_is_refused(module, kernel: str, args: tuple, message: str):
@@ -94,7 +97,6 @@ def test_an_array_of_the_wrong_dtype_is_refused(module, kernel: str, args: tuple
         ("fours", (torch.zeros(32, 4),)),
         ("fours", (np.zeros(32, [("x", "f4", 4)]),)),
         ("untyped", (np.zeros(32, np.int32),)),
-        ("unknown", (np.zeros(64, np.int16), np.zeros(32, np.float64))),  # a typedef is not looked into
         ("floats", (torch.zeros(32), None)),
     ],
 )
@@ -150,10 +152,38 @@ def test_arrays_that_are_not_contiguous(module):
     y = np.arange(64, dtype=np.float32)[::2]
     with pytest.raises(ArgumentError, match=r"strides \(8,\).*ascontiguousarray"):
         module.floats(1, 32, np.zeros(32, np.float32), y)
-    # A tensor passes its address: its strides are for the kernel to know.
-    x = torch.zeros(32)
-    module.floats(1, 32, x, torch.arange(64, dtype=torch.float32)[::2])
-    assert x.tolist() == [float(i) for i in range(32)]
+
+
+@pytest.mark.parametrize("way", ["launch", "check", "trace", "ptx"])
+def test_views_of_tensors_are_refused_unless_the_kernel_knows_their_strides(way: str):
+    """In place such a kernel would write between the elements of the view."""
+    source = 'extern "C" __global__ void doubled(float *x) { x[threadIdx.x * STEP] *= 2; }'
+    x = torch.arange(64, dtype=torch.float32)
+    before = x.clone()
+
+    def call(kernel):
+        if way in ("check", "trace"):
+            getattr(wb, f"{way}_kernel")(kernel, grid=1, block=32, args=[x[::2]])
+        else:
+            kernel(1, 32, x[::2])
+
+    module = wb.load_cuda(source, macros={"STEP": 1})
+    refusing = wb.load_ptx(module.doubled.compiled.ptx) if way == "ptx" else module
+    with pytest.raises(ArgumentError, match=r"': got a tensor of shape \(32,\) with strides \(2,\).*strided=True"):
+        call(refusing.doubled)
+    assert torch.equal(x, before)
+    module = wb.load_cuda(source, macros={"STEP": 2}, strided=True)
+    knowing = wb.load_ptx(module.doubled.compiled.ptx, strided=True) if way == "ptx" else module
+    call(knowing.doubled)
+    assert torch.equal(x[::2], before[::2] * 2)
+    assert torch.equal(x[1::2], before[1::2])
+
+
+@pytest.mark.parametrize("lazy", [torch.conj, torch._neg_view], ids=["conjugate", "negative"])
+def test_views_that_are_computed_when_they_are_read_are_refused(lazy):
+    module = wb.load_cuda('extern "C" __global__ void real(float *out, const float2 *x) { *out = x->y; }')
+    with pytest.raises(ArgumentError, match=r"'x'.*of its memory.*Pass \.resolve_"):
+        module.real(1, 1, torch.zeros(1), lazy(torch.ones(1, dtype=torch.complex64)))
 
 
 def test_read_only_arrays_can_be_read(module):
@@ -207,4 +237,59 @@ def test_an_instance_of_a_template_takes_its_own_dtype(module):
     assert set(half.tolist()) == {2.5}
     with pytest.raises(ArgumentError, match=r"any<float>\(\): argument 0 'x': got an array of int32; allowed: float32"):
         module["any<float>"](1, 32, np.zeros(32, np.int32), 2.5)
-    module["any<Real>"](1, 32, np.zeros(32, np.int32), 2.5)  # of a type of one's own nothing is known
+    with pytest.raises(ArgumentError, match=r"any<Real>\(\): argument 0 'x': got an array of int32; allowed: float32"):
+        module["any<Real>"](1, 32, np.zeros(32, np.int32), 2.5)
+
+
+BEHIND = r"""
+#include <cuda_fp16.h>
+#define REAL float
+typedef int T;
+using half_t = __half;
+enum Kind { A, B };
+#if __CUDA_ARCH__ >= 1000
+typedef double wide;
+#else
+typedef float wide;
+#endif
+extern "C" __global__ void macro(REAL *x) { x[threadIdx.x] = 1; }
+extern "C" __global__ void typed(T *x) { x[threadIdx.x] = 1; }
+extern "C" __global__ void defined(SCALAR *x) { x[threadIdx.x] = 1; }
+extern "C" __global__ void scaled(half_t *x, half_t by) { x[threadIdx.x] *= by; }
+extern "C" __global__ void kinds(Kind *x) { x[threadIdx.x] = B; }
+extern "C" __global__ void unsure(wide *x) { x[threadIdx.x] = 1; }
+__global__ void exact(wide *x) { x[threadIdx.x] = 1; }
+"""
+WRONG_BEHIND = {"macro": "int32", "typed": "float32", "defined": "int32", "kinds": "float32", "exact": "int32"}
+
+
+@pytest.fixture(scope="module")
+def behind():
+    return wb.load_cuda(BEHIND, macros={"SCALAR": "float"}, device="sim")
+
+
+@pytest.mark.parametrize("name", WRONG_BEHIND)
+def test_types_behind_names_are_checked(behind, name: str):
+    right = {"float32": torch.int32, "int32": torch.float32}[WRONG_BEHIND[name]]
+    x = torch.zeros(32, dtype=right)
+    behind[name](1, 32, x)
+    assert set(x.tolist()) == {1}
+    with pytest.raises(ArgumentError, match=rf"{name}\(\): argument 0 'x': got an array of {WRONG_BEHIND[name]}"):
+        behind[name](1, 32, torch.zeros(32, dtype=getattr(torch, WRONG_BEHIND[name])))
+
+
+def test_a_number_for_a_half_behind_a_name(behind):
+    x = torch.full((32,), 3, dtype=torch.float16)
+    behind.scaled(1, 32, x, 0.5)
+    assert set(x.tolist()) == {1.5}
+
+
+def test_a_type_that_the_text_does_not_tell_is_a_warning(behind):
+    x = torch.zeros(32)
+    with pytest.warns(UncheckedTypeWarning, match=r"unsure\(\): argument 0 'x': the dtype of this array, float32, is"):
+        behind.unsure(1, 32, x)
+    assert set(x.tolist()) == {1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        behind.unsure(1, 32, x.view(torch.uint8))  # raw bytes go anywhere
+        behind.exact(1, 32, x)  # its name has the types

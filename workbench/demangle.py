@@ -24,17 +24,23 @@ def _library() -> tuple[Callable[..., int | None], Callable[[int], object]] | No
 @functools.lru_cache(maxsize=4096)
 def demangle(name: str) -> str:
     """``"scale<float, 4>"`` for ``"_Z5scaleIfLi4EEvPT_"``, without types around it; other names stay as they are."""
+    text = _read(name)
+    return name if text is None else _without_types(text)
+
+
+def _read(name: str) -> str | None:
+    """A name with all of its types; None for what is no name of C++."""
     library = _library()
     if library is None or not name.startswith("_Z"):
-        return name
+        return None
     read, free = library
     status = ctypes.c_int()
     address = read(name.encode(), None, None, ctypes.byref(status))
     if status.value != 0 or not address:
-        return name
+        return None
     text = ctypes.string_at(address).decode()
     free(address)
-    return _without_types(text)
+    return text
 
 
 def _without_types(text: str) -> str:
@@ -52,6 +58,27 @@ def _without_types(text: str) -> str:
             start = position + 1
         depth += (character in "<([") - (character in ">)]")
     return text[start:]
+
+
+def parameter_types(name: str) -> tuple[str, ...] | None:
+    """``("float*", "int")`` for ``"_Z3addPfi"``: names in C++ have every type, with nothing left to look up.
+
+    None for other names, and for types with brackets of their own.
+    """
+    text = _read(name)
+    if text is None or not text.endswith(")"):
+        return None
+    inside = text[:-1].rpartition("(")[2]
+    if ")" in inside:
+        return None
+    pieces, depth = [""], 0
+    for character in inside:
+        depth += (character in "<[") - (character in ">]")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return tuple(piece.strip() for piece in pieces if piece.strip())
 
 
 def normalised(expression: str) -> str:

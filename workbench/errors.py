@@ -136,6 +136,10 @@ class PredictedTimeWarning(UserWarning):
     """Times that look measured are predicted: Triton's benchmarks ran on the PTX machine; names the GPU meant."""
 
 
+class UncheckedTypeWarning(UserWarning):
+    """An array is passed for a parameter whose type the source's text does not tell; names the parameter."""
+
+
 class StaleTuningWarning(UserWarning):
     """A tuned configuration is used whose variant has changed since it was tuned; tune again."""
 

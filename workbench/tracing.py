@@ -67,6 +67,9 @@ def trace(
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
     options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
     report = chosen.run(config, problem, inputs, device, **options)
+    if report is None:
+        remedy = "No kernel of the variant has a block to run for it."
+        raise ArgumentError("case", case.label, "a case with elements to compute", remedy)
     report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""

@@ -64,8 +64,10 @@ def test_parameters_under_a_condition(macros: tuple, parameters: tuple):
     text = "__global__ void k(int a,\n#ifdef B\nint b,\n#ifdef C\nint c,\n#endif\n#else\nint d,\n#endif\nint z) {}"
     assert declared_kernels(text, macros)["k"].parameters == parameters
     assert declared_kernels(f"# define B\n{text}", macros)["k"].parameters[1] == "b", "defined in the text"
-    for condition in ("#if B > 1", "#endif", "#elif B"):
-        assert declared_kernels(text.replace("#else", condition), macros)["k"].parameters == ()
+    for condition in ("#if __CUDA_ARCH__ > 800", "#if B > 1"):  # B is defined, and its value is not known
+        unsure = declared_kernels(f"#define D\n{text.replace('#ifdef B', condition)}", (*macros, "B"))
+        assert unsure["k"].parameters == ()
+    assert declared_kernels(text.replace("#ifdef B", "#if B > 1"), {"B": 2})["k"].parameters == ("a", "b", "z")
 
 
 @pytest.mark.parametrize(

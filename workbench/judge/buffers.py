@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from workbench.judge.description import Workspace
+from workbench.judge.views import fill
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.tensor_checks import dtype_name, element_name
 
@@ -59,13 +60,17 @@ class _Guarded:
         """Remember what is there now."""
         self.before = self.storage.clone()
 
-    def guards_written(self) -> bool:
-        """Whether anything around the tensor is other than it was."""
+    def guards_written(self, *, between: bool) -> bool:
+        """Whether anything around the tensor is other than it was, and ``between`` its rows."""
         end = self.start + self.size
-        return not (
-            torch.equal(self.storage[: self.start], self.before[: self.start])
-            and torch.equal(self.storage[end:], self.before[end:])
-        )
+        outside = torch.equal(self.storage[: self.start], self.before[: self.start])
+        outside = outside and torch.equal(self.storage[end:], self.before[end:])
+        if outside and between and not self.tensor.is_contiguous():
+            changed, item = self.storage[self.start : end] != self.before[self.start : end], self.tensor.element_size()
+            strides = (*(item * one for one in self.tensor.stride()), 1)
+            changed.as_strided((*self.tensor.shape, item), strides).fill_(False)
+            return bool(changed.any())
+        return not outside
 
     def bits(self, storage: torch.Tensor | None = None) -> torch.Tensor:
         """The tensor's elements as integers, as they are or as they were in ``before``."""
@@ -86,15 +91,21 @@ def _noise(size: int) -> torch.Tensor:
 
 
 class Buffers:
-    """Arguments, outputs and workspace of one run; ``round`` chooses between two kinds of poison."""
+    """Arguments, outputs and workspace of one run; ``round`` chooses between two kinds of poison.
 
-    def __init__(self, case: Any, problem: Any, workspace: Sequence[Workspace], round: int):
+    Kernels get contiguous copies of the arguments ``copied`` that are not contiguous.
+    """
+
+    def __init__(
+        self, case: Any, problem: Any, workspace: Sequence[Workspace], round: int, copied: Collection[str] = ()
+    ):
         self._in_place = case.contract.in_place
         self._inputs: dict[str, _Guarded] = {}
+        kinds = dict(problem.arguments)
         for name, value in case.arguments().items():
             if isinstance(value, torch.Tensor):
-                self._inputs[name] = one = _Guarded.empty(TensorType.of(value))
-                one.tensor.copy_(value)
+                self._inputs[name] = one = _Guarded.empty(kinds[name])
+                fill(one.tensor, value)
         self._outputs = {name: _Guarded.empty(kind) for name, kind in problem.outputs}
         for one in self._outputs.values():
             _poison(one, round)
@@ -102,14 +113,27 @@ class Buffers:
         for part in workspace:
             one = self._workspace[part.name] = _Guarded.empty(TensorType.contiguous(part.dtype, part.shape))
             one.tensor.copy_(torch.full(part.shape, part.fill).to(one.tensor.dtype))
+        self._copies = {
+            name: _Guarded.empty(TensorType.contiguous(kinds[name].dtype, kinds[name].shape))
+            for name, one in self._inputs.items()
+            if name in copied and not one.tensor.is_contiguous()
+        }
+        for name, one in self._copies.items():
+            one.tensor.copy_(self._inputs[name].tensor)
         self._all = self._inputs | self._outputs | self._workspace
-        for one in self._all.values():
+        for one in (*self._all.values(), *self._copies.values()):
             one.keep()
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Every tensor by name."""
-        return {name: one.tensor for name, one in self._all.items()}
+        """Every tensor by name, as kernels get it."""
+        return {name: one.tensor for name, one in (self._all | self._copies).items()}
+
+    def copy_back(self) -> None:
+        """Give the arguments that are written what was written to their copies."""
+        for name, one in self._copies.items():
+            if name in self._in_place:
+                self._inputs[name].tensor.copy_(one.tensor)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -124,7 +148,8 @@ class Buffers:
 
     def guards_written(self) -> list[str]:
         """The buffers whose surroundings were written."""
-        return [name for name, one in self._all.items() if one.guards_written()]
+        every = (*self._all.items(), *self._copies.items())
+        return [name for name, one in every if one.guards_written(between=name in self._in_place)]
 
     def changed_inputs(self) -> tuple[str, int] | None:
         """(element, count) of the first argument that was written without being declared in place."""

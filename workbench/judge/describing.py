@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from workbench.errors import CompileError, ConfigurationError, WorkbenchError
+from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge import built_in
 from workbench.judge.description import argument_record
+from workbench.judge.views import views_of
 from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.files import run_file
 from workbench.ops.own.op import OwnOp, OwnTorch
@@ -63,7 +64,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
             for config in configs:
                 try:
                     if case is None:
-                        found = _described(variant, config, problem)
+                        found = _described(variant, config, problem, views=config == configs[0])
                     else:
                         found = built_in.code_record(variant, config, variant.machine_problem(case, config))
                 except BaseException as error:
@@ -100,7 +101,25 @@ def _configs(variant: Any, problem: Problem, wanted: Any) -> list[dict]:
     return [variant.default_config(problem) if wanted is None else dict(wanted)]
 
 
-def _described(variant: Any, config: Mapping[str, Any], problem: Problem) -> dict:
+def _described(variant: Any, config: Mapping[str, Any], problem: Problem, *, views: bool) -> dict:
+    """The record of a `Description`; with ``views`` of the inputs that the declaration does not refuse."""
+    programs: list[str] = []
+    found = _one_described(variant, config, problem, programs)
+    if views and "failed" not in found:
+        found["views"] = {}
+        for name, viewed in views_of(problem, variant.declared.contract.in_place).items():
+            try:
+                launches = _one_described(variant, config, viewed, programs)
+            except ArgumentError:
+                continue  # it refuses them by name
+            if "failed" in launches:
+                return launches
+            found["views"][name] = launches
+    return {**found, "programs": programs}
+
+
+def _one_described(variant: Any, config: Mapping[str, Any], problem: Problem, programs: list[str]) -> dict:
+    """What is launched for a problem; its programs are added to those that are there."""
     kernels = variant.kernels(config, problem, problem.arch, machine_code=False)
     first, second = (_launches(variant, config, problem, kernels) for _ in range(2))
     if first != second:
@@ -108,10 +127,10 @@ def _described(variant: Any, config: Mapping[str, Any], problem: Problem) -> dic
             "failed": "unstable",
             "message": f"{variant} gives two launches when it is asked twice: {second}"[:2000],
         }
-    programs = list(dict.fromkeys(kernel.ptx for kernel in kernels))
+    programs += [one for one in dict.fromkeys(kernel.ptx for kernel in kernels) if one not in programs]
     for one, kernel in zip(first["launches"], kernels, strict=True):
         one["program"] = programs.index(kernel.ptx)
-    return {"programs": programs, **first}
+    return first
 
 
 def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels: tuple) -> dict:
@@ -156,6 +175,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
         "constants": {name: argument_record(one, name_of) for name, one in constants.items()},
         "text": variant.unit.text if constants else "",
         "macros": dict(variant.macros(config, problem)) if constants else {},
+        "contiguous": list(variant.declared.contiguous),
     }
 
 

@@ -7,7 +7,7 @@ this. It is made before the seeds of the inputs are drawn, from shapes and dtype
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.errors import WorkbenchError
@@ -58,7 +58,9 @@ class Workspace:
 class Description:
     """Everything that runs: PTX texts, launches in their order, workspace, and values of the modules' constants.
 
-    ``text`` and ``macros`` are the source that declares the types of the constants.
+    ``text`` and ``macros`` are the source that declares the types of the constants; ``contiguous`` are the arguments
+    that are copied for the kernels where they are not, ``views`` what runs for views of the inputs that are not
+    refused, by name.
     """
 
     programs: tuple[str, ...]
@@ -67,10 +69,19 @@ class Description:
     constants: Mapping[str, Argument]
     text: str
     macros: Mapping[str, Any]
+    contiguous: tuple[str, ...] = ()
+    views: Mapping[str, Description] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Description:
         """The description of a record. Raises InvalidDescription."""
+        found = cls._of_launches(record)
+        views = _value(record, "views", dict) if "views" in record else {}
+        programs = {"programs": list(found.programs)}
+        return replace(found, views={name: cls._of_launches({**one, **programs}) for name, one in views.items()})
+
+    @classmethod
+    def _of_launches(cls, record: Mapping[str, Any]) -> Description:
         programs = _list(record, "programs", str)
         launches = tuple(_launch(one, len(programs)) for one in _list(record, "launches", dict))
         if not launches or len(launches) > MAX_KERNELS:
@@ -82,6 +93,7 @@ class Description:
             {name: _argument(one) for name, one in _value(record, "constants", dict).items()},
             _value(record, "text", str),
             {name: one for name, one in _value(record, "macros", dict).items() if isinstance(one, int | float | str)},
+            _list(record, "contiguous", str) if "contiguous" in record else (),
         )
 
     def passed(self) -> list[str]:

@@ -296,7 +296,8 @@ def check(
     A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
     are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
     guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
-    last, with all checks. The outputs are compared with the reference in float64.
+    last, with all checks. The outputs are compared with the reference in float64. Once for each case the inputs of an
+    own op are also views, transposed, sliced and expanded, where the variant's declaration does not refuse these.
 
     Args:
         op: an op, or its name. The reference and the cases are trusted, and so is all of the file that declares them;

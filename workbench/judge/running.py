@@ -20,6 +20,7 @@ from workbench.judge.buffers import Buffers
 from workbench.judge.description import Argument, Description
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.outcomes import OK
+from workbench.judge.views import ViewedCase, views_of
 from workbench.kernels.variables import Variables
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.tensor_checks import real_parts
@@ -82,19 +83,45 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
     description = valid(Description.of, request["description"])
     problem = request["problem"]
     _check_names(description, problem)
-    room = request["memory"]
-    for part in description.workspace:
-        room -= math.prod(part.shape) * getattr(torch, part.dtype).itemsize
-        if room < 0:
-            limit = f"more than the {request['memory'] >> 20:,} MiB that are allowed"
-            shape = ", ".join(map(str, part.shape))
-            raise Failed("memory", f"its workspace {part.name} is {part.dtype}[{shape}], {limit}")
+    for one in (description, *description.views.values()):
+        _check_room(one, request["memory"])
     programs = [valid(Program, text) for text in description.programs]
     for case in cases:
         for index, last_warp_first in enumerate(ORDERS):
-            buffers = Buffers(case, problem, description.workspace, index)
+            buffers = Buffers(case, problem, description.workspace, index, description.contiguous)
             _launch_all(description, programs, buffers, last_warp_first, deadline)
             yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}")
+    yield from _checks_of_views(cases[0], problem, description, programs, deadline)
+
+
+def _checks_of_views(
+    case: Any, problem: Any, description: Description, programs: Sequence[Program], deadline: float
+) -> Iterator[Check]:
+    """The check of a run for each view of the inputs that is described; its failures name the view."""
+    for name, viewed in views_of(problem, case.contract.in_place).items():
+        one = description.views.get(name)
+        if one is None:
+            continue
+        try:
+            _check_names(one, viewed)
+            viewed_case = ViewedCase(case, viewed)
+            buffers = Buffers(viewed_case, viewed, one.workspace, 0, one.contiguous)
+            _launch_all(one, programs, buffers, False, deadline)
+            yield _compared(viewed_case, buffers, f"seed {case.seed}, {ORDERS[False]}")
+        except Failed as failure:
+            told = f"{failure.fields['message']} (with its inputs {name})"
+            raise Failed(**{**failure.fields, "message": told}) from failure
+
+
+def _check_room(description: Description, memory: int) -> None:
+    """Raise Failed for workspaces of more than so many bytes."""
+    room = memory
+    for part in description.workspace:
+        room -= math.prod(part.shape) * getattr(torch, part.dtype).itemsize
+        if room < 0:
+            limit = f"more than the {memory >> 20:,} MiB that are allowed"
+            shape = ", ".join(map(str, part.shape))
+            raise Failed("memory", f"its workspace {part.name} is {part.dtype}[{shape}], {limit}")
 
 
 def _check_names(description: Description, problem: Any) -> None:
@@ -152,6 +179,7 @@ def _launch_all(
         program = programs[one.program]
         launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
         fresh -= set(names)
+    buffers.copy_back()
 
 
 def _argument(argument: Argument, buffers: Buffers) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, UncheckedTypeWarning
 from workbench.toolchain import CompiledKernel
-from workbench.toolchain.c_types import CType
+from workbench.toolchain.c_types import ANYTHING, CType
 
 
 def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Sequence[Any], device: str) -> list[Any]:
@@ -27,14 +28,47 @@ def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Se
     return values
 
 
+def check_layout(kernel: CompiledKernel, args: Sequence[Any], *, strided: bool) -> None:
+    """Raise ArgumentError for a torch tensor whose elements are not those at its address, one after the other.
+
+    ``strided``: the kernel knows the strides of its tensors.
+    """
+    for parameter, value in zip(kernel.parameters, args, strict=False):
+        if not hasattr(value, "is_contiguous"):
+            continue
+        where = f"{kernel.label}(): argument {parameter.name!r}"
+        if value.is_conj() or value.is_neg():
+            kind = "conjugate" if value.is_conj() else "negative"
+            remedy = "Pass .resolve_conj()." if value.is_conj() else "Pass .resolve_neg()."
+            raise ArgumentError(where, f"a view that is the {kind} of its memory", "its elements in memory", remedy)
+        if not strided and not value.is_contiguous():
+            got = f"a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}"
+            remedy = "Pass .contiguous(); or load with strided=True a kernel that knows its tensors' strides."
+            raise ArgumentError(where, got, "a contiguous tensor: a kernel gets its address alone", remedy)
+
+
 def declared_value(where: str, expected: CType | None, value: Any, device: str = "sim") -> Any:
     """One argument, for a parameter of a declared type; ``where`` names it in an ArgumentError."""
     if expected is None:
+        _warn_unchecked(where, value)
         return value
     if expected.pointer:
         _check_array(where, expected, value, device)
         return value
     return _half(where, expected, value)
+
+
+def _warn_unchecked(where: str, value: Any) -> None:
+    """Warn, once for a parameter, that an array's dtype may be another than the kernel's; raw bytes go anywhere."""
+    if isinstance(value, np.ndarray) or hasattr(value, "data_ptr"):
+        got = dtype_name(value)
+        if got != "uint8" and not got.startswith(_RAW):
+            told = f"{where}: the dtype of this array, {got}, is not checked: the source's text does not tell the type"
+            warnings.warn(f"{told}. Spell it out in the parameter list.", UncheckedTypeWarning, stacklevel=2)
+
+
+_RAW = ("void", "|V", "[", "{")
+"""How NumPy's names of records begin."""
 
 
 def dtype_name(array: Any) -> str:
@@ -46,7 +80,7 @@ def _check_array(where: str, expected: CType, value: Any, device: str) -> None:
     if not isinstance(value, np.ndarray) and not hasattr(value, "data_ptr"):
         return
     got = dtype_name(value)
-    if not _fits(expected, got, value.dtype.itemsize):
+    if expected.dtype != ANYTHING and not _fits(expected, got, value.dtype.itemsize):
         raise ArgumentError(
             where,
             f"an array of {got}",
@@ -60,7 +94,7 @@ def _check_array(where: str, expected: CType, value: Any, device: str) -> None:
 
 
 def _fits(expected: CType, got: str, itemsize: int) -> bool:
-    if got == expected.dtype or got in ("uint8", "void") or got.startswith(("|V", "[", "{")):
+    if got == expected.dtype or got == "uint8" or got.startswith(_RAW):
         return True
     if expected.dtype.startswith(("int", "uint", "bool")):
         same_bits = itemsize == expected.itemsize and got.startswith(("int", "uint", "bool", "float8"))

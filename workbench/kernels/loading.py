@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import devices
 from workbench.argument_kinds import checked_kinds
-from workbench.demangle import normalised
+from workbench.demangle import normalised, parameter_types
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels.declared_types import converted
+from workbench.home import cuda_sources
+from workbench.kernels.declared_types import check_layout, converted
 from workbench.kernels.variables import Variable, Variables
 from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of
@@ -19,7 +20,8 @@ from workbench.reports.watching import watched
 from workbench.time_limit import Limit, seconds_of
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import CType, c_type
-from workbench.toolchain.source import Source, kernels_within, read_source
+from workbench.toolchain.source import Source, kernels_within, read_source, type_names
+from workbench.toolchain.type_names import RECORD
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
@@ -40,12 +42,7 @@ class Kernel:
         self.module = module
         self.device = module._device
         self.__name__ = compiled.label
-        base = compiled.label.split("<")[0].split("::")[-1]
-        declared = module._declared.get(base)
-        self._types: tuple[CType | None, ...] = ()
-        if declared is not None:
-            known = {**module._macros, **declared.instance(compiled.label)}
-            self._types = tuple(c_type(one, known) for one in declared.types)
+        self._types = module._types_of(compiled)
         self._noted: set[str] = set()
 
     def __call__(
@@ -92,6 +89,7 @@ class Kernel:
 
     def arguments(self, args: Sequence[object]) -> list[object]:
         """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""
+        check_layout(self.compiled, args, strided=self.module._strided)
         return converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
@@ -113,13 +111,17 @@ class Module:
         checks: bool,
         trace: bool,
         limits: Mapping[str, float],
+        strided: bool,
     ):
+        self._strided = strided
         self._device = device
         self._checks = checks
         self._trace = trace
         self._limits = limits
         self._macros = settings["macros"]
         self._declared = kernels_within(source, settings["include_dirs"], self._macros)
+        folders = ([source.folder] if source.folder is not None else []) + [*settings["include_dirs"], cuda_sources()]
+        self._type_names = type_names(source, folders, self._macros)
         self._source = source
         self._settings = settings
         self.globals = Variables(device, source.text, self._macros)
@@ -130,6 +132,22 @@ class Module:
     def _add(self, name: str, compiled: CompiledKernel) -> None:
         self._kernels[name] = Kernel(compiled, self)
         self.globals.add(compiled)
+
+    def _types_of(self, compiled: CompiledKernel) -> tuple[CType | None, ...]:
+        """The types of a kernel's parameters: by its name in C++, which has them all, else by the source's text."""
+        count = len(compiled.parameters)
+        exact = parameter_types(compiled.name)
+        if exact is not None and len(exact) == count:
+            return tuple(c_type(one, self._records) for one in exact)
+        declared = self._declared.get(compiled.label.split("<")[0].split("::")[-1])
+        if declared is None or len(declared.types) != count:
+            return (None,) * count
+        known = {**self._type_names, **declared.instance(compiled.label)}
+        return tuple(c_type(one, known) for one in declared.types)
+
+    @property
+    def _records(self) -> dict[str, str]:
+        return {name: RECORD for name, one in self._type_names.items() if one == RECORD}
 
     def constant(self, name: str) -> Variable:
         """The ``__constant__`` variable ``name``. Raises UnknownNameError for one that is not in constant memory."""
@@ -199,6 +217,7 @@ def load_cuda(
     trace: bool = False,
     machine_code: bool | None = None,
     seconds_limit: Limit = "auto",
+    strided: bool = False,
 ) -> Module:
     """Compile a CUDA C++ source, text or a .cu file, and return its kernels as functions.
 
@@ -214,8 +233,10 @@ def load_cuda(
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
 
-    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes); a torch tensor passes its address
-    whatever its strides, a NumPy array has to be contiguous.
+    Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes), also behind ``typedef``, ``using``
+    and macros; for a type that the text does not tell a launch warns. They must be contiguous, because a kernel gets an
+    address and no strides. With ``strided`` torch tensors may be views: the kernels are given their strides, or know
+    them.
 
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
     """
@@ -228,7 +249,8 @@ def load_cuda(
         "compiler": compiler,
         "machine_code": target.runs_machine_code if machine_code is None else machine_code,
     }
-    return Module(read_source(source_or_path), target, settings, checks, trace, limits_on(target, seconds_limit))
+    limits = limits_on(target, seconds_limit)
+    return Module(read_source(source_or_path), target, settings, checks, trace, limits, strided)
 
 
 def device_for(device: str, checks: bool, trace: bool) -> devices.Device:

@@ -13,13 +13,18 @@ from workbench.errors import ArgumentError, UnknownNameError
 from workbench.kernels.loading import Kernel, Module, device_for, limits_on
 from workbench.kernels.variables import Variables
 from workbench.time_limit import Limit
+from workbench.toolchain import CompiledKernel
+from workbench.toolchain.c_types import CType
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 
 class PtxModule(Module):
     """The kernels of a PTX text: ``module.name``, and ``module["name"]`` for names that are no identifiers."""
 
-    def __init__(self, text: str, device: devices.Device, checks: bool, trace: bool, limits: Mapping[str, float]):
+    def __init__(
+        self, text: str, device: devices.Device, checks: bool, trace: bool, limits: Mapping[str, float], strided: bool
+    ):
+        self._strided = strided
         self._device, self._checks, self._trace, self._limits = device, checks, trace, limits
         self._macros: dict[str, Any] = {}
         self._declared: dict[str, Any] = {}
@@ -29,6 +34,10 @@ class PtxModule(Module):
         self._kernels: dict[str, Kernel] = {}
         for name, kernel in compiled.items():
             self._add(name, kernel)
+
+    def _types_of(self, compiled: CompiledKernel) -> tuple[CType | None, ...]:
+        """None: PTX has no types of elements."""
+        return ()
 
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of that name, readable or as in the PTX. Raises UnknownNameError for one that the text has not."""
@@ -49,6 +58,7 @@ def load_ptx(
     checks: bool = False,
     trace: bool = False,
     seconds_limit: Limit = "auto",
+    strided: bool = False,
 ) -> PtxModule:
     """The kernels of PTX that any compiler wrote, as functions like those of `load_cuda`: of a text, of a file, or of
     what has its text in ``__ptx__``, as functions of CuTe DSL's ``cute.compile(..., options="--keep-ptx")`` do.
@@ -56,9 +66,9 @@ def load_ptx(
     ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
     Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
     by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size; pointers in it are addresses,
-    ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks``, ``trace`` and
-    ``seconds_limit`` are those of `load_cuda`. Registers and machine code come from ptxas, when they are asked for. PTX
-    of clang, Numba, Warp and CuTe DSL is among the tests.
+    ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks``, ``trace``,
+    ``seconds_limit`` and ``strided`` are those of `load_cuda`. Registers and machine code come from ptxas, when they
+    are asked for. PTX of clang, Numba, Warp and CuTe DSL is among the tests.
 
     Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
     """
@@ -74,4 +84,4 @@ def load_ptx(
             raise ArgumentError("text_or_path", got, "PTX text or a readable file", "Check the path.") from error
     text = text.rstrip("\0")  # some compilers end it as C ends a string
     target = device_for(device, checks, trace)
-    return PtxModule(text, target, checks, trace, limits_on(target, seconds_limit))
+    return PtxModule(text, target, checks, trace, limits_on(target, seconds_limit), strided)

@@ -199,7 +199,8 @@ def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tup
         return np.dtype(np.uint8), (*declared.shape, size // math.prod(declared.shape))
     if declared is None or declared.type is None or size % declared.type.itemsize:
         return np.dtype(np.uint8), (size,)
-    dtype = np.dtype({"bfloat16": "uint16"}.get(declared.type.dtype, declared.type.dtype))
+    bits = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+    dtype = np.dtype(bits.get(declared.type.dtype, declared.type.dtype))
     flat = (size // dtype.itemsize,)
     if declared.shape is None:
         return dtype, flat

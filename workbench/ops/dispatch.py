@@ -46,11 +46,10 @@ def choose(
         if variant == "auto":  # a CPU, or a GPU and a problem that only the torch variant can run
             first = next(one for one in op.variants if not one.compiles)
             return first, first.default_config(problem)
+        for one in op.variants:
+            one.check_tensors(problem)
         raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
-    names = [one.name for one in op.variants]
-    if variant not in names:
-        allowed = ", ".join(("auto", "tuned", *names))
-        raise UnknownNameError("variant", repr(variant), allowed, f"See workbench.variants({op.name!r}).")
+    check_name(op, variant)
     chosen = op.variant(variant)
     check_supported(op, chosen, problem)
     if config is None:
@@ -60,9 +59,17 @@ def choose(
     return chosen, dict(config)
 
 
+def check_name(op: Op, variant: str) -> None:
+    """Raise UnknownNameError for a variant that the op does not have."""
+    allowed = ("auto", "tuned", *(one.name for one in op.variants))
+    if variant not in allowed:
+        raise UnknownNameError("variant", repr(variant), ", ".join(allowed), f"See workbench.variants({op.name!r}).")
+
+
 def check_supported(op: Op, variant: Variant, problem: Any) -> None:
     """Refuse a variant that lacks a feature, layout or dtype of the problem: an ArgumentError naming those that have
-    it."""
+    it; or naming the tensor that does not lie in memory as the variant assumes."""
+    variant.check_tensors(problem)
     lacking = "; ".join(str(rule) for rule in variant.unsupported(problem))
     if lacking:
         what = f"{variant.name!r}, which lacks {lacking}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 
 from workbench.errors import ArgumentError
@@ -152,15 +152,39 @@ def check_apart(
             reached_writing = start + size
     else:
         return  # the usual case, in a few microseconds
-    spans = sorted(_Span.of(name, one) for name, one in given.items())
-    before: list[_Span] = []
-    for span in spans:
-        before = [one for one in before if one.end > span.start]
-        for other in before:
-            if (span.name in written or other.name in written) and other.meets(span):
-                name, read = (span.name, other.name) if span.name in written else (other.name, span.name)
-                raise ArgumentError(name, f"memory that {read} has too", "memory of its own: it is written", remedy)
-        before.append(span)
+    spans = sorted((one.data_ptr(), one.data_ptr() + extent(one), name) for name, one in given.items())
+    before: list[tuple[int, str]] = []
+    for start, end, name in spans:
+        before = [one for one in before if one[0] > start]
+        for _, other in before:
+            if (name in written or other in written) and share_memory(given[name], given[other]):
+                first, second = (name, other) if name in written else (other, name)
+                raise ArgumentError(first, f"memory that {second} has too", "memory of its own: it is written", remedy)
+        before.append((end, name))
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have a byte in common; views that only lie between each other's elements have none.
+
+    Exact, but for strides that would take NumPy more than a second or so: these count as if they had.
+    """
+    try:
+        return np.shares_memory(addresses(one), addresses(other), max_work=1_000_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def addresses(tensor: torch.Tensor) -> np.ndarray:
+    """Return the places of a tensor's elements as an array, nowhere read: they may be in a GPU's memory."""
+    item = tensor.element_size()
+    place = {
+        "version": 3,
+        "typestr": f"|V{item}",
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "strides": tuple(item * stride for stride in tensor.stride()),
+    }
+    return np.asarray(type("Place", (), {"__array_interface__": place})())
 
 
 def extent(tensor: torch.Tensor) -> int:
@@ -169,36 +193,6 @@ def extent(tensor: torch.Tensor) -> int:
         return tensor.nbytes
     steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (1 + steps) * tensor.element_size()
-
-
-class _Span(NamedTuple):
-    """The bytes of a tensor: ``pages`` pages of ``page`` bytes, ``apart`` bytes from one to the next."""
-
-    start: int
-    end: int
-    name: str
-    page: int
-    apart: int
-    pages: int
-
-    @classmethod
-    def of(cls, name: str, tensor: torch.Tensor) -> Self:
-        """Of one whose pages are not contiguous, everything from its first byte to its last is one page."""
-        start, whole = tensor.data_ptr(), extent(tensor)
-        if not tensor.is_contiguous():
-            page, apart = tensor[0].numel() * tensor.element_size(), tensor.stride(0) * tensor.element_size()
-            if apart >= page and tensor[0].is_contiguous():
-                return cls(start, start + whole, name, page, apart, len(tensor))
-        return cls(start, start + whole, name, whole, whole, 1)
-
-    def meets(self, other: Self) -> bool:
-        """Whether it has a byte in common with one that starts where it starts, or later, and before its end."""
-        if self.apart == other.apart:
-            phase = (other.start - self.start) % self.apart
-            return phase < self.page or phase + other.page > self.apart
-        mine, theirs = (one.start + one.apart * torch.arange(one.pages) for one in (self, other))
-        last = torch.searchsorted(mine, theirs + other.page) - 1  # the last of mine to begin before the end of theirs
-        return bool((mine[last.clamp(min=0)] + self.page > theirs)[last >= 0].any())
 
 
 def alignment_of(*tensors: torch.Tensor) -> int:

@@ -132,6 +132,10 @@ class Variant:
                 lacking.append(("features", f"{feature} is one of {', '.join(self.features) or '(none)'}"))
         return tuple(Restriction(name, rule, lambda config, problem: False) for name, rule in lacking)
 
+    def check_tensors(self, problem: Any) -> None:
+        """Raise ArgumentError for a tensor that does not lie in memory as the kernels assume; an op's own function
+        looks at those of the built-in ones."""
+
     def broken(self, config: Config, problem: Any) -> tuple[Restriction, ...]:
         """The rules that a configuration breaks for a problem; empty if it is legal.
 
@@ -258,7 +262,8 @@ class Variant:
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
         """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None.
 
-        The report of a variant of several kernels is their sum, with the report of each in its ``parts``.
+        The report of a variant of several kernels is their sum, with the report of each in its ``parts``. A kernel
+        whose grid has no blocks is left out; where all are, there is no report.
         """
         with device.current(values_of(tensors)):
             plan = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
@@ -273,9 +278,10 @@ class Variant:
                     **launch_options,
                 )
                 for kernel, launch in zip(plan.kernels, self._launches(plan, config, problem, tensors), strict=True)
+                if 0 not in launch.grid
             ]
-        if len(reports) == 1 or reports[0] is None:
-            return reports[0]
+        if len(reports) < 2 or reports[0] is None:
+            return reports[0] if reports else None
         from workbench.ptx.joined import joined
 
         return joined(reports)
@@ -496,7 +502,9 @@ class TritonVariant(Variant):
             constexprs = step.constants(config, problem)
             names = step.parameters(constexprs)
             arguments = dict(zip(names, passed(step, names, config, problem, tensors), strict=True)) | constexprs
-            step.function[step.grid(config, problem)](**arguments, **step.options(config, problem))
+            grid = step.grid(config, problem)
+            if 0 not in grid:
+                step.function[grid](**arguments, **step.options(config, problem))
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> Any:

@@ -1,7 +1,8 @@
-"""C++ types as a source writes them, next to the dtypes of NumPy and torch: for messages, conversions and variables.
+"""C++ types as a source writes them, next to the dtypes of NumPy and torch.
 
-A reading of the text, as ``toolchain.source`` does it: a type that is a typedef, a template argument or a struct is not
-known (None), and nothing is decided about it.
+They decide which arrays a launch takes, how it passes a number for a ``__half``, and what a variable's bytes are. Names
+are followed through ``typedef``, ``using``, macros and aliases (`workbench.toolchain.type_names`). A type that the text
+does not tell is None: nothing is checked then, and the launch warns that it was not.
 """
 
 from __future__ import annotations
@@ -10,23 +11,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.toolchain.source import _COMMENT
+from workbench.toolchain.type_names import RECORD, UNKNOWN, expanded, living, names_of_types, tokens_of
 
 _SCALARS = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
 _SCALARS |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "bool": "bool"}
 _SCALARS |= {f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _SCALARS |= {"size_t": "uint64", "ptrdiff_t": "int64", "uint": "uint32", "uchar": "uint8", "ushort": "uint16"}
+_SCALARS |= {"intptr_t": "int64", "uintptr_t": "uint64", "intmax_t": "int64", "uintmax_t": "uint64", "ulong": "uint64"}
+_SCALARS |= {"ssize_t": "int64", "nv_half": "float16", "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2"}
 _VECTORS = {"char": "int8", "uchar": "uint8", "short": "int16", "ushort": "uint16", "int": "int32", "uint": "uint32"}
 _VECTORS |= {"long": "int64", "ulong": "uint64", "longlong": "int64", "ulonglong": "uint64"}
 _VECTORS |= {"float": "float32", "double": "float64"}
 _PAIRS = {"half2": "float16", "__half2": "float16", "__nv_bfloat162": "bfloat16", "nv_bfloat162": "bfloat16"}
+_PAIRS |= {"cuComplex": "float32", "cuFloatComplex": "float32", "cuDoubleComplex": "float64"}
+ANYTHING = "void"
+"""The dtype of what a ``void *`` or the address of a struct points to: every array fits."""
+
 _IGNORED = {"const", "volatile", "static", "extern", "inline", "__restrict__", "__restrict", "__grid_constant__"}
-_SIZES = {"bool": 1, "bfloat16": 2}
+_IGNORED |= {"std", "cuda", "::", "restrict", "typename", "class", "enum"}
+_SIZES = {"bool": 1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, ANYTHING: 1}
 
 
 @dataclass(frozen=True)
 class CType:
-    """``dtype`` is torch's or NumPy's name of one element, ``lanes`` how many a vector type has (``float4``: 4)."""
+    """``dtype`` is torch's or NumPy's name of one element, or `ANYTHING`, ``lanes`` how many a vector type has
+    (``float4``: 4). Pointers are the elements of a pointer to pointers, as uint64."""
 
     dtype: str
     lanes: int = 1
@@ -40,21 +49,25 @@ class CType:
         return _SIZES.get(self.dtype) or int(re.sub(r"\D", "", self.dtype)) // 8
 
 
-def c_type(text: str, macros: Mapping[str, object] | None = None) -> CType | None:
-    """The type of a declaration such as ``const float4 * __restrict__``; None where it is not a plain one.
+def c_type(text: str, known: Mapping[str, object] | None = None) -> CType | None:
+    """The type of a declaration such as ``const float4 * __restrict__``; None where the text does not tell, and for a
+    struct by value or a reference.
 
-    ``macros`` are looked up once: with ``-D SCALAR=float`` the type ``SCALAR *`` is known.
+    ``known`` is what names stand for: ``{"T": "float"}``, and what `names_of_types` returns.
     """
-    base, star, rest = text.partition("*")
-    if "*" in rest or "&" in text or "<" in text:
+    tokens = expanded(tokens_of(text), known or {})
+    stars = tokens.count("*")
+    base = tokens[: tokens.index("*")] if stars else tokens
+    words = [token for token in base if token not in _IGNORED]
+    if not {UNKNOWN, "&", "<", "(", "["}.isdisjoint(tokens):
         return None
-    words = re.findall(r"[\w:]+", base)
-    constant = "const" in words
-    words = [word.removeprefix("std::") for word in words if word not in _IGNORED]
-    if macros and len(words) == 1 and words[0] in macros:
-        words = re.findall(r"[\w:]+", str(macros[words[0]]))
+    constant = bool(stars) and "const" in base
+    if stars > 1:
+        return CType("uint64", pointer=True)
+    if stars and (words == ["void"] or RECORD in words or "struct" in words):
+        return CType(ANYTHING, pointer=True, constant=constant)
     found = _element(words)
-    return found and CType(*found, pointer=bool(star), constant=bool(star) and constant)
+    return found and CType(*found, pointer=bool(stars), constant=constant)
 
 
 def _element(words: list[str]) -> tuple[str, int] | None:
@@ -84,10 +97,8 @@ class DeclaredVariable:
 
 def declared_variables(text: str, macros: Mapping[str, object] | None = None) -> dict[str, DeclaredVariable]:
     """The variables in device and constant memory that are no pointers, by name."""
-    text = _COMMENT.sub(" ", text)
-    known = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t]*$", text, re.MULTILINE))
-    known |= {name: kind for kind, name in re.findall(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;", text)}
-    known |= dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;", text))
+    known: dict[str, object] = dict(names_of_types([text], macros or {}))
+    text = living(text, macros or {})
     known |= dict(re.findall(r"\bconstexpr\s+[\w\s]*?(\w+)\s*=\s*(\w+)\s*;", text)) | dict(macros or {})
     found = {}
     for match in re.finditer(r"\b__(?:constant|device|managed)__\b([^;={(]*)([;={(])", text):
@@ -95,6 +106,8 @@ def declared_variables(text: str, macros: Mapping[str, object] | None = None) ->
         if match[2] == "(" or declared is None or "*" in declared[1]:
             continue
         type_ = c_type(declared[1], known)
+        if type_ is not None and type_.pointer:
+            continue
         sizes = [_number(size, known) for size in re.findall(r"\[([^\]]*)\]", declared[3])]
         if type_ is not None and type_.lanes > 1:
             sizes.append(type_.lanes)

@@ -7,12 +7,13 @@ import hashlib
 import linecache
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.errors import ArgumentError
 from workbench.files import replace_file
 from workbench.home import home
+from workbench.toolchain.type_names import UNKNOWN, Definition, defined_in, living, names_of_types
 
 # What messages call a source that came as text.
 MEMORY_LABEL = "source.cu"
@@ -149,14 +150,17 @@ class Declaration:
         return dict(zip(self.template, map(str.strip, given), strict=False))  # some may have defaults
 
 
-def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declaration]:
+def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[str] = ()) -> dict[str, Declaration]:
     """The ``__global__`` functions that a source text declares.
 
-    A reading of the text, not a parse: macros are not expanded. It serves messages, nothing is decided by it. Parts of
-    a parameter list that stand under ``#ifdef`` count if their name is one of ``macros`` or defined in the text.
+    A reading of the text, not a parse: names of types are as they are written (`type_names` says what they stand for).
+    Launches are checked by it, parameter by parameter. What stands under ``#if`` counts if the condition holds, with
+    ``macros``, whose values are known where this is a mapping with values; under conditions that the text does not
+    tell a parameter list is not known, as under names that are defined ``elsewhere``, in other texts.
     """
-    text = _COMMENT.sub(" ", text)
-    defined = {*macros, *re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
+    values = macros if isinstance(macros, Mapping) else dict.fromkeys(macros, "")
+    text = living(text, values, elsewhere)
+    defined = {*values, *re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
     kernels: dict[str, Declaration] = {}
     for start in re.finditer(r"\b__global__\b", text):
         position = start.end()
@@ -168,9 +172,28 @@ def declared_kernels(text: str, macros: Iterable[str] = ()) -> dict[str, Declara
                 before = re.split(r"[;}]", text[: start.start()])[-1]
                 names, types = _parameters(_taken(inside, defined))
                 *_, template = [(), *_templates(before)]
-                kernels.setdefault(match[1], Declaration(names, template, types))
+                kernels[match[1]] = _together(kernels.get(match[1]), Declaration(names, template, types))
                 break
     return kernels
+
+
+def _together(one: Declaration | None, other: Declaration) -> Declaration:
+    """Two declarations of one name: the same again, or overloads and branches, of which the types differ."""
+    if one is None or one == other:
+        return other
+    if len(one.types) != len(other.types):
+        return replace(one, parameters=(), types=())
+    types = (a if a == b else UNKNOWN for a, b in zip(one.types, other.types, strict=True))
+    return replace(one, types=tuple(types))
+
+
+def type_names(
+    source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
+) -> Mapping[str, Definition]:
+    """What the names of types stand for in a source and the headers that are not the toolkit's; see
+    `names_of_types`."""
+    headers = [path.read_text(errors="replace") for path in included_files(source, include_dirs)]
+    return names_of_types([*reversed(headers), source.text], macros)
 
 
 def kernels_within(
@@ -181,9 +204,11 @@ def kernels_within(
     own = [source.folder] if source.folder is not None else []
     closure = include_closure(source, [*own, *map(Path, include_dirs)], (), macros)
     texts = [Path(name).read_text(errors="replace") for name in closure.digests if not name.startswith("absent: ")]
-    found = declared_kernels(source.text, macros)
-    for text in texts:
-        found = declared_kernels(text, macros) | found
+    defined = [defined_in([text]) for text in (source.text, *texts)]
+    found = declared_kernels(source.text, macros, frozenset().union(*defined[1:]))
+    for index, text in enumerate(texts, 1):
+        others = frozenset().union(*defined[:index], *defined[index + 1 :])
+        found = declared_kernels(text, macros, others) | found
     return found
 
 

@@ -250,6 +250,8 @@ def _evaluate(
     except Exception as error:
         outcome, message = _outcome_of(error)
         return replace(trial, outcome=outcome, message=message)
+    if device.counts and kernels and report is None:
+        return replace(trial, outcome="launch_error", message="no kernel has a block to run for the case")
     if judged is None:
         trial = _checked(trial, case, tensors)
     else:

@@ -45,6 +45,7 @@ class CudaMagics(Magics):
     @argument("--option", action="append", default=[], metavar="OPT", help="for the compiler: --option=--use_fast_math")
     @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
     @argument("--trace", action="store_true", help="every launch returns a trace: memory traffic line by line")
+    @argument("--strided", action="store_true", help="tensors may be views: the kernels know their strides")
     @argument("--device", default="auto", choices=("auto", "sim", "cuda"), help="where launches run (default: auto)")
     @argument(
         "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
@@ -112,6 +113,7 @@ def _load(source: Source, given: Any) -> Module:
             trace=given.trace,
             machine_code=True,  # the remarks below the cell name what spills
             seconds_limit=limit_of(given),
+            strided=given.strided,
         )
     except CompileError as error:
         raise CellCompileError(f"The compiler refused {source.label}:", _at_lines(error.log), error.advice) from None

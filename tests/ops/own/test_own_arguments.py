@@ -244,3 +244,40 @@ def test_a_reference_whose_arguments_have_no_names():
         ArgumentError, match=r"reference reference: got 'x', which no caller may name; .*Leave the / out"
     ):
         wb.op(reference, name="nameless")
+
+
+TYPED = r"""
+#include <cuda_fp16.h>
+DECLARED
+extern "C" __global__ void twice(TYPE *out, const TYPE *x, TYPE two) { out[threadIdx.x] = x[threadIdx.x] * two; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "macros", "right", "wrong"),
+    [
+        ("#define TYPE float", {}, "float32", "int32"),
+        ("typedef int TYPE;", {}, "int32", "float32"),
+        ("using TYPE = __half;", {}, "float16", "bfloat16"),
+        ("template <typename T> using same = T;\ntypedef same<REAL> TYPE;", {"REAL": "float"}, "float32", "int32"),
+        ("#if WIDE\ntypedef double TYPE;\n#else\ntypedef __half TYPE;\n#endif", {"WIDE": 0}, "float16", "float64"),
+    ],
+    ids=["macro", "typedef", "using", "alias", "condition"],
+)
+def test_types_behind_names(declared: str, macros: dict, right: str, wrong: str, tmp_path: Path):
+    """The exported file, too: a launch would read other numbers than the reference."""
+
+    @wb.op(name="twice")
+    def twice(x):
+        return 2 * x
+
+    twice.case("small", x=wb.randint(0, 9, 32, dtype=right))
+    arguments = ("out", "x", 2.0 if "float" in right else 2)
+    variant = twice.cuda(TYPED.replace("DECLARED", declared), macros=macros, grid=1, block=32, args=arguments)
+    x = twice.quick_case.arguments()["x"]
+    assert torch.equal(twice(x, variant="twice"), 2 * x)
+    with pytest.raises(ArgumentError, match=rf"twice\(\): argument . '\w+': got an array of {wrong}; allowed: {right}"):
+        twice(x.to(getattr(torch, wrong)), variant="twice")
+    with pytest.raises(TypeError, match=f"x is torch.{wrong}; the kernel reads torch.{right}"):
+        exported(twice, tmp_path).launch({}, x.to(getattr(torch, wrong)), x)
+    assert variant.name == "twice"

@@ -12,6 +12,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
+from workbench.ops.own.layout import placed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check, Config
@@ -81,7 +82,7 @@ class Case(Remade):
     def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
         """Fresh tensors of a run."""
         moved = {
-            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            name: placed(value, device) if isinstance(value, torch.Tensor) else value
             for name, value in self.arguments().items()
         }
         outputs = {name: kind.empty(device) for name, kind in problem.outputs}

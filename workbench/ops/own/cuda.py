@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,20 @@ from workbench.home import cuda_sources
 from workbench.kernels.declared_types import declared_value
 from workbench.kernels.loading import Kernel, Module, loaded_from
 from workbench.kernels.variables import Variables
-from workbench.ops.expressions import FUNCTIONS, Expression, Names
+from workbench.ops.expressions import Expression
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
+from workbench.ops.own.cpp_text import CppText, instance_of, macro_value, template_arguments
 from workbench.ops.own.launching import (
     NOTHING,
     REMEMBERED,
     Declared,
-    OwnVariant,
     Shape,
     argument_value,
     arguments_for,
     check_used,
 )
+from workbench.ops.own.own_variant import OwnVariant
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 from workbench.toolchain.c_types import CType, c_type
@@ -35,9 +36,9 @@ from workbench.toolchain.source import (
     declared_kernels,
     included_files,
     read_source,
-    split_at_commas,
     template_parameters,
 )
+from workbench.toolchain.type_names import names_of_types, tokens_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,6 +56,12 @@ class OwnCuda(OwnVariant, CudaVariant):
     def unit(self) -> Source:
         """The translation unit; a file as it is now."""
         return self.text or read_source(self.source)
+
+    @property
+    def expressions(self) -> Iterable[Expression]:
+        """Also those of its macros and constants."""
+        macros = (one.expression for one in self.macro_texts.values() if one.expression is not None)
+        return (*super().expressions, *macros, *self.constants.values())
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -143,6 +150,7 @@ def cuda(
     macros: Mapping[str, Any] = NOTHING,
     constants: Mapping[str, Any] = NOTHING,
     workspace: Mapping[str, Any] = NOTHING,
+    contiguous: bool | str | Sequence[str] = (),
     then: Sequence[Step] = (),
     default: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
@@ -170,6 +178,10 @@ def cuda(
         macros: further macros.
         constants: values of ``__constant__`` and ``__device__`` variables: numbers, or arguments of the op.
         workspace: tensors that its kernels leave something for each other in.
+        contiguous: arguments of the op, True for all, that are copied where they are not contiguous, and copied back
+            where they are in place. A view of any other argument is refused, unless the declaration names its strides
+            (``"x.stride(0)"``, in ``args``, ``sizes``, ``where``, ...): one that it does not name has to be that of
+            rows without gaps.
         then: further kernels of the source, see `wb.step`.
         default: the untuned configuration; else the first legal one.
         options: of the compiler; include_dirs: folders of headers.
@@ -189,21 +201,22 @@ def cuda(
         kernel = _only_kernel(unit, known)
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
-    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
+    declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
     parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
     macro_texts = {key: CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
     reading: tuple[Any, ...] = (*parts, *macro_texts.values(), *constant_expressions.values())
     read = {name for one in reading for name in one.names}
-    headers = (path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources())))
+    headers = [path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))]
     check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
+    texts = (*reversed(headers), unit.text)
 
     templated = declared.space.keys() & template_parameters(unit.text)
 
     def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
         names = declared.names(config, problem)
-        found = {key: _macro_value(config[key]) for key in declared.space if key not in templated}
+        found = {key: macro_value(config[key]) for key in declared.space if key not in templated}
         return found | {key: one(names) for key, one in macro_texts.items()}
 
     launches = [(one.kernel, one.grid, one.block, one.args, one.shared_bytes) for one in steps]
@@ -212,7 +225,7 @@ def cuda(
         **declared.fields(idea or f"{contract.name} in CUDA C++", statement, parts),
         source=Path(unit.name),
         text=None if unit.folder is not None and Path(unit.name).is_file() else unit,  # a file is read when it is used
-        steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}) for part in parts),
+        steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}, texts) for part in parts),
         macros=macros_of,
         options=tuple(options),
         include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
@@ -253,21 +266,33 @@ class Part:
         )
 
     @property
+    def expressions(self) -> list[Expression]:
+        """Everything that its launch computes."""
+        found = [one for _, one in self.arguments] + [*self.grid.parts, *self.block.parts, self.shared_bytes]
+        in_template = (CppText.of("kernel", one).expression for one in template_arguments(self.kernel))
+        return found + [one for one in in_template if one is not None]
+
+    @property
     def names(self) -> set[str]:
         """What its launch reads."""
-        read = {name for _, expression in self.arguments for name in expression.names}
         in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
-        return read | in_template | self.grid.names | self.block.names | set(self.shared_bytes.names)
+        return in_template | {name for one in self.expressions for name in one.names}
 
     def cuda_step(
-        self, declared: Declared, macros: Callable[[Config, Problem], Mapping[str, Any]], macro_names: Collection[str]
+        self,
+        declared: Declared,
+        macros: Callable[[Config, Problem], Mapping[str, Any]],
+        macro_names: Collection[str],
+        texts: Sequence[str],
     ) -> CudaStep:
-        """The step, whose launch is computed from the declaration. ``macros`` are evaluated where a type names one."""
+        """The step, whose launch is computed from the declaration. Types are those of the ``texts``, headers first;
+        ``macros`` are evaluated where one may name them."""
 
         def instance(config: Config, problem: Problem) -> str:
-            return _instance(self.kernel, declared.names(config, problem))
+            return instance_of(self.kernel, declared.names(config, problem))
 
-        types, changing = self.declaration.types, {*macro_names, *self.declaration.template}
+        types = self.declaration.types
+        changing = {*macro_names, *self.declaration.template, *names_of_types(texts, {})}
         found_kinds: dict[tuple, tuple[CType | None, ...]] = {}
 
         def kinds(config: Config, problem: Problem) -> tuple[CType | None, ...]:
@@ -276,14 +301,15 @@ class Part:
             if key not in found_kinds:
                 if len(found_kinds) >= REMEMBERED:
                     found_kinds.clear()
-                known = {**macros(config, problem), **self.declaration.instance(instance(config, problem))}
+                names = names_of_types(texts, macros(config, problem))
+                known = {**names, **self.declaration.instance(instance(config, problem))}
                 found_kinds[key] = tuple(c_type(one, known) for one in types)
             return found_kinds[key]
 
         def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
             parameter, expression = self.arguments[index]
-            varies = bool(types) and not set(re.findall(r"\w+", types[index])).isdisjoint(changing)
-            fixed = c_type(types[index], {}) if types and not varies else None
+            varies = bool(types) and not changing.isdisjoint(tokens_of(types[index]))
+            fixed = c_type(types[index]) if types and not varies else None
 
             def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
@@ -301,53 +327,8 @@ class Part:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CppText:
-    """A macro's value or a template's argument: an expression where all of its names are known, else C++ as it is."""
-
-    given: Any
-    expression: Expression | None
-
-    @classmethod
-    def of(cls, where: str, given: Any) -> CppText:
-        """What was given; text that is no expression, or a function's name such as ``float``, is C++."""
-        if isinstance(given, str) and given.strip() in FUNCTIONS:
-            return cls(given, None)
-        try:
-            return cls(given, Expression.of(where, given))
-        except ArgumentError:
-            if isinstance(given, str):
-                return cls(given, None)
-            raise
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What it reads."""
-        return () if self.expression is None else self.expression.names
-
-    def is_text(self, names: Mapping[str, Any]) -> bool:
-        """Whether it is C++ as it is."""
-        return self.expression is None or not set(self.names) <= set(names)
-
-    def __call__(self, names: Mapping[str, Any]) -> str | int | float:
-        if self.expression is None or self.is_text(names):
-            return self.given.strip()
-        return _macro_value(self.expression(names))
-
-
-def _instance(kernel: str, names: Names) -> str:
-    """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
-    base, _, inside = kernel.partition("<")
-    arguments = (CppText.of("kernel", one)(names) for one in split_at_commas(inside.rpartition(">")[0]))
-    return f"{base}<{', '.join(map(str, arguments))}>"
-
-
 def _base(kernel: str) -> str:
     return kernel.split("<")[0].split("::")[-1].strip()
-
-
-def _macro_value(value: Any) -> str | int | float:
-    return int(value) if isinstance(value, bool) else value
 
 
 def _check_constants(unit: Source, constants: Mapping[str, Any]) -> None:

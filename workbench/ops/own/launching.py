@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ArgumentError, ConfigurationError
+from workbench.errors import ArgumentError
 from workbench.ops.expressions import FUNCTIONS, Expression, Names
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input
+from workbench.ops.own.layout import strides_read
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.source_files import digest
-from workbench.ops.variant import Config, Restriction, Variant
+from workbench.ops.variant import Config, Restriction
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What is declared where a mapping is left out."""
@@ -33,7 +33,8 @@ class Declared(Remade):
     """Tunables, rules and sizes of one variant.
 
     ``space`` has the values of each tunable; ``sizes`` is a function of some of the op's arguments that gives named
-    numbers; ``rules`` are what a legal configuration keeps.
+    numbers; ``rules`` are what a legal configuration keeps; ``contiguous`` are the arguments that are copied for the
+    kernels where they are not.
     """
 
     contract: Contract
@@ -43,6 +44,7 @@ class Declared(Remade):
     sizes: Callable | None
     default: Mapping[str, Any] | None
     workspace: Mapping[str, Input]
+    contiguous: tuple[str, ...] = ()
     _found: dict[Problem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -55,6 +57,7 @@ class Declared(Remade):
         sizes: Callable | None,
         default: Mapping[str, Any] | None,
         workspace: Mapping[str, Any] | None,
+        contiguous: Any = (),
     ) -> Declared:
         """Understand a declaration. Raises ArgumentError naming the argument."""
         if not isinstance(tune, Mapping):
@@ -80,15 +83,34 @@ class Declared(Remade):
             if not isinstance(part, Input):
                 remedy = 'workspace={"partial": wb.full(0, "blocks")}'
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
-        return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}))
+        copied = _copied(contract, contiguous)
+        return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}), copied)
 
     def _fixed(self, problem: Problem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:
             if len(self._found) >= REMEMBERED:
                 self._found.clear()
-            self._found[problem] = self._find_fixed(problem.known)
+            self._found[problem] = self._find_fixed(self.lying(problem))
         return self._found[problem]
+
+    def lying(self, problem: Problem) -> dict[str, Any]:
+        """The problem's arguments and outputs as the kernels get them: copied where that is declared."""
+        known = problem.known
+        for name in self.contiguous:
+            kind = known[name]
+            if isinstance(kind, TensorType) and not kind.is_contiguous():
+                known[name] = TensorType.contiguous(kind.dtype, kind.shape)
+        return known
+
+    def strides_read(self, config: Config, problem: Problem, expressions: Iterable[Expression]) -> Mapping[str, Any]:
+        """The dimensions of each tensor whose strides sizes, rules or ``expressions`` of a launch look at."""
+
+        def names(known: dict[str, Any]) -> Names:
+            return Names(config, self.space, self._find_fixed(known))
+
+        rules = [rule for rule in self.rules if not self.takes_config(rule)]
+        return strides_read(self.lying(problem), names, [*rules, *expressions])
 
     def _find_fixed(self, known: dict[str, Any]) -> Mapping[str, Any]:
         if self.sizes is None:
@@ -144,7 +166,7 @@ class Declared(Remade):
         return SimpleNamespace(**made)
 
     def fields(self, idea: str, statement: str, parts: Iterable[Any]) -> dict[str, Any]:
-        """The fields of an `OwnVariant`; ``statement`` is what was declared beside this, as text."""
+        """The fields of an own variant; ``statement`` is what was declared beside this, as text."""
         return {
             "op": self.contract.name,
             "name": self.variant,
@@ -163,37 +185,24 @@ class Declared(Remade):
     def stated(self) -> str:
         """Everything that was declared, as text."""
         parts = (self.space, [rule.text for rule in self.rules], self.sizes, self.default)
-        return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnVariant(Variant):
-    """What a variant that was declared by expressions has beside its language's own."""
-
-    declared: Declared
-    stated: str
-    parts: tuple
-
-    @property
-    def source_hash(self) -> str:
-        """Hex digest of the source, of all that it includes or calls, and of the declaration."""
-        return digest(self.files, self.stated)
-
-    def default_config(self, problem: Problem) -> dict:
-        """The declared default, else the first legal configuration (of an autotuner its first)."""
-        found = self.declared.full_default
-        if found is None:
-            found = next((one for one in self.all_configurations() if not self.broken(one, problem)), None)
-        if found is None:
-            rules = "; ".join(rule.text for rule in self.declared.rules)
-            got = ", ".join(f"{name} {value}" for name, value in problem.arguments)
-            remedy = "Widen tune=, or loosen where=."
-            raise ConfigurationError(f"config of {self}", f"none is legal for {got}", rules, remedy)
-        return found
+        copied = (self.contiguous,) if self.contiguous else ()
+        return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}, *copied))
 
 
 def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
     return {"config": config}
+
+
+def _copied(contract: Contract, given: Any) -> tuple[str, ...]:
+    """The arguments that ``contiguous=`` names; of True all."""
+    if isinstance(given, bool):
+        return contract.parameters if given else ()
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if name not in contract.parameters:
+            allowed = f"True, or of {', '.join(contract.parameters)}"
+            raise ArgumentError("contiguous", repr(name), allowed, "Name arguments that are copied for the kernels.")
+    return names
 
 
 class AnyDtype(tuple):

@@ -139,6 +139,9 @@ class OwnOp(Op):
     ) -> Any:
         """What the reference returns, computed by a variant.
 
+        A tensor that is not contiguous is right or refused by name: a kernel takes it that is declared with its strides
+        or with ``contiguous=``. Of what a call writes no other argument may have a byte.
+
         Args:
             args, kwargs: the reference's own.
             variant: "auto" (torch on the CPU, the tuned kernel on a GPU), "tuned", or a name.

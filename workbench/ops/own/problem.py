@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +85,15 @@ class Tensors:
     def members(self) -> list[Any]:
         """Every tensor and number."""
         return [*self.arguments.values(), *self.outputs.values()]
+
+    def contiguous(self, names: Iterable[str]) -> Tensors:
+        """These tensors, of the named arguments contiguous copies where they are not contiguous."""
+        copied = {
+            name: one.contiguous()
+            for name in names
+            if isinstance(one := self.arguments[name], torch.Tensor) and not one.is_contiguous()
+        }
+        return replace(self, arguments=self.arguments | copied) if copied else self
 
     def renew(self) -> None:
         """What a run finds: outputs that no right kernel leaves so, and the arguments that it writes as they were."""

@@ -75,8 +75,11 @@ class TensorType:
         return self.numel() * self.element_size()
 
     def is_contiguous(self) -> bool:
-        """Whether its rows follow each other without gaps."""
-        return self.strides == TensorType.contiguous(self.dtype, self.shape).strides or self.numel() == 0
+        """Whether its rows follow each other without gaps; as for torch, the stride of a single row is none."""
+        dense = TensorType.contiguous(self.dtype, self.shape).strides
+        if self.strides == dense or self.numel() == 0:
+            return True
+        return all(size == 1 or one == other for size, one, other in zip(self.shape, self.strides, dense, strict=True))
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

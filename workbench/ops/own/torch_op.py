@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.dispatch import arch_of, choose, device_of, table_of
+from workbench.ops.dispatch import arch_of, check_name, choose, device_of, table_of
 from workbench.ops.library_op import custom_op
 from workbench.ops.own.contract import Contract, several_of
 from workbench.ops.own.problem import Problem, Tensors
@@ -79,11 +79,13 @@ class TorchOp:
         first = next((value for value in arguments.values() if isinstance(value, torch.Tensor)), torch.empty(0))
         problem = Problem.of(self._contract, arguments, arch_of(first))
         wanted = None if config is None else json.loads(config)
-        chosen, chosen_config = choose(self._op, problem, variant, wanted, device=table_of(first))
         outputs = {name: kind.empty(first.device) for name, kind in problem.outputs}
-        chosen.run(
-            chosen_config, problem, Tensors(arguments, outputs, self._contract.in_place), device_of(chosen, first)
-        )
+        tensors = Tensors(arguments, outputs, self._contract.in_place)
+        if not any(one.numel() for one in tensors.out.values()):  # no rule of a launch need hold for nothing
+            check_name(self._op, variant)
+            return _as_returned(tuple(outputs.values()))
+        chosen, chosen_config = choose(self._op, problem, variant, wanted, device=table_of(first))
+        chosen.run(chosen_config, problem, tensors, device_of(chosen, first))
         return _as_returned(tuple(outputs.values()))
 
     def _fake(self, *values: Any) -> Any:

@@ -17,13 +17,13 @@ from workbench.ops.own.cuda import Step
 from workbench.ops.own.launching import (
     NOTHING,
     Declared,
-    OwnVariant,
     Shape,
     argument_value,
     arguments_for,
     check_used,
     listed,
 )
+from workbench.ops.own.own_variant import OwnVariant
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import called_files
@@ -54,6 +54,7 @@ def triton(
     sizes: Callable | None = None,
     constexprs: Mapping[str, Any] = NOTHING,
     workspace: Mapping[str, Any] = NOTHING,
+    contiguous: bool | str | Sequence[str] = (),
     then: Sequence[Step] = (),
     default: Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -73,7 +74,7 @@ def triton(
             "where", lambda config: any(all(config[k] == v for k, v in one.items()) for one in configs)
         )
         where = [*listed(where), rule]
-    declared = Declared.of(contract, name, tune, where, sizes, default, workspace)
+    declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
     steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
     parts = [Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}
@@ -155,10 +156,15 @@ class Part:
         return cls(function, Shape.of(f"{prefix}grid", one.grid), arguments, fixed, options, frozenset(defaults))
 
     @property
+    def expressions(self) -> list[Expression]:
+        """Everything that its launch computes."""
+        arguments = [one for _, one in self.arguments]
+        return [*arguments, *self.constexprs.values(), *self.options.values(), *self.grid.parts]
+
+    @property
     def names(self) -> set[str]:
         """What its launch reads."""
-        expressions = [one for _, one in self.arguments] + [*self.constexprs.values(), *self.options.values()]
-        return {name for one in expressions for name in one.names} | self.grid.names
+        return {name for one in self.expressions for name in one.names}
 
     def triton_step(self, declared: Declared, *, main: bool) -> TritonStep:
         """The step, whose launch is computed from the declaration."""

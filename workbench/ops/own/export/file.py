@@ -20,7 +20,8 @@ from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
 from workbench.ops.own.problem import Problem
 
-_LOCAL = {"config", "signature", "stream", "kernel", "kernels", "module", "macros", "named", "value", "place", "device"}
+_LOCAL = {"config", "device", "grid", "kernel", "kernels", "macros", "module", "named", "place", "signature", "stream"}
+_LOCAL |= {"value"}
 _TESTED = {"case", "right", "inputs", "given", "exact", "results", "pairs", "wrong"}
 _OWN = (
     "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
@@ -68,7 +69,8 @@ class _File:
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
-        local = {*_LOCAL, *self.contract.parameters, *outputs, *sizes, *variant.space, op.name}
+        given = [f"given_{name}" for name in self.contract.in_place]
+        local = {*_LOCAL, *given, *self.contract.parameters, *outputs, *sizes, *variant.space, op.name}
         libraries = {"torch", "triton"} if variant.language == "triton" else {"torch", "numpy"}
         self.collected = Collected(op, TAKEN | local, libraries)
         self.code = Code(self.declared, self.collected, outputs, sizes)
@@ -130,6 +132,8 @@ class _File:
         for name in ("contextlib", "ctypes", "functools", "itertools", "math", "os", "threading"):
             if re.search(rf"\b{name}\.", _without_source(body)):
                 modules[name] = name
+        if re.search(r"\bnp\.", _without_source(body)):
+            modules["np"] = "numpy"
         if self.variant.language == "cuda":
             modules["importlib.util"] = "importlib.util"
             members["Path"] = "pathlib"

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError
 from workbench.home import cuda_sources
 from workbench.kernels.variables import variables_of
 from workbench.ops.expressions import Expression
-from workbench.ops.own.cuda import CppText, OwnCuda, Part
+from workbench.ops.own.cpp_text import CppText, instance_of, template_arguments
+from workbench.ops.own.cuda import OwnCuda, Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted, raw_block
+from workbench.ops.own.export.tensors import GRID, launched
 from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
-from workbench.toolchain.c_types import CType, c_type, declared_variables
+from workbench.toolchain.c_types import ANYTHING, CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
-from workbench.toolchain.source import split_at_commas
+from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 
 if TYPE_CHECKING:
     from workbench.ops.own.export.file import _File
@@ -28,7 +30,6 @@ _FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i
 _FORMATS |= {"int64": "q", "uint64": "Q"}
 _OF_PTX = {"u8": "B", "s8": "b", "u16": "H", "s16": "h", "b16": "H", "u32": "i", "s32": "i", "b32": "i", "f32": "f"}
 _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
-_REALS = ("float16", "bfloat16", "float32", "float64")
 
 
 def constants_of(file: _File) -> list[str]:
@@ -108,14 +109,16 @@ def _launches(file: _File) -> list[str]:
     lines += [inner + line for line in _constant_lines(file)]
     for index, part in enumerate(variant.parts):
         kernel = "kernel" if single else f"kernels[{index}]"
-        shapes = (code.shape(one, one(values)) for one in (part.grid, part.block))
-        arguments = [*shapes, "stream", *(_argument(file, part, position) for position in range(len(part.arguments)))]
+        block, launch = code.shape(part.block, part.block(values)), []
+        passed = (_argument(file, part, position) for position in range(len(part.arguments)))
+        arguments = [GRID, block, "stream", *passed]
         shared = code.of(part.shared_bytes)
         if shared != "0":
             attribute = "cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES"
-            lines.append(f"{inner}{kernel}.set_attribute({attribute}, {shared})")
+            launch.append(f"{inner}{kernel}.set_attribute({attribute}, {shared})")
             arguments.append(f"shared_size={shared}")
-        lines.append(f"{inner}{kernel}.prepared_async_call({', '.join(arguments)})")
+        launch.append(f"{inner}{kernel}.prepared_async_call({', '.join(arguments)})")
+        lines += launched(file, index, code.shape(part.grid, part.grid(values)), launch)
     return lines
 
 
@@ -165,18 +168,22 @@ def _kernel_name(kernel: str, code: Code, values: Mapping) -> str:
 
 def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     """Of ``softmax<VEC, float>`` the expressions, and C++ as text."""
-    if "<" not in kernel:
-        return []
     found: list[Expression | str] = []
-    for text in split_at_commas(kernel.partition("<")[2].rpartition(">")[0]):
+    for text in template_arguments(kernel):
         one = CppText.of("kernel", text)
         found.append(text.strip() if one.expression is None or one.is_text(values) else one.expression)
     return found
 
 
 def _declared_type(file: _File, part: Part, index: int) -> CType | None:
-    types = part.declaration.types
-    return c_type(types[index], file.variant.macros(file.config, file.problem)) if types else None
+    types, macros = part.declaration.types, file.variant.macros(file.config, file.problem)
+    instance = part.declaration.instance(instance_of(part.kernel, file.values))
+    return c_type(types[index], {**_type_names(file, macros), **instance}) if types else None
+
+
+def _type_names(file: _File, macros: Mapping[str, Any]) -> Mapping[str, Any]:
+    texts = [*reversed(headers(file.variant).values()), file.variant.unit.text]
+    return names_of_types(texts, macros)
 
 
 def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> str:
@@ -184,7 +191,7 @@ def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> st
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
         return "P"
-    if kind is not None and kind.lanes == 1:
+    if kind is not None and kind.lanes == 1 and kind.dtype in _FORMATS:
         return _FORMATS[kind.dtype]
     parameter = compiled.parameters[index]
     if parameter.type not in _OF_PTX:
@@ -213,22 +220,36 @@ def _argument(file: _File, part: Part, index: int) -> str:
 
 def checks(file: _File) -> list[str]:
     """Lines that refuse tensors whose elements the kernels would misread."""
-    wanted: dict[str, str] = {}
-    macros = file.variant.macros(file.config, file.problem)
+    wanted: dict[str, list[str]] = {}
+    macros = dict(file.variant.macros(file.config, file.problem))
+    texts = {name: one for name, one in file.variant.macro_texts.items() if not one.names or one.is_text(file.values)}
+    fixed = {name: macros.pop(name) for name in texts}
+    names = {name: one for name, one in _type_names(file, fixed).items() if name not in macros}  # these may change
     for part in file.variant.parts:
+        instance = dict.fromkeys(part.declaration.template, UNKNOWN)
         for (_, expression), declared in zip(part.arguments, part.declaration.types, strict=False):
-            kind = c_type(declared, part.declaration.instance(part.kernel))
+            kind = None if not macros.keys().isdisjoint(tokens_of(declared)) else c_type(declared, names | instance)
             name = expression.names[0] if expression.is_name else ""
-            plain = macros.keys().isdisjoint(re.findall(r"\w+", declared))
-            if plain and kind and kind.dtype in _REALS and isinstance(file.problem.known.get(name), TensorType):
-                wanted.setdefault(name, kind.dtype)
+            if kind and kind.dtype != ANYTHING and isinstance(file.problem.known.get(name), TensorType):
+                wanted.setdefault(name, _taken_dtypes(kind))
     lines = []
-    for name, dtype in wanted.items():
+    for name, dtypes in wanted.items():
         there = f"{name} is not None and " if name in file.signature.optional else ""
-        lines.append(f"{INDENT}if {there}{name}.dtype != torch.{dtype}:")
-        message = f'f"{name} is {{{name}.dtype}}; the kernel reads torch.{dtype}"'
+        several = [f"torch.{one}" for one in dtypes]
+        test = f"!= {several[0]}" if len(several) == 1 else f"not in ({', '.join(several)})"
+        lines.append(f"{INDENT}if {there}{name}.dtype {test}:")
+        message = f'f"{name} is {{{name}.dtype}}; the kernel reads {" or ".join(several)}"'
         lines.append(f"{INDENT * 2}raise TypeError({message})")
     return lines
+
+
+def _taken_dtypes(kind: CType) -> list[str]:
+    """The dtypes of torch whose elements a kernel reads as that type: whole numbers of so many bytes, and pairs."""
+    if kind.dtype.startswith(("int", "uint", "bool")):
+        whole = [f"{sign}int{8 * kind.itemsize}" for sign in ("", "u")]
+        return sorted({kind.dtype, *(whole if kind.dtype != "bool" else ["uint8"])}, key=lambda one: one != kind.dtype)
+    pairs = {"float32": "complex64", "float64": "complex128"}
+    return [kind.dtype, *([pairs[kind.dtype]] if kind.lanes == 2 and kind.dtype in pairs else [])]
 
 
 def headers(variant: OwnCuda) -> dict[str, str]:

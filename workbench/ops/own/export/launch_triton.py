@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.launch_cuda import head_of, workspace_lines
 from workbench.ops.own.export.layout import INDENT, fitted
+from workbench.ops.own.export.tensors import GRID, launched
 from workbench.ops.own.triton import OwnTriton, Part
 from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
@@ -32,7 +33,8 @@ def launch_of(file: _File) -> tuple[str, list[str]]:
     for index, part in enumerate(variant.parts):
         grid = code.shape(part.grid, part.grid(file.values))
         arguments = ", ".join(_arguments(part, code, main=index == 0))
-        lines.append(f"{INDENT * 2}{part.function.fn.__name__}[{grid}]({arguments})")
+        launch = f"{INDENT * 2}{part.function.fn.__name__}[{GRID}]({arguments})"
+        lines += launched(file, index, grid, [launch])
     return fitted("\n".join(lines)), taken
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ArgumentError
 from workbench.ops.own.export.code import is_lambda
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal
+from workbench.ops.own.export.tensors import after_launch, before_launch
 
 if TYPE_CHECKING:
     from workbench.ops.own.export.file import _File
@@ -57,10 +58,10 @@ def _definition(file: _File, parameters: str) -> str:
         lines += [f"{INDENT * 2}{reference}", f"{INDENT * 2}return"]
     if outputs:
         lines.append(f"{INDENT}{', '.join(outputs)} = empty_outputs({parameters})")
-    lines += _configuration(file, parameters)
+    lines += [*before_launch(file), *_configuration(file, parameters)]
     config = "{}" if not file.variant.space else "chosen[signature]" if file.chosen else "CONFIGURATION"
     lines.append(f"{INDENT}launch({', '.join([config, *file.launch_takes])})")
-    lines += [f"{INDENT}return {', '.join(outputs)}"] if outputs else []
+    lines += [*after_launch(file), *([f"{INDENT}return {', '.join(outputs)}"] if outputs else [])]
     return fitted("\n".join(lines))
 
 

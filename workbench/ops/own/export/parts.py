@@ -13,8 +13,10 @@ from typing import NamedTuple
 import torch
 
 from workbench.ops.expressions import cdiv, is_power_of_two, next_power_of_2
+from workbench.ops.own.layout import first_gap, repeats
+from workbench.ops.tensor_checks import addresses, share_memory
 
-__all__ = ["cdiv", "is_power_of_two", "next_power_of_2"]
+__all__ = ["addresses", "cdiv", "is_power_of_two", "next_power_of_2"]
 
 CONFIGURATIONS: list = []
 UNTUNED: list = []
@@ -96,6 +98,32 @@ def one_device(*tensors):
     if len(devices) > 1:
         raise ValueError(f"tensors on {', '.join(map(str, devices))}: they must be on one device")
     return devices.pop()
+
+
+def check_strides(name, tensor, known=()):
+    """Raise ValueError for a tensor that does not lie as a kernel assumes that is given the strides ``known``."""
+    found = None if tensor is None else first_gap(tensor.shape, tensor.stride(), known)
+    if found is not None:
+        dim, dense = found
+        what = f"{name} has strides {tensor.stride()}; the kernel reads it with {dense} in dimension {dim}"
+        raise ValueError(f"{what}: pass {name}.contiguous()")
+
+
+def check_written(name, tensor, **others):
+    """Raise ValueError for a tensor whose elements share memory with each other or with another argument."""
+    if repeats(tensor.shape, tensor.stride()):
+        raise ValueError(f"{name} has strides {tensor.stride()}, but is written: pass {name}.clone()")
+    for other, one in others.items():
+        if one is not None and share_memory(tensor, one):
+            raise ValueError(f"{name} is written, and shares memory with {other}: pass {other}.clone()")
+
+
+def has_blocks(grid, **outputs):
+    """Whether a grid has any blocks. Raises ValueError for one without that is to write elements of the outputs."""
+    for name, out in outputs.items():
+        if 0 in grid and out.numel():
+            raise ValueError(f"the grid {grid} has no blocks, but {name} has {out.numel()} elements")
+    return 0 not in grid
 
 
 def allocate(size, alignment, stream):

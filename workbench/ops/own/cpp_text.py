@@ -1,0 +1,62 @@
+"""C++ in a declaration: values of macros and arguments of templates, as expressions or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.expressions import FUNCTIONS, Expression, Names
+from workbench.toolchain.source import split_at_commas
+
+
+@dataclass(frozen=True, eq=False)
+class CppText:
+    """A macro's value or a template's argument: an expression where all of its names are known, else C++ as it is."""
+
+    given: Any
+    expression: Expression | None
+
+    @classmethod
+    def of(cls, where: str, given: Any) -> CppText:
+        """What was given; text that is no expression, or a function's name such as ``float``, is C++."""
+        if isinstance(given, str) and given.strip() in FUNCTIONS:
+            return cls(given, None)
+        try:
+            return cls(given, Expression.of(where, given))
+        except ArgumentError:
+            if isinstance(given, str):
+                return cls(given, None)
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it reads."""
+        return () if self.expression is None else self.expression.names
+
+    def is_text(self, names: Mapping[str, Any]) -> bool:
+        """Whether it is C++ as it is."""
+        return self.expression is None or not set(self.names) <= set(names)
+
+    def __call__(self, names: Mapping[str, Any]) -> str | int | float:
+        if self.expression is None or self.is_text(names):
+            return self.given.strip()
+        return macro_value(self.expression(names))
+
+
+def instance_of(kernel: str, names: Names) -> str:
+    """``"softmax<VEC, ctype(x)>"`` with the values of what it names; C++ types stay as they are."""
+    arguments = (CppText.of("kernel", one)(names) for one in template_arguments(kernel))
+    return f"{kernel.partition('<')[0]}<{', '.join(map(str, arguments))}>"
+
+
+def template_arguments(kernel: str) -> list[str]:
+    """The texts between the brackets of a name expression, none of a plain name."""
+    inside = kernel.partition("<")[2].rpartition(">")[0]
+    return split_at_commas(inside) if inside else []
+
+
+def macro_value(value: Any) -> str | int | float:
+    """The value of a macro, as C++ has it: 1 for True."""
+    return int(value) if isinstance(value, bool) else value
