@@ -91,11 +91,21 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Judgement:
-    """All verdicts on an op's variants, or on a candidate, in the order in which they were reached."""
+    """All verdicts on an op's variants, or on a candidate, in the order in which they were reached.
+
+    Attributes:
+        op: its name.
+        candidate: the file that was judged; empty for the op's own variants.
+        verdicts: one for each variant, configuration and case.
+        op_file: the file that declares the op; empty for a built-in one and one of a notebook's cell.
+        op_sha256: SHA-256 of that file as it was read; without one, of what decides about the op.
+    """
 
     op: str
     candidate: str
     verdicts: tuple[Verdict, ...] = field(default=())
+    op_file: str = ""
+    op_sha256: str = ""
 
     @property
     def ok(self) -> bool:
@@ -132,6 +142,8 @@ class Judgement:
         return {
             "schema": SCHEMA,
             "op": self.op,
+            "op_file": self.op_file,
+            "op_sha256": self.op_sha256,
             "candidate": self.candidate,
             "ok": self.ok,
             "outcome": self.outcome,
@@ -146,7 +158,10 @@ class Judgement:
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
-        return "\n".join([f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)])
+        lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
+        if self.op_file:
+            lines.append(f"  by {self.op_file}, SHA-256 {self.op_sha256}")
+        return "\n".join(lines)
 
     __repr__ = __str__
 
