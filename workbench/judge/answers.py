@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.judge.nursery import BadAnswer
 from workbench.judge.outcomes import OK, OUTCOMES
+from workbench.judge.verdict import Found, Verdict
 
 _MAX_TEXT = 4_000
 
@@ -50,3 +51,28 @@ def plain(text: str) -> str:
     """Remove what could control a terminal, and bound the length."""
     kept = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[:_MAX_TEXT])
     return kept + " ..." * (len(text) > _MAX_TEXT)
+
+
+def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seconds: float) -> Verdict:
+    """Return the verdict of these fields; ``about`` has variant, case and config."""
+    outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
+    findings = tuple(
+        Found(**one | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": plain(one["message"])})
+        for one in found.get("findings", ())
+    )
+    return Verdict(
+        op,
+        plain(about["variant"]),
+        about["case"],
+        dict(about["config"]),
+        outcome,
+        plain(found.get("message", "")) if outcome != OK else "",
+        plain(found.get("line", "")),
+        plain(found.get("place", "")),
+        found.get("max_error"),
+        found.get("bound"),
+        tuple(found.get("seeds", ())),
+        tuple(found.get("elsewhere", ())),
+        findings,
+        seconds,
+    )

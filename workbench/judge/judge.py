@@ -16,20 +16,20 @@ from workbench import ops
 from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in, confinement
-from workbench.judge.answers import failed, no_kernel, plain, plain_config, variant_names
+from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
+from workbench.judge.elsewhere import CHANGES
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
 from workbench.judge.op_files import OpFiles
-from workbench.judge.outcomes import OK, OUTCOMES
+from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
-from workbench.judge.verdict import Found, Judgement, Verdict
+from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.tuning import by_value
 from workbench.tuning.called_with import listed, variants_of
 
-SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
-_LONGEST_SECONDS = 24 * 3600
 _GRACE_SECONDS = 20.0
 """Beyond the limit, which the machine keeps by itself, until its process is ended."""
 _MAX_LINES = 10_000
@@ -51,6 +51,7 @@ class Judge:
         seeds: int | Sequence[int] = SEEDS,
         seconds: float = SECONDS,
         memory_mib: int = MEMORY_MIB,
+        elsewhere: bool = True,
         sandbox: bool = False,
     ):
         self.op = found = ops.get(op)
@@ -61,14 +62,10 @@ class Judge:
             found.case(None)  # says how one is declared
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
         self.cases = [found.case(one) for one in given]
-        self._seeds = _checked_seeds(seeds)
-        if not 0 < seconds <= _LONGEST_SECONDS:
-            allowed = f"more than 0, at most {_LONGEST_SECONDS:,}"
-            raise ArgumentError("seconds", seconds, allowed, "It is the limit of one description or run.")
-        if not isinstance(memory_mib, int) or memory_mib < 64:
-            raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
+        self._seeds = checked_seeds(seeds)
+        check_limits(seconds, memory_mib)
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._sandbox = sandbox
+        self._changes, self._sandbox = elsewhere, sandbox
         if sandbox:
             command((), memory_mib)  # says what is missing
         elif reason := confinement.unavailable():
@@ -192,7 +189,7 @@ class Judge:
         """Raise where constants would pass: no case's answer depends on its seed."""
         if self._trusted:
             return
-        seeds = _drawn(2)
+        seeds = drawn(2)
         fixed = []
         for case in self.cases:
             found = self._run({"case": self._shipped(case), "seeds": seeds})
@@ -260,14 +257,17 @@ class Judge:
                 config = answer.get("config")
                 about["config"] = plain_config(config) if isinstance(config, dict) else {}
                 found = failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
+                wrong = self._elsewhere(case, answer, found) if variant is None else []
                 yield self._verdict(about, found, started)
+                for one in wrong:
+                    yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
                 answer = child.answer(self.seconds)
 
     def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
         """The trusted process's word on a description; the seeds are drawn now."""
-        seeds = _drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request = {"case": self._shipped(case), "seeds": seeds, "description": description}
+        seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
+        request: dict = {"case": self._shipped(case), "seeds": seeds, "description": description}
         if variant is None:
             request |= {"problem": case.problem(), "memory": self.memory_mib << 20}
         else:
@@ -276,6 +276,24 @@ class Judge:
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
         return found | {"seeds": seeds}
+
+    def _elsewhere(self, case: Case, description: dict, found: dict) -> list[dict]:
+        """Fields of verdicts for changed inputs on which it is wrong; those on which it is right go into ``found``."""
+        if not self._changes or found.get("outcome") != OK:
+            return []
+        request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
+        request |= {"problem": case.problem(), "memory": self.memory_mib << 20, "seconds": self.seconds}
+        wrong, right = [], []
+        for name, (words, _) in CHANGES.items():
+            answer = self._run(request | {"change": name})
+            if answer.get("outcome") == OK:
+                right.append(name)
+            elif "outcome" in answer:
+                message = f"right on the case's own inputs, wrong on the same made {words}: {answer['message']}"
+                named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
+                wrong.append(answer | named | {"seeds": request["seeds"]})
+        found["elsewhere"] = right
+        return wrong
 
     def _run(self, request: dict) -> dict:
         if self._runner is not None and self._runner.gone:  # killed by an earlier candidate
@@ -299,28 +317,7 @@ class Judge:
         return self._shipments[case]
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
-        outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
-        findings = tuple(
-            Found(
-                **one | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": plain(one["message"])}
-            )
-            for one in found.get("findings", ())
-        )
-        return Verdict(
-            self.op.name,
-            plain(about["variant"]),
-            about["case"],
-            dict(about["config"]),
-            outcome,
-            plain(found.get("message", "")) if outcome != OK else "",
-            plain(found.get("line", "")),
-            plain(found.get("place", "")),
-            found.get("max_error"),
-            found.get("bound"),
-            tuple(found.get("seeds", ())),
-            findings,
-            time.monotonic() - started,
-        )
+        return verdict_of(self.op.name, about, found, time.monotonic() - started)
 
 
 @checked_kinds
@@ -334,6 +331,7 @@ def check(
     seeds: int | Sequence[int] = SEEDS,
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
+    elsewhere: bool = True,
     sandbox: bool = False,
 ) -> Judgement:
     """Judge kernels without trusting them; no GPU is needed, and none is used.
@@ -357,6 +355,9 @@ def check(
         seeds: how many to draw, or the very ones of a verdict.
         seconds: limit of describing a case, and of running it.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
+        elsewhere: judge an own op also on each case's floating-point inputs 100 and 10,000 times as large, and
+            negative. What is wrong only there is said to be so in a verdict of its own, ``"wrong_elsewhere"``, which
+            counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
@@ -369,25 +370,10 @@ def check(
         UnknownNameError: no such op, case or variant.
         NoSandbox: a sandbox that cannot be made here; says why.
     """
-    with Judge(op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, sandbox=sandbox) as judge:
+    with Judge(
+        op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox
+    ) as judge:
         return judge.check(candidate, variants=variants, config=config)
-
-
-def _checked_seeds(seeds: Any) -> Any:
-    remedy = "A number of seeds to draw, or a list of seeds, as a verdict has them."
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        if not 1 <= seeds <= 1000:
-            raise ArgumentError("seeds", seeds, "1 to 1000", remedy)
-        return seeds
-    given = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
-    if not given or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in given):
-        raise ArgumentError("seeds", repr(seeds), "whole numbers from 0 to 2147483647", remedy)
-    return given
-
-
-def _drawn(count: int) -> list[int]:
-    """Seeds that nobody can have known."""
-    return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
 
 
 def _portable(variant: Variant) -> Variant:

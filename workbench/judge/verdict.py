@@ -44,6 +44,8 @@ class Verdict:
         place: the element with the largest error and both values, of a wrong result.
         max_error, bound: the largest error and what was allowed there; None where nothing was compared.
         seeds: those that the inputs were drawn with; ``seeds=`` repeats them.
+        elsewhere: names of `workbench.judge.elsewhere.CHANGES`, changed inputs on which it was right, too. Where it is
+            not, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: what the machine's checks found, each once.
         seconds: for describing and running it.
     """
@@ -59,6 +61,7 @@ class Verdict:
     max_error: float | None = None
     bound: float | None = None
     seeds: tuple[int, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     findings: tuple[Found, ...] = ()
     seconds: float = 0.0
 
@@ -85,7 +88,8 @@ class Verdict:
     def __str__(self) -> str:
         head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
         if self.ok:
-            return f"{head}, error {error}" if error else head
+            also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
+            return f"{head}, error {error}{also}" if error else head
         return f"{head}: {self.message}"
 
 
