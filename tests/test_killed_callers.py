@@ -43,8 +43,8 @@ def compile_(text):  # by a server that takes a while to end, so that its childr
 def judge(warm_up):  # one that is never done with a request, and spares the seconds that importing torch takes
     exec(PACKAGE)
     from workbench.judge import nursery
-    doubles = f"from workbench.judge import nursery; nursery._warm_up = lambda: exec({warm_up!r})\n"
-    doubles += f"nursery._role = lambda role: lambda *_: exec({BUSY!r})\n"
+    doubles = f"from workbench.judge import forker; forker._warm_up = lambda: exec({warm_up!r})\n"
+    doubles += f"forker._role = lambda role: lambda *_: exec({BUSY!r})\n"
     begin, serve = nursery._PROGRAM.split("from workbench.judge.")
     nursery._PROGRAM = begin + PACKAGE + doubles + "from workbench.judge." + serve
     nursery.shared().start()
@@ -66,7 +66,7 @@ CALLERS = {
     "a judge, running": "child = judge('').fork('run', 100); child.send({}, 60); child.answer(1e6)",
     "a judge, answering": """
 shared = judge("")
-type(shared._forker).reply = lambda forker: (forker.control.recv(1, socket.MSG_PEEK), idle())
+type(shared._forker).reply = lambda forker, fds: (forker.control.recv(1, socket.MSG_PEEK), idle())
 shared.fork("run", 100)
 """,
     "a pool's worker": "made = pool(); idle()",

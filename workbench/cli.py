@@ -130,11 +130,15 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
 )
+@_without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
+@click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, **options: Any) -> None:
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
+
+    Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op

@@ -344,6 +344,6 @@ CHEAT_FILES = {
     "sys.exit in its file": ("not_loaded", "import sys\nsys.exit(0)\n"),
     "exits at once": ("crashed", "import os\nos._exit(0)\n"),
     "a segmentation fault": ("crashed", "import ctypes\nctypes.string_at(0)\n"),
-    "kills its parent": ("crashed", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)\n"),
+    "kills its parent": ("not_loaded", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)\n"),
 }  # fmt: skip
 """Name -> (outcome, a candidate's file in Python)."""

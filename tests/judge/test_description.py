@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from workbench.judge.answers import failed, plain, plain_config
 from workbench.judge.description import Code, Description, InvalidDescription
-from workbench.judge.judge import _failed, _plain, _plain_config
 
 LAUNCH = {
     "program": 0,
@@ -89,10 +89,10 @@ def test_scratch_memory_is_bounded(scratch: object):
 
 @pytest.mark.parametrize("given", ["ok", "fine", [], {}, None, 3])
 def test_a_failure_without_a_name_is_invalid(given: object):
-    assert _failed({"failed": given, "message": 3})["outcome"] == "invalid"
+    assert failed({"failed": given, "message": 3})["outcome"] == "invalid"
 
 
 def test_texts_cannot_control_a_terminal_and_have_an_end():
-    assert _plain("a\x1b[2Jb\nc\ud800") == "a?[2Jb\nc?"
-    assert len(_plain("a" * 10_000)) < 5_000
-    assert _plain_config({"a": float("nan"), "b": [1], "c\r": 2, "d": "\x07"}) == {"c?": 2, "d": "?"}
+    assert plain("a\x1b[2Jb\nc\ud800") == "a?[2Jb\nc?"
+    assert len(plain("a" * 10_000)) < 5_000
+    assert plain_config({"a": float("nan"), "b": [1], "c\r": 2, "d": "\x07"}) == {"c?": 2, "d": "?"}

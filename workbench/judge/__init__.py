@@ -3,17 +3,18 @@
 `check` answers for the variants of an op or for a candidate that a program has written, ``workbench check`` does so
 in a terminal; `Judge` keeps its processes for many candidates. A `Judgement` has a `Verdict` for each variant,
 configuration and case; its JSON is described by ``schema.json`` beside this file. The exit status is that of the first
-failure: 0 ok, 1 wrong_result, 2 a wrong argument, 3 unwritten, 4 changed_input, 5 guard_written, 6 aliased, 7
-out_of_bounds, 8 race, 9 uninitialised, 10 barrier, 11 fault, 12 timeout, 13 memory, 14 no_kernel, 15 not_loaded, 16
-not_compiled, 17 unsupported, 18 crashed, 19 invalid, 20 unstable; `OUTCOMES` says what each means.
+failure, 0 without one and 2 for a wrong argument; `OUTCOMES` has every outcome with its status and its meaning.
 
 What the candidate's code can touch does not decide: it runs in a process of its own, which answers with plain JSON (see
 `workbench.judge.description`) before the seeds of the inputs are drawn, and the reference, the inputs, the machine and
-the comparison are in another. It is no sandbox: code that attacks the account that it runs under needs a container.
+the comparison are in another. It can signal and trace no process but its own, so that limits hold. It is no sandbox
+unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's Python file reads and writes what the
+account can that it runs under.
 """
 
 from workbench.judge.judge import Judge, check
 from workbench.judge.outcomes import OUTCOMES
+from workbench.judge.sandbox import NoSandbox
 from workbench.judge.verdict import SCHEMA, SCHEMA_FILE, Found, Judgement, Verdict
 
-__all__ = ["OUTCOMES", "SCHEMA", "SCHEMA_FILE", "Found", "Judge", "Judgement", "Verdict", "check"]
+__all__ = ["OUTCOMES", "SCHEMA", "SCHEMA_FILE", "Found", "Judge", "Judgement", "NoSandbox", "Verdict", "check"]

@@ -15,12 +15,15 @@ import torch
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge import built_in
 from workbench.judge.description import argument_record
+from workbench.judge.foreign_files import shown
 from workbench.judge.views import views_of
 from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.files import run_file
 from workbench.ops.own.op import OwnOp, OwnTorch
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.variant import CudaVariant
+from workbench.toolchain.source import read_source
 from workbench.tuning import by_value
 
 DECLARE = "declare"
@@ -67,6 +70,8 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
                         found = _described(variant, config, problem, views=config == configs[0])
                     else:
                         found = built_in.code_record(variant, config, variant.machine_problem(case, config))
+                except CompileError as error:
+                    found = {"failed": "not_compiled", "message": _refused(error, variant, config, problem)}
                 except BaseException as error:
                     found = _failure(error)
                 answer(about | {"config": config} | found)
@@ -177,6 +182,14 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
         "macros": dict(variant.macros(config, problem)) if constants else {},
         "contiguous": list(variant.declared.contiguous),
     }
+
+
+def _refused(error: CompileError, variant: Any, config: Mapping[str, Any], problem: Any) -> str:
+    """The compiler's words, without the text of files that are not the candidate's."""
+    if not isinstance(variant, CudaVariant):
+        return str(error)
+    unit = read_source(variant.text or variant.source)
+    return shown(error, unit, variant.include_dirs, variant.macros(config, problem))
 
 
 def _failure(error: BaseException) -> dict:

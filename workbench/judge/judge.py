@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,22 +15,24 @@ from typing import Any
 from workbench import ops
 from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge import built_in
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, ProcessEnded, shared
-from workbench.judge.outcomes import OK, OUTCOMES
-from workbench.judge.verdict import Found, Judgement, Verdict
+from workbench.judge import built_in, confinement
+from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
+from workbench.judge.elsewhere import CHANGES
+from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
+from workbench.judge.op_files import OpFiles
+from workbench.judge.outcomes import OK
+from workbench.judge.sandbox import command
+from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.tuning import by_value
 from workbench.tuning.called_with import listed, variants_of
 
-SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
-_LONGEST_SECONDS = 24 * 3600
 _GRACE_SECONDS = 20.0
 """Beyond the limit, which the machine keeps by itself, until its process is ended."""
 _MAX_LINES = 10_000
-_MAX_TEXT = 4_000
 
 
 class Judge:
@@ -48,6 +51,8 @@ class Judge:
         seeds: int | Sequence[int] = SEEDS,
         seconds: float = SECONDS,
         memory_mib: int = MEMORY_MIB,
+        elsewhere: bool = True,
+        sandbox: bool = False,
     ):
         self.op = found = ops.get(op)
         self._own = isinstance(found, OwnOp)
@@ -57,15 +62,18 @@ class Judge:
             found.case(None)  # says how one is declared
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
         self.cases = [found.case(one) for one in given]
-        self._seeds = _checked_seeds(seeds)
-        if not 0 < seconds <= _LONGEST_SECONDS:
-            allowed = f"more than 0, at most {_LONGEST_SECONDS:,}"
-            raise ArgumentError("seconds", seconds, allowed, "It is the limit of one description or run.")
-        if not isinstance(memory_mib, int) or memory_mib < 64:
-            raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
+        self._seeds = checked_seeds(seeds)
+        check_limits(seconds, memory_mib)
         self.seconds, self.memory_mib = float(seconds), memory_mib
+        self._changes, self._sandbox = elsewhere, sandbox
+        if sandbox:
+            command((), memory_mib)  # says what is missing
+        elif reason := confinement.unavailable():
+            told = f"A candidate can signal the judge's processes here, and so hold it up: {reason}."
+            warnings.warn(f"{told} Judge it with sandbox=True.", RuntimeWarning, stacklevel=3)
         self._nursery = shared()
         self._runner: Child | None = None
+        self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
 
@@ -96,6 +104,7 @@ class Judge:
         """Judge the op's own variants, or the ``candidate``."""
         if config is not None and config != "all" and not isinstance(config, Mapping):
             raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
+        self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
         request |= {
             "path": list(sys.path),
@@ -103,9 +112,38 @@ class Judge:
             "cases": [(case.name, case.problem() if self._own else case) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
-        with self._nursery.lock:
+        with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
-            return Judgement(self.op.name, label, tuple(self._verdicts(request, chosen)))
+            verdicts = tuple(self._verdicts(nursery, request, chosen))
+        changed = self._files.changed()
+        if changed:
+            verdicts += (self._op_changed(changed),)
+        file = str(self._files.file) if self._files.file is not None else ""
+        return Judgement(self.op.name, label, verdicts, file, self._files.sha256)
+
+    @contextlib.contextmanager
+    def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
+        """The process that forks those in which a candidate's code runs; in a sandbox each candidate has its own."""
+        if not self._sandbox:
+            yield self._nursery
+            return
+        files = [Path(one) for one in (request.get("candidate"), request.get("source")) if isinstance(one, str | Path)]
+        readable = [Path(request["folder"]), *self._files.digests, *files, *(one.parent for one in files)]
+        nursery = Nursery(lambda folder: [*command(readable, self.memory_mib, folder)])
+        try:
+            nursery.start()
+            yield nursery
+        finally:
+            nursery.close()
+
+    def _op_changed(self, changed: Sequence[Path]) -> Verdict:
+        names = ", ".join(one.name for one in changed)
+        message = (
+            f"{names} changed while the candidate was judged. The verdicts are about what was read before; "
+            "restore it before anything else is judged"
+        )
+        about = {"variant": "", "case": "", "config": {}}
+        return self._verdict(about, {"outcome": "op_changed", "message": message}, time.monotonic())
 
     # -- what is asked ------------------------------------------------------------------------------------------
 
@@ -113,7 +151,7 @@ class Judge:
         """What is to be loaded, what it is called, and the op's variants that it is about."""
         if candidate is None:
             chosen = self._chosen(variants)
-            return {"variants": [by_value.dumps(_portable(one)) for one in chosen]}, "", chosen
+            return {"variants": [self._dumped(_portable(one)) for one in chosen]}, "", chosen
         text = str(candidate)
         if isinstance(candidate, str) and "\n" in candidate:
             return self._with_source(candidate, "CUDA C++ text", variants)
@@ -127,7 +165,7 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .cu file, or CUDA C++ text", remedy)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        op = by_value.dumps((self.op.contract, dict(self.op.cases)))
+        op = self._dumped((self.op.contract, dict(self.op.cases)))
         return {"op": op, "candidate": str(path)}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
@@ -136,7 +174,11 @@ class Judge:
             names = ", ".join(one.name for one in found) or "none"
             remedy = "Its source is replaced by the candidate's: name it, variants=."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [by_value.dumps(_portable(found[0]))], "source": source}, label, found
+        return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found
+
+    def _dumped(self, value: object) -> bytes:
+        """By value, the functions of the op's file included: no process reads that again."""
+        return by_value.dumps(value, self._files.modules)
 
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
@@ -147,7 +189,7 @@ class Judge:
         """Raise where constants would pass: no case's answer depends on its seed."""
         if self._trusted:
             return
-        seeds = _drawn(2)
+        seeds = drawn(2)
         fixed = []
         for case in self.cases:
             found = self._run({"case": self._shipped(case), "seeds": seeds})
@@ -166,16 +208,16 @@ class Judge:
 
     # -- the verdicts -------------------------------------------------------------------------------------------
 
-    def _verdicts(self, request: dict, chosen: Sequence[Variant]) -> Iterator[Verdict]:
+    def _verdicts(self, nursery: Nursery, request: dict, chosen: Sequence[Variant]) -> Iterator[Verdict]:
         started = time.monotonic()
         about = {"variant": "", "case": "", "config": {}}
         if request.get("variants") == []:
-            yield self._verdict(about, _no_kernel(self.op.name), started)
+            yield self._verdict(about, no_kernel(self.op.name), started)
             return
         try:
-            child = self._nursery.fork("describe", self.memory_mib)
+            child = nursery.fork("describe", self.memory_mib)
         except WorkbenchError:
-            child = self._nursery.fork("describe", self.memory_mib)  # somebody has killed the other one
+            child = nursery.fork("describe", self.memory_mib)  # somebody has ended the other one
         try:
             child.send(request, self.seconds)
             yield from self._judged(child, chosen, about, started)
@@ -190,14 +232,14 @@ class Judge:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
         answer = child.answer(self.seconds)
         if "failed" in answer:
-            yield self._verdict(about, _failed(answer), started)
+            yield self._verdict(about, failed(answer), started)
             return
-        variants = _variant_names(answer)
+        variants = variant_names(answer)
         if not variants:
-            yield self._verdict(about, _no_kernel("the candidate"), started)
+            yield self._verdict(about, no_kernel("the candidate"), started)
         for name, language in variants:
             if self._own and language == "torch":
-                yield self._verdict(about | {"variant": name}, _no_kernel(name), started)
+                yield self._verdict(about | {"variant": name}, no_kernel(name), started)
         expected: list[tuple[str, Variant | None, Case]]
         if self._own:
             expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
@@ -213,31 +255,52 @@ class Judge:
                 if count > _MAX_LINES:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 config = answer.get("config")
-                about["config"] = _plain_config(config) if isinstance(config, dict) else {}
-                found = _failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
+                about["config"] = plain_config(config) if isinstance(config, dict) else {}
+                found = failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
+                wrong = self._elsewhere(case, answer, found) if variant is None else []
                 yield self._verdict(about, found, started)
+                for one in wrong:
+                    yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
                 answer = child.answer(self.seconds)
 
     def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
         """The trusted process's word on a description; the seeds are drawn now."""
-        seeds = _drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request = {"case": self._shipped(case), "seeds": seeds, "description": description}
+        seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
+        request: dict = {"case": self._shipped(case), "seeds": seeds, "description": description}
         if variant is None:
             request |= {"problem": case.problem(), "memory": self.memory_mib << 20}
         else:
-            request |= {"variant": by_value.dumps(_portable(variant)), "config": config}
+            request |= {"variant": self._dumped(_portable(variant)), "config": config}
         found = self._run(request | {"seconds": self.seconds})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
         return found | {"seeds": seeds}
+
+    def _elsewhere(self, case: Case, description: dict, found: dict) -> list[dict]:
+        """Fields of verdicts for changed inputs on which it is wrong; those on which it is right go into ``found``."""
+        if not self._changes or found.get("outcome") != OK:
+            return []
+        request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
+        request |= {"problem": case.problem(), "memory": self.memory_mib << 20, "seconds": self.seconds}
+        wrong, right = [], []
+        for name, (words, _) in CHANGES.items():
+            answer = self._run(request | {"change": name})
+            if answer.get("outcome") == OK:
+                right.append(name)
+            elif "outcome" in answer:
+                message = f"right on the case's own inputs, wrong on the same made {words}: {answer['message']}"
+                named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
+                wrong.append(answer | named | {"seeds": request["seeds"]})
+        found["elsewhere"] = right
+        return wrong
 
     def _run(self, request: dict) -> dict:
         if self._runner is not None and self._runner.gone:  # killed by an earlier candidate
             self._runner.end()
             self._runner = None
         if self._runner is None:
-            self._runner = self._nursery.fork("run", self.memory_mib, keep=True)
+            self._runner = self._nursery.fork("run", self.memory_mib)
         limit = self.seconds + _GRACE_SECONDS
         try:
             self._runner.send(request | {"path": list(sys.path)}, limit)
@@ -250,33 +313,11 @@ class Judge:
 
     def _shipped(self, case: Case) -> bytes:
         if case not in self._shipments:
-            self._shipments[case] = by_value.dumps(case)
+            self._shipments[case] = self._dumped(case)
         return self._shipments[case]
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
-        outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
-        findings = tuple(
-            Found(
-                **one
-                | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": _plain(one["message"])}
-            )
-            for one in found.get("findings", ())
-        )
-        return Verdict(
-            self.op.name,
-            _plain(about["variant"]),
-            about["case"],
-            dict(about["config"]),
-            outcome,
-            _plain(found.get("message", "")) if outcome != OK else "",
-            _plain(found.get("line", "")),
-            _plain(found.get("place", "")),
-            found.get("max_error"),
-            found.get("bound"),
-            tuple(found.get("seeds", ())),
-            findings,
-            time.monotonic() - started,
-        )
+        return verdict_of(self.op.name, about, found, time.monotonic() - started)
 
 
 @checked_kinds
@@ -290,6 +331,8 @@ def check(
     seeds: int | Sequence[int] = SEEDS,
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
+    elsewhere: bool = True,
+    sandbox: bool = False,
 ) -> Judgement:
     """Judge kernels without trusting them; no GPU is needed, and none is used.
 
@@ -313,6 +356,12 @@ def check(
         seeds: how many to draw, or the very ones of a verdict.
         seconds: limit of describing a case, and of running it.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
+        elsewhere: judge an own op also on each case's floating-point inputs 100 and 10,000 times as large, and
+            negative. What is wrong only there is said to be so in a verdict of its own, ``"wrong_elsewhere"``, which
+            counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
+        sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
+            Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
+            to other processes.
 
     Returns:
         `Judgement`: .ok .verdicts .first_failure .to_json(); `workbench.judge.OUTCOMES` lists the outcomes.
@@ -320,63 +369,12 @@ def check(
     Raises:
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
+        NoSandbox: a sandbox that cannot be made here; says why.
     """
-    with Judge(op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib) as judge:
+    with Judge(
+        op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox
+    ) as judge:
         return judge.check(candidate, variants=variants, config=config)
-
-
-def _checked_seeds(seeds: Any) -> Any:
-    remedy = "A number of seeds to draw, or a list of seeds, as a verdict has them."
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        if not 1 <= seeds <= 1000:
-            raise ArgumentError("seeds", seeds, "1 to 1000", remedy)
-        return seeds
-    given = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
-    if not given or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in given):
-        raise ArgumentError("seeds", repr(seeds), "whole numbers from 0 to 2147483647", remedy)
-    return given
-
-
-def _drawn(count: int) -> list[int]:
-    """Seeds that nobody can have known."""
-    return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
-
-
-def _variant_names(answer: dict) -> list[tuple[str, str]]:
-    given = answer.get("variants")
-    pairs: list = given if isinstance(given, list) else [None]
-    good = all(isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in pairs)
-    if not good or len({name for name, _ in pairs}) < len(pairs):
-        raise BadAnswer(f"{str(given)[:60]} are no variants")
-    return [(name, language) for name, language in pairs]
-
-
-def _failed(answer: Mapping[str, Any]) -> dict:
-    texts = {name: answer[name] for name in ("message", "line") if isinstance(answer.get(name), str)}
-    given = str(answer["failed"])
-    outcome = given if given in OUTCOMES and given != OK else "invalid"
-    return {"outcome": outcome, **texts}
-
-
-def _no_kernel(what: str) -> dict:
-    message = f"{what} has no kernel of its own: plain torch is not judged. Declare one with op.cuda() or op.triton()"
-    return {"outcome": "no_kernel", "message": message}
-
-
-def _plain_config(config: Mapping[str, Any]) -> dict:
-    """Tunables as JSON has them: a candidate's process may say anything."""
-    plain = {name: value for name, value in config.items() if isinstance(value, bool | int | float | str)}
-    return {
-        _plain(name): _plain(value) if isinstance(value, str) else value
-        for name, value in plain.items()
-        if not isinstance(value, float) or math.isfinite(value)
-    }
-
-
-def _plain(text: str) -> str:
-    """Without what could control a terminal, and of bounded length."""
-    kept = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[:_MAX_TEXT])
-    return kept + " ..." * (len(text) > _MAX_TEXT)
 
 
 def _portable(variant: Variant) -> Variant:

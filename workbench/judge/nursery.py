@@ -1,22 +1,20 @@
 """Fresh processes at the price of a fork: a process that has imported everything, and never runs a candidate's code.
 
-`Nursery.fork` asks it for a copy of itself, with a limit of memory and a connection of its own. Over that connection
-the caller sends one framed request at a time, and gets lines of JSON: nothing that a candidate's process answers is
-unpickled. A copy that hangs is killed with everything that it started, which is found by its process group and by a
-word in the environment. This keeps accidents and cheats apart from the verdict; it is no sandbox against somebody who
-attacks the account that the judge runs under: for that, run the judge in a container.
+`Nursery.fork` asks it (`workbench.judge.forker`) for a copy of itself, with a limit of memory and a connection of its
+own. Over that connection the caller sends one framed request at a time, and gets lines of JSON: nothing that a
+candidate's process answers is unpickled. Limits are kept here, where no candidate's process can signal
+(`workbench.judge.confinement`): each answer has a limit, those of the process that forks too. Whatever came of a
+candidate's process, stopped or not, is killed with it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import gc
 import json
 import os
 import pickle
-import resource
+import re
 import secrets
 import select
 import shutil
@@ -27,28 +25,28 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from workbench.errors import WorkbenchError
+from workbench.judge.descendants import end_descendants, end_marked
+from workbench.judge.forker import DESCRIBE, FOLDER, MARK, REAP, RUN, UNKNOWN
 from workbench.worker import how_ended
 
 START_SECONDS = 600.0
 """How long the first process may take until it can be asked; no candidate's doing."""
 
+REPLY_SECONDS = 20.0
+"""How long it may take to fork or to report once it is there: milliseconds, unless somebody has stopped it."""
+
 MAX_LINE_BYTES = 64 << 20
-_MARK = "WORKBENCH_NURSERY"
-_FOLDER = "WORKBENCH_NURSERY_FOLDER"
-_MESSAGE = 9  # a command and a number
-_REAP = b"-"
-_UNKNOWN = 1 << 32  # the status of a child of a process that is gone
 _PROGRAM = """
 import json, sys
 path, fd = map(json.loads, sys.argv[1:])
 sys.path[:] = path
-from workbench.judge.nursery import serve
+from workbench.judge.forker import serve
 serve(fd)
 """
 
@@ -68,9 +66,9 @@ class BadAnswer(WorkbenchError):
 class Child:
     """One forked process, from the caller's side."""
 
-    def __init__(self, nursery: Nursery, connection: socket.socket, pid: int):
-        self._nursery, self._connection, self.pid = nursery, connection, pid
-        self._watch = os.pidfd_open(pid)
+    def __init__(self, nursery: Nursery, connection: socket.socket, number: int, watch: int):
+        self._nursery, self._connection, self._number, self._watch = nursery, connection, number, watch
+        self.pid = _pid_of(watch)
         self._received = bytearray()
 
     def send(self, request: object, seconds: float) -> None:
@@ -127,14 +125,22 @@ class Child:
         poll = select.poll()
         poll.register(self._watch, select.POLLIN)
         poll.poll(100)  # one that closes its connection because it exits has a status of its own
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(OSError):
-                kill(self.pid, signal.SIGKILL)
-        status = self._nursery.reap(self.pid)
+        if self.pid > 0:  # its number stays its own until it is reaped
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    kill(self.pid, signal.SIGKILL)
+        status = self._nursery.reap(self._number)
         os.close(self._watch)
         self._connection.close()
         self._watch = -1
         return f"its process {how_ended(status)}" if status is not None else "the process that forks them ended"
+
+
+def _pid_of(watch: int) -> int:
+    """The process behind a descriptor by its number here, whatever it has in a sandbox; -1 where it has ended."""
+    text = Path(f"/proc/self/fdinfo/{watch}").read_text()
+    found = re.search(r"^Pid:\s*(-?\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else -1
 
 
 @dataclass(frozen=True)
@@ -146,27 +152,28 @@ class _Forker:
     folder: Path
     word: str
 
-    def reply(self) -> int:
-        """The number that it answers with."""
-        data = b""
-        while len(data) < 8:
-            more = self.control.recv(8 - len(data))
-            if not more:
-                raise ConnectionError("it ended")
+    def reply(self, fds: int = 0) -> tuple[int, list[int]]:
+        """The number that it answers with, and the descriptors."""
+        data, found, *_ = socket.recv_fds(self.control, 8, fds)
+        while 0 < len(data) < 8 and (more := self.control.recv(8 - len(data))):
             data += more
-        return int.from_bytes(data, "little")
+        if len(data) < 8:
+            raise ConnectionError("it ended")
+        self.control.settimeout(REPLY_SECONDS)
+        return int.from_bytes(data, "little"), found
 
 
 class Nursery:
-    """The process that forks, started when a first child is asked for and again when it is gone.
+    """The process that forks, started when a first child is asked for and again when it is gone or does not answer.
 
-    Hold ``lock`` while a child that is not kept lives: when it ends, so does everything else that came of it.
+    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`. Hold ``lock`` while a child that a
+    candidate's code runs in lives: one at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, within: Callable[[Path], Sequence[str]] | None = None) -> None:
         self.lock = threading.RLock()
+        self._within = within
         self._forker: _Forker | None = None
-        self._kept: set[int] = set()
 
     def start(self) -> None:
         """Begin to make the process, unless it is there."""
@@ -179,28 +186,31 @@ class Nursery:
         word, folder = secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="workbench-judge-"))
         control, theirs = socket.socketpair()
         control.settimeout(START_SECONDS)
-        with theirs:
+        with theirs, open(folder / "errors", "wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(theirs.fileno())],
+                [
+                    *(self._within(folder) if self._within is not None else ()),
+                    *(sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(theirs.fileno())),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=open(folder / "errors", "wb"),  # noqa: SIM115, the process's own
+                stderr=errors,
                 start_new_session=True,
-                env=os.environ | {_MARK: word, "OMP_NUM_THREADS": "1", _FOLDER: str(folder)},
+                env=os.environ | {MARK: word, "OMP_NUM_THREADS": "1", FOLDER: str(folder)},
             )
         self._forker = _Forker(process, control, folder, word)
         return self._forker
 
-    def fork(self, role: str, memory_mib: int, *, keep: bool = False) -> Child:
-        """A new child: ``"describe"`` or ``"run"``. One that is kept outlives the cleaning up after others."""
+    def fork(self, role: str, memory_mib: int) -> Child:
+        """A new child: ``"describe"``, which is confined and ends with all that it has started, or ``"run"``."""
         forker = self._started()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                command = role[:1].encode() + memory_mib.to_bytes(8, "little")
+                command = {"describe": DESCRIBE, "run": RUN}[role] + memory_mib.to_bytes(8, "little")
                 socket.send_fds(forker.control, [command], [theirs.fileno()])
-                pid = forker.reply()
+                number, (watch,) = forker.reply(1)
             except OSError as error:
                 ours.close()
                 said = (forker.folder / "errors").read_text(errors="replace").strip().splitlines()[-3:]
@@ -208,49 +218,35 @@ class Nursery:
                 raise WorkbenchError(
                     "\n".join([f"{sys.executable} did not start as a judge's process: {error}", *said])
                 ) from error
-        if keep:
-            self._kept.add(pid)
-        return Child(self, ours, pid)
+        return Child(self, ours, number, watch)
 
-    def reap(self, pid: int) -> int | None:
-        """The return code of a child that was killed or has ended; what it left behind is ended and removed."""
-        kept, status = pid in self._kept, None
-        self._kept.discard(pid)
+    def reap(self, number: int) -> int | None:
+        """The return code of a child that was killed or has ended; what it left behind is ended and removed.
+
+        None where the process that forks has ended or does not answer any more; then it is ended, with all its others.
+        """
         if self._forker is None:
             return None
-        with contextlib.suppress(OSError):
-            self._forker.control.sendall(_REAP + pid.to_bytes(8, "little"))
-            answer = self._forker.reply()
-            status = None if answer == _UNKNOWN else os.waitstatus_to_exitcode(answer)
-        if status is not None and not kept:  # one that is kept has started nothing
-            self._end_others(self._forker)
-        shutil.rmtree(self._forker.folder / str(pid), ignore_errors=True)
-        return status
-
-    def _end_others(self, forker: _Forker) -> None:
-        _end_marked(forker.word, {os.getpid(), forker.process.pid, *self._kept})
+        try:
+            self._forker.control.sendall(REAP + number.to_bytes(8, "little"))
+            answer, _ = self._forker.reply()
+        except OSError:
+            self.close()
+            return None
+        shutil.rmtree(self._forker.folder / str(number), ignore_errors=True)
+        return None if answer == UNKNOWN else os.waitstatus_to_exitcode(answer)
 
     def close(self) -> None:
-        """End it and everything that came of it."""
+        """End it and everything that came of it, stopped or not."""
         if self._forker is None:
             return
+        end_descendants(self._forker.process.pid)
         self._forker.process.kill()
         self._forker.process.wait()
         self._forker.control.close()
-        self._kept.clear()
-        self._end_others(self._forker)
+        end_marked(f"{MARK}={self._forker.word}", {os.getpid()})
         shutil.rmtree(self._forker.folder, ignore_errors=True)
         self._forker = None
-
-
-def _end_marked(word: str, spared: Set[int]) -> None:
-    """Kill what came of a nursery, in sessions of its own too (compilers, daemons)."""
-    mark = f"{_MARK}={word}".encode()
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) not in spared:
-            with contextlib.suppress(OSError):
-                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    os.kill(int(name), signal.SIGKILL)
 
 
 _shared: list[Nursery] = []
@@ -270,133 +266,3 @@ def _close() -> None:
 
 
 os.register_at_fork(after_in_child=_shared.clear)  # a fork has processes of its own
-
-# -- the process itself -------------------------------------------------------------------------------------------
-
-
-def serve(fd: int) -> None:
-    """Fork a child for every connection that arrives, until the caller hangs up; then end all that came of it."""
-    control = socket.socket(fileno=fd)
-    with _ending_with_the_caller(control):
-        _warm_up()
-    gc.collect()
-    gc.freeze()  # what is here now is shared with the children: a collection would copy it
-    children: set[int] = set()
-    with contextlib.suppress(ConnectionError):
-        _answer(control, children)
-    for pid in children:
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-    _end()
-
-
-def _answer(control: socket.socket, children: set[int]) -> None:
-    while True:
-        message, fds, *_ = socket.recv_fds(control, _MESSAGE, 1)
-        if len(message) < _MESSAGE:
-            return
-        command, number = message[:1], int.from_bytes(message[1:], "little")
-        if command == _REAP:
-            status = os.waitpid(number, 0)[1] if number in children else _UNKNOWN
-            children.discard(number)
-            control.sendall(status.to_bytes(8, "little"))
-            continue
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            _child(command.decode(), number, socket.socket(fileno=fds[0]))
-        os.close(fds[0])
-        children.add(pid)
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)  # at once, whichever of the two comes first
-        control.sendall(pid.to_bytes(8, "little"))
-
-
-@contextlib.contextmanager
-def _ending_with_the_caller(control: socket.socket) -> Iterator[None]:
-    """Within the block this process ends when the caller does, whatever it is doing; no thread is left after it."""
-    done = threading.Event()
-    poll = select.poll()
-    poll.register(control, 0)  # no event but the one that cannot be masked: the caller hung up
-
-    def watch() -> None:
-        while not done.is_set():
-            if poll.poll(100):
-                _end()
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watching.join()
-
-
-def _end() -> NoReturn:
-    _end_marked(os.environ[_MARK], {os.getpid()})
-    shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)
-    os._exit(0)
-
-
-def _warm_up() -> None:
-    """Everything that takes its time once, so that no child has to."""
-    import torch
-    import triton  # noqa: F401
-
-    torch.set_num_threads(1)
-    from workbench.judge import describing, running
-
-    for module in (describing, running):
-        module.warm_up()
-
-
-def _child(role: str, memory_mib: int, connection: socket.socket) -> None:
-    """Serve requests until the caller hangs up, then exit, whatever happens."""
-    status = 1
-    try:
-        with contextlib.suppress(OSError):
-            os.setpgid(0, 0)
-        _end_with_parent()
-        _limit(memory_mib)
-        main = _role(role)
-        while (request := _received(connection)) is not None:
-            main(request, lambda answer: connection.sendall(json.dumps(answer).encode() + b"\n"))
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _role(role: str) -> Callable[[Mapping[str, Any], Callable[[dict], None]], None]:
-    from workbench.judge import describing, running
-
-    if role == "r":
-        return running.run
-    folder = Path(os.environ[_FOLDER], str(os.getpid()))
-    folder.mkdir()
-    for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TRITON_HOME", "TRITON_CACHE_DIR", "TMPDIR"):
-        os.environ[name] = str(folder)  # a candidate finds no compilation of another one, and leaves none
-    tempfile.tempdir = None
-    return describing.describe
-
-
-def _limit(memory_mib: int) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + (memory_mib << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _received(connection: socket.socket) -> Any:
-    data = bytearray()
-    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
-        more = connection.recv(1 << 20)
-        if not more:
-            return None
-        data += more
-    return pickle.loads(bytes(data[8:]))
-
-
-def _end_with_parent() -> None:
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

@@ -30,6 +30,8 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "crashed": (18, "a process ended: a crash, or an exit"),
         "invalid": (19, "what the candidate's process answers is no description of launches"),
         "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
+        "op_changed": (21, "a file of the op was changed while the candidate was judged"),
+        "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same made much larger, or negative"),
     }
 )
 """Outcome -> (exit status of ``workbench check``, meaning). With several verdicts the first failure's status counts."""

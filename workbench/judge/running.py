@@ -18,6 +18,7 @@ from workbench.errors import ArgumentError
 from workbench.judge import built_in
 from workbench.judge.buffers import Buffers
 from workbench.judge.description import Argument, Description
+from workbench.judge.elsewhere import Elsewhere, Meaningless
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.outcomes import OK
 from workbench.judge.views import ViewedCase, views_of
@@ -35,7 +36,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with the case's ``problem``,
     ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. For a built-in op's variant see `workbench.judge.built_in.checks`.
+    as ``fixed``. With ``change``, one of `workbench.judge.elsewhere.CHANGES`, the case is judged at other values, or
+    ``meaningless`` says why not. For a built-in op's variant see `workbench.judge.built_in.checks`.
     """
     sys.path[:] = request["path"]
     try:
@@ -44,8 +46,16 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
             answers = [case.reference() for case in cases]
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
             return
-        for case in cases:
-            case.reference()
+        if request.get("change") is not None:
+            cases = [Elsewhere(case, request["change"]) for case in cases]
+            for case in cases:
+                case.require_meaning()
+        else:
+            for case in cases:
+                case.reference()
+    except Meaningless as reason:
+        answer({"meaningless": str(reason)})
+        return
     except Exception as error:
         answer({"error": f"{type(error).__name__}: {error}"})
         return
@@ -87,7 +97,8 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
         _check_room(one, request["memory"])
     programs = [valid(Program, text) for text in description.programs]
     for case in cases:
-        for index, last_warp_first in enumerate(ORDERS):
+        orders = list(enumerate(ORDERS))
+        for index, last_warp_first in orders[-1:] if isinstance(case, Elsewhere) else orders:
             buffers = Buffers(case, problem, description.workspace, index, description.contiguous)
             _launch_all(description, programs, buffers, last_warp_first, deadline)
             yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}")

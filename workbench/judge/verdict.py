@@ -44,6 +44,8 @@ class Verdict:
         place: the element with the largest error and both values, of a wrong result.
         max_error, bound: the largest error and what was allowed there; None where nothing was compared.
         seeds: those that the inputs were drawn with; ``seeds=`` repeats them.
+        elsewhere: names of `workbench.judge.elsewhere.CHANGES`, changed inputs on which it was right, too. Where it is
+            not, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: what the machine's checks found, each once.
         seconds: for describing and running it.
     """
@@ -59,6 +61,7 @@ class Verdict:
     max_error: float | None = None
     bound: float | None = None
     seeds: tuple[int, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     findings: tuple[Found, ...] = ()
     seconds: float = 0.0
 
@@ -85,17 +88,28 @@ class Verdict:
     def __str__(self) -> str:
         head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
         if self.ok:
-            return f"{head}, error {error}" if error else head
+            also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
+            return f"{head}, error {error}{also}" if error else head
         return f"{head}: {self.message}"
 
 
 @dataclass(frozen=True, repr=False)
 class Judgement:
-    """All verdicts on an op's variants, or on a candidate, in the order in which they were reached."""
+    """All verdicts on an op's variants, or on a candidate, in the order in which they were reached.
+
+    Attributes:
+        op: its name.
+        candidate: the file that was judged; empty for the op's own variants.
+        verdicts: one for each variant, configuration and case.
+        op_file: the file that declares the op; empty for a built-in one and one of a notebook's cell.
+        op_sha256: SHA-256 of that file as it was read; without one, of what decides about the op.
+    """
 
     op: str
     candidate: str
     verdicts: tuple[Verdict, ...] = field(default=())
+    op_file: str = ""
+    op_sha256: str = ""
 
     @property
     def ok(self) -> bool:
@@ -132,6 +146,8 @@ class Judgement:
         return {
             "schema": SCHEMA,
             "op": self.op,
+            "op_file": self.op_file,
+            "op_sha256": self.op_sha256,
             "candidate": self.candidate,
             "ok": self.ok,
             "outcome": self.outcome,
@@ -146,7 +162,10 @@ class Judgement:
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
-        return "\n".join([f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)])
+        lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
+        if self.op_file:
+            lines.append(f"  by {self.op_file}, SHA-256 {self.op_sha256}")
+        return "\n".join(lines)
 
     __repr__ = __str__
 

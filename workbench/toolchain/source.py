@@ -18,7 +18,11 @@ from workbench.toolchain.type_names import UNKNOWN, Definition, defined_in, livi
 # What messages call a source that came as text.
 MEMORY_LABEL = "source.cu"
 
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))', re.MULTILINE)
+_GAP = r"(?:[ \t]|/\*.*?\*/)*"  # what may stand between the words of a directive
+_INCLUDE = re.compile(
+    rf'(?:^|\*/){_GAP}(?:#|%:){_GAP}include(?:_next)?{_GAP}(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))', re.MULTILINE | re.DOTALL
+)
+_SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _HAS_INCLUDE = re.compile(r'__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # What may stand between __global__ and a kernel's name with brackets of its own.
@@ -110,6 +114,7 @@ def include_closure(
     pending = [(source.text, source.folder)]
     while pending:
         text, folder = pending.pop()
+        text = _SPLICE.sub("", text)
         for quoted, angled, macro in _INCLUDE.findall(text) + [(*pair, "") for pair in _HAS_INCLUDE.findall(text)]:
             if macro:
                 named = re.fullmatch(r'(?:"([^"]+)"|<([^>]+)>)', str(macros.get(macro, "")))

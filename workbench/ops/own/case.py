@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from workbench.errors import ArgumentError
+from workbench.ops.own.arithmetic import Arithmetic
 from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
 from workbench.ops.own.layout import placed
@@ -91,22 +92,27 @@ class Case(Remade):
         return tensors
 
     @functools.cached_property
-    def _answer(self) -> dict[str, torch.Tensor]:
+    def _answer(self) -> tuple[dict[str, torch.Tensor], Arithmetic]:
         arguments = self.arguments()
         for name, (_, before) in self._made.items():
             if digest(arguments[name]) != before:
                 remedy = f"Draw with its generator: {name}=lambda generator: torch.rand(3, generator=generator)."
                 allowed = "a function that makes the same tensor each time"
                 raise ArgumentError(f"input {name!r}", "a function of other values each time", allowed, remedy)
-        return self.contract.answer(arguments)
+        return self.contract.recorded_answer(arguments)
 
     def reference(self) -> dict[str, torch.Tensor]:
         """What the reference gives in float64, by the names of the outputs."""
-        return self._answer
+        return self._answer[0]
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The sums that the reference takes."""
+        return self._answer[1]
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
         """The verdict on ``tensors.out``."""
-        return self.contract.check(out, self._answer)
+        return self.contract.check(out, *self._answer)
 
     def minimum_bytes(self, problem: Problem) -> int:
         """Bytes that must cross memory once: inputs read and outputs written, unless the op says otherwise."""

@@ -13,6 +13,7 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.ops.identity import stated
+from workbench.ops.own.arithmetic import NARROW, Arithmetic, Recorded, Rounded, beyond_rounding, unit
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.tensor_checks import dtype_name, element_name, real_parts
 from workbench.ops.values import Check
@@ -23,7 +24,8 @@ TOLERANCE: Mapping[str, float] = {
 }  # fmt: skip
 """For each dtype of an output: the largest error, relative to an element and to the output's root mean square, that is
 counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact. Of
-complex numbers it holds for either part."""
+complex numbers it holds for either part. Where the reference's sums are known they decide, see
+`workbench.ops.own.arithmetic`."""
 
 
 class Remade:
@@ -135,13 +137,47 @@ class Contract(Remade):
         found = dict(zip(self._names(len(returned)), returned, strict=True))
         return {name: one.detach() for name, one in (found | {name: given[name] for name in self.in_place}).items()}
 
-    def check(self, found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> Check:
+    def recorded_answer(self, arguments: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Arithmetic]:
+        """`answer`, with the sums that it takes; for a reference that cannot be recorded with none that are known."""
+        noted = Arithmetic()
+        try:
+            with Recorded(noted):
+                found = self.answer(arguments)
+            narrow = {name: kind for name, kind in self._result_types(arguments) if kind in NARROW}
+            for dtype in dict.fromkeys(narrow.values()) if noted.exact and noted.terms > 1 else ():
+                with Rounded(dtype):
+                    rounded = self.answer(arguments)
+                noted.lost |= {
+                    name: beyond_rounding(rounded[name].double(), found[name].double(), dtype)
+                    for name, kind in narrow.items()
+                    if kind == dtype
+                }
+        except Exception:  # whatever a mode of torch's cannot do; what the reference itself raises is raised again
+            return self.answer(arguments), Arithmetic(exact=False)
+        return found, noted
+
+    def _result_types(self, arguments: Mapping[str, Any]) -> list[tuple[str, torch.dtype]]:
+        types = tuple((n, TensorType.of(v) if isinstance(v, torch.Tensor) else v) for n, v in arguments.items())
+        kinds = [*self.output_types(types), *(one for one in types if one[0] in self.in_place)]
+        return [(name, getattr(torch, kind.dtype)) for name, kind in kinds if isinstance(kind, TensorType)]
+
+    def check(
+        self,
+        found: Mapping[str, torch.Tensor],
+        expected: Mapping[str, torch.Tensor],
+        arithmetic: Arithmetic | None = None,
+        slack: Mapping[str, torch.Tensor] | None = None,
+    ) -> Check:
         """Judge outputs by name; the verdict is that of the worst one, and says where it is worst.
 
-        An element may be wrong by its tolerance times its own size and the root mean square of the output. Where the
-        reference has NaN or infinity, so must the output.
+        An element may be wrong by its tolerance times its own size and the root mean square of the output; with the
+        ``arithmetic`` of the reference by no more than its sums allow (`workbench.ops.own.arithmetic`), unless the op
+        states a tolerance. ``slack`` comes on top. Where the reference has NaN or infinity, so must the output.
         """
-        checks = [self._check_one(name, found[name], wanted) for name, wanted in expected.items()]
+        more = slack or {}
+        checks = [
+            self._check_one(name, found[name], wanted, arithmetic, more.get(name)) for name, wanted in expected.items()
+        ]
         return max(checks, key=lambda check: (not check.ok, check.max_error / check.bound if check.bound else 0.0))
 
     def tolerance_of(self, dtype: str) -> float:
@@ -150,14 +186,38 @@ class Contract(Remade):
             return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
         return TOLERANCE.get(dtype, 0.0) if self.tolerance is None else self.tolerance
 
-    def _check_one(self, name: str, got: torch.Tensor, wanted: torch.Tensor) -> Check:
+    def _bound(self, name: str, dtype: str, wanted: torch.Tensor, arithmetic: Arithmetic | None) -> torch.Tensor:
+        """The error that each element may have."""
+        finite = wanted.isfinite()
+        size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
+        magnitude = wanted.abs().nan_to_num(0.0, 0.0, 0.0)
+        tolerance = self.tolerance_of(dtype)
+        of_op = dtype in self.tolerance if isinstance(self.tolerance, Mapping) else self.tolerance is not None
+        if arithmetic is None or of_op:
+            return tolerance * (magnitude + size)
+        if name in arithmetic.lost:
+            lost = arithmetic.lost[name]
+            rounding = unit(magnitude, getattr(torch, dtype)) + 2 * lost + 4 * lost.square().mean().sqrt()
+            return rounding + max(arithmetic.of_sum, TOLERANCE["float32"]) * (magnitude + size)
+        if dtype in ("float32", "complex64"):
+            tolerance = max(tolerance, arithmetic.of_sum)
+        return tolerance * (magnitude + size)
+
+    def _check_one(
+        self,
+        name: str,
+        got: torch.Tensor,
+        wanted: torch.Tensor,
+        arithmetic: Arithmetic | None,
+        slack: torch.Tensor | None,
+    ) -> Check:
         if tuple(got.shape) != tuple(wanted.shape):
             raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
         dtype = dtype_name(got.dtype)
         got, wanted = real_parts(got.detach().cpu()).double(), real_parts(wanted).double()
-        finite = wanted.isfinite()
-        size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
-        bound = self.tolerance_of(dtype) * (wanted.abs().nan_to_num(0.0, 0.0, 0.0) + size)
+        bound = self._bound(name, dtype, wanted, arithmetic)
+        if slack is not None:
+            bound = bound + real_parts(slack).double()
         error = (got - wanted).abs()
         same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
         error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))

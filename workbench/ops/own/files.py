@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import linecache
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -53,12 +55,28 @@ def _module(file: Path) -> ModuleType:
 
 
 def run_file(file: Path) -> ModuleType:
-    """Run a file as the module of its own name, its folder first on the import path. Raises whatever the file does."""
+    """Run a file as the module of its own name, its folder first on the import path. Raises whatever the file does.
+
+    It is read once: its text, as tracebacks and other processes find it, and `read_digest` are of what was run, and no
+    compilation that somebody has put beside it is used.
+    """
     if sys.path[:1] != [str(file.parent)]:
         sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
-    assert spec.loader is not None  # that of .py files
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    content = file.read_bytes()
+    _digests[str(file)] = hashlib.sha256(content).hexdigest()
+    lines = importlib.util.decode_source(content).splitlines(keepends=True)
+    linecache.cache[str(file)] = (len(content), None, lines, str(file))
+    exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
     return module
+
+
+_digests: dict[str, str] = {}
+
+
+def read_digest(file: Path) -> str:
+    """Return the SHA-256 of a file as `run_file` has read it; of another file, as it is now."""
+    known = _digests.get(str(file))
+    return known if known is not None else hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,78 @@
+"""Clean the answers of a candidate's process, which may be anything, before they enter a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.judge.nursery import BadAnswer
+from workbench.judge.outcomes import OK, OUTCOMES
+from workbench.judge.verdict import Found, Verdict
+
+_MAX_TEXT = 4_000
+
+
+def variant_names(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (name, language) of each variant. Raises BadAnswer."""
+    given = answer.get("variants")
+    pairs: list = given if isinstance(given, list) else [None]
+    good = all(isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in pairs)
+    if not good or len({name for name, _ in pairs}) < len(pairs):
+        raise BadAnswer(f"{str(given)[:60]} are no variants")
+    return [(name, language) for name, language in pairs]
+
+
+def failed(answer: Mapping[str, Any]) -> dict:
+    """Return the fields of a verdict for a failure that the process reports about itself."""
+    texts = {name: answer[name] for name in ("message", "line") if isinstance(answer.get(name), str)}
+    given = str(answer["failed"])
+    outcome = given if given in OUTCOMES and given != OK else "invalid"
+    return {"outcome": outcome, **texts}
+
+
+def no_kernel(what: str) -> dict:
+    """Return the fields of a verdict where there is nothing to judge."""
+    message = f"{what} has no kernel of its own: plain torch is not judged. Declare one with op.cuda() or op.triton()"
+    return {"outcome": "no_kernel", "message": message}
+
+
+def plain_config(config: Mapping[str, Any]) -> dict:
+    """Return the tunables as JSON has them; a candidate's process may answer anything."""
+    kept = {name: value for name, value in config.items() if isinstance(value, bool | int | float | str)}
+    return {
+        plain(name): plain(value) if isinstance(value, str) else value
+        for name, value in kept.items()
+        if not isinstance(value, float) or math.isfinite(value)
+    }
+
+
+def plain(text: str) -> str:
+    """Remove what could control a terminal, and bound the length."""
+    kept = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[:_MAX_TEXT])
+    return kept + " ..." * (len(text) > _MAX_TEXT)
+
+
+def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seconds: float) -> Verdict:
+    """Return the verdict of these fields; ``about`` has variant, case and config."""
+    outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
+    findings = tuple(
+        Found(**one | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": plain(one["message"])})
+        for one in found.get("findings", ())
+    )
+    return Verdict(
+        op,
+        plain(about["variant"]),
+        about["case"],
+        dict(about["config"]),
+        outcome,
+        plain(found.get("message", "")) if outcome != OK else "",
+        plain(found.get("line", "")),
+        plain(found.get("place", "")),
+        found.get("max_error"),
+        found.get("bound"),
+        tuple(found.get("seeds", ())),
+        tuple(found.get("elsewhere", ())),
+        findings,
+        seconds,
+    )

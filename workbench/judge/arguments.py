@@ -1,0 +1,39 @@
+"""Check the arguments of a judge, and draw the seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.errors import ArgumentError
+
+SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
+_LONGEST_SECONDS = 24 * 3600
+
+
+def check_limits(seconds: float, memory_mib: int) -> None:
+    """Raise ArgumentError for limits that nothing can keep."""
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        allowed = f"more than 0, at most {_LONGEST_SECONDS:,}"
+        raise ArgumentError("seconds", seconds, allowed, "It is the limit of one description or run.")
+    if not isinstance(memory_mib, int) or memory_mib < 64:
+        raise ArgumentError("memory_mib", memory_mib, "64 or more MiB", "It is the limit of one process.")
+
+
+def checked_seeds(seeds: Any) -> int | list[int]:
+    """Return how many seeds to draw, or the list of them. Raises ArgumentError."""
+    remedy = "A number of seeds to draw, or a list of seeds, as a verdict has them."
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        if not 1 <= seeds <= 1000:
+            raise ArgumentError("seeds", seeds, "1 to 1000", remedy)
+        return seeds
+    given = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
+    if not given or not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in given):
+        raise ArgumentError("seeds", repr(seeds), "whole numbers from 0 to 2147483647", remedy)
+    return given
+
+
+def drawn(count: int) -> list[int]:
+    """Return seeds that nobody can have known."""
+    return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]

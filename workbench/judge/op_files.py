@@ -1,0 +1,77 @@
+"""The files that an op is made of, as they were when it was read: what a verdict is about."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from workbench.ops.op import Op
+from workbench.ops.own.files import read_digest
+from workbench.ops.own.op import OwnOp
+from workbench.ops.source_files import digest
+
+
+@dataclass(frozen=True)
+class OpFiles:
+    """The file that declares an op with the SHA-256 of what was read of it, and the modules beside it.
+
+    An op of a notebook's cell has no ``file``; then ``sha256`` is that of its reference and its cases as text, of a
+    built-in op that of its variants' files. ``digests`` are of all that it is made of, as it lies there now.
+    """
+
+    file: Path | None
+    sha256: str
+    modules: Sequence[ModuleType] = ()
+    digests: Mapping[Path, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, op: Op) -> OpFiles:
+        """Find and hash the files of an op."""
+        if not isinstance(op, OwnOp):
+            files = sorted({path for one in op.variants for path in one.files})
+            return cls(None, hashlib.sha256(digest(files).encode()).hexdigest())
+        module = sys.modules.get(op.contract.function.__module__)
+        file = _file_of(module)
+        if module is None or file is None or module.__name__ == "__main__":
+            cases = ", ".join(str(one.to_dict()) for one in op.cases.values())
+            return cls(None, hashlib.sha256(f"{op.contract.stated}\n{cases}".encode()).hexdigest())
+        modules = tuple(_beside(file))
+        sources = {path for one in op.variants for path in one.files if path.is_file()}
+        read = {file, *sources, *filter(None, map(_file_of, modules))}
+        return cls(file, read_digest(file), modules, {path: _now(path) for path in read})
+
+    def changed(self) -> list[Path]:
+        """Return the files that are not as they were, or gone."""
+        return sorted(path for path, before in self.digests.items() if _now(path) != before)
+
+
+def _now(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _file_of(module: ModuleType | None) -> Path | None:
+    name = getattr(module, "__file__", None)
+    return Path(name).resolve() if name and name.endswith(".py") and Path(name).is_file() else None
+
+
+def _beside(file: Path) -> Iterator[ModuleType]:
+    """The modules that were imported from a file's folder, but for installed packages and the workbench."""
+    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
+    if any(folder in file.parents for folder in installed):
+        return
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("__main__", "workbench") or not isinstance(module, ModuleType):
+            continue
+        path = str(getattr(module, "__file__", None) or "")
+        inside = path.startswith(f"{file.parent}{os.sep}") and path.endswith(".py")
+        if inside and not any(folder in Path(path).parents for folder in installed):
+            yield module

@@ -1,0 +1,75 @@
+"""A sandbox for a candidate's process, by bubblewrap: no network, no other process, files read-only, a private /tmp.
+
+It takes the program ``bwrap`` and namespaces that an account without privileges may make; where one of the two is
+missing, `command` says which. The process that runs a candidate's kernels and compares stays outside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import workbench
+from workbench.errors import WorkbenchError
+
+_PRIVATE = ("/tmp", "/var/tmp")
+"""Folders that are empty and writable inside, but for what the package is read from and a candidate's own folder."""
+_SECONDS = 20
+
+
+class NoSandbox(WorkbenchError):
+    """A sandbox that was asked for and cannot be made; says why, and what to do."""
+
+
+def command(readable: Iterable[Path], mib: int, folder: Path | None = None) -> list[str]:
+    """Return the words to put in front of a command that is to run in the sandbox.
+
+    ``readable`` are files and folders that it has to find although they may lie in one that is private; ``mib`` bounds
+    what it can write there, where bubblewrap can; ``folder`` is a further private one. Raises NoSandbox.
+    """
+    program = shutil.which("bwrap")
+    if program is None:
+        raise NoSandbox(
+            "--sandbox: there is no program bwrap (bubblewrap) here. Install it (apt install bubblewrap), or run the "
+            "judge in a container."
+        )
+    sized = ["--size", str(mib << 20)] if "--size" in _said(program, "--help") else []
+    words = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for private in filter(os.path.isdir, _PRIVATE):
+        words += [*sized, "--tmpfs", private]
+    for needed in _needed(readable):
+        words += ["--ro-bind", needed, needed]
+    if folder is not None:
+        words += [*sized, "--tmpfs", str(folder)]
+    words += ["--chdir", "/"]
+    said = _said(*words, "true")
+    if said:
+        raise NoSandbox(
+            f"--sandbox: bubblewrap cannot make one here: {said}. Where accounts may not make namespaces "
+            "(kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, a container without "
+            "them), allow it, or run the judge in a container of its own."
+        )
+    return [*words, "--"]
+
+
+def _needed(readable: Iterable[Path]) -> Iterator[str]:
+    """The paths, of those and of what Python imports from, that a private folder would hide; the outer ones first."""
+    given = {*map(str, readable), sys.prefix, sys.base_prefix, *workbench.__path__, *filter(None, sys.path)}
+    for path in sorted({*map(os.path.abspath, given), *map(os.path.realpath, given)}):
+        if any(path.startswith(f"{one}/") for one in _PRIVATE) and os.path.exists(path):
+            yield path
+
+
+def _said(*words: str) -> str:
+    """What a command prints on the way to a failure, or as its help; empty for one that succeeds in silence."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    text = " ".join((done.stdout + done.stderr).split())
+    return text or ("" if done.returncode == 0 else f"it exits with status {done.returncode}")
