@@ -164,5 +164,5 @@ def test_grid_sync_is_refused_where_it_is_called() -> None:
     kernel.launch(2, 64, [out])
     assert (out[:128] == 128).all()
     out[128] = 1
-    with pytest.raises(KernelFault, match=r"source\.cu:5 .*grid\.sync\(\) needs a cooperative launch"):
+    with pytest.raises(KernelFault, match=r"source\.cu:5\b.*grid\.sync\(\) needs a cooperative launch"):
         kernel.launch(2, 64, [out])

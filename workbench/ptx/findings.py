@@ -50,6 +50,8 @@ KINDS = {
     "unknown_map": "missing fence.proxy.tensormap",
     "map_in_use": "tensor map changed while a copy reads it",
     "store_unawaited": "bulk store read before wait",
+    "warp_synchronous": "volatile access without __syncwarp",
+    "acquire_fence": "missing acquire fence",
     "unawaited_arrivals": "arrivals that nobody waits for",
     "scattered_barrier": "barrier at several places",
     "mismatched_mask": "mismatched mask",
@@ -63,7 +65,14 @@ KINDS = {
 }
 # Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs put up with them.
 NOTES = frozenset(
-    (UNDEFINED, "arrivals that nobody waits for", "barrier at several places", "bulk store read before wait")
+    (
+        UNDEFINED,
+        "arrivals that nobody waits for",
+        "barrier at several places",
+        "bulk store read before wait",
+        "volatile access without __syncwarp",
+        "missing acquire fence",
+    )
 )
 # Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
 TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
@@ -80,7 +89,12 @@ _TOLD = (
     "unawaited_arrivals",
 )  # in words
 _EXPLAINED = ("unawaited_copy",)  # in words beside the place
-_ASYNC = ("missing fence.proxy.async", "missing fence.mbarrier_init", "write to shared memory that is being read")
+_IN_SHARED = (
+    "volatile access without __syncwarp",
+    "missing fence.proxy.async",
+    "missing fence.mbarrier_init",
+    "write to shared memory that is being read",
+)
 _NEAR = 24  # instructions, to look for a named line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
 _MANGLED = re.compile(r"\b_Z\w+")
@@ -219,7 +233,7 @@ def _detail(
     if problem in _EXPLAINED:
         name, where = shared_place(kernel, address)
         return name, f": {size} bytes at {where}; {row['text'].decode()}", address
-    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_ASYNC):
+    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_IN_SHARED):
         with_ = f" with thread {other}" if other else ""
         if row["other_block"] >= 0:
             with_ += f" of block {coordinates(row['other_block'], grid)}"
@@ -228,7 +242,7 @@ def _detail(
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
-    if kind in ("global race", "uninitialised global read"):
+    if kind in ("global race", "uninitialised global read", "missing acquire fence"):
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:

@@ -304,9 +304,9 @@ extern "C" __global__ void volatile_unrolled_warp(int* out, const int* in, int n
   tile[t] = in[t], tile[t + 32] = 0;
   __syncwarp();
   for (int s = 16; s > 0; s /= 2) {
-    int other = tile[t + s];
+    int other = tile[t + s];  // fault: volatile_unrolled_warp read
     if (!FAULT) __syncwarp();
-    tile[t] = tile[t] + other;
+    tile[t] = tile[t] + other;  // fault: volatile_unrolled_warp write
     if (!FAULT) __syncwarp();
   }
   if (t == 0) out[0] = tile[0];

@@ -130,6 +130,10 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
   if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
+  if (in.slot[kFlagsSlot] & kVolatile) {
+    if (is_write) warp.block->shadow->volatile_store(warp, in, request.address, mask, bytes);
+    else warp.block->shadow->volatile_load(warp, in, request.address, mask, bytes);
+  }
   if (is_write && !is_read) request.shadowed = mask;
   else check_shared(warp, in, request.address, mask, bytes, is_write);
 }

@@ -26,6 +26,9 @@ constexpr u32 kWideBase = 4;     // the address register has 64 bits
 constexpr u32 kUnordered = 16;   // strong, but the handler itself says what it orders
 constexpr u32 kRelease = 8;      // publishes what came before, without a fence of its own
 constexpr u32 kClusterBase = 64;  // the address is one of shared memory of any block of the cluster
+constexpr u32 kAcquire = 1024;   // what comes after it sees what others published, without a fence of its own
+constexpr u32 kVolatile = 128;   // strong by .volatile, which orders nothing
+constexpr u32 kBlockScope = 2048;  // .cta: what it orders is ordered for its own block
 constexpr u32 kAsyncProxy = 32;   // accesses shared memory through the async proxy
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.

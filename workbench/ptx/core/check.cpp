@@ -18,7 +18,7 @@ void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, b
   PTX_FOR_EACH_LANE(lane, mask) {
     const u64 key = warp.block->flag(keys[lane]);
     if (is_read) clocks.acquire(warp.agent, key);
-    if (is_write) clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease);
+    if (is_write) clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease, !(in.slot[kFlagsSlot] & kBlockScope));
   }
 }
 

@@ -8,6 +8,7 @@ void Clocks::resize(u32 warps_per_block, u32 blocks) {
   for (Agent& agent : agents_) {
     agent.seen.assign(width, 0);
     agent.fenced.assign(width, 0);
+    agent.fenced_wide.assign(width, 0);
   }
   barriers_.assign(std::size_t{kBarriers} * blocks, std::vector<u32>(width));
 }
@@ -20,7 +21,7 @@ void Clocks::begin() {
     Agent& own = agents_[agent];
     std::fill(own.seen.begin(), own.seen.end(), latest);
     own.seen[agent] = start_;
-    own.has_fenced = false;
+    own.has_fenced = own.has_fenced_wide = false;
     own.lane_order += 1;
     own.step = 0;
     own.begins.clear();
@@ -31,15 +32,20 @@ void Clocks::begin() {
 
 void Clocks::arrive(u32 agent, u32 barrier) {
   join(barriers_[barrier], agents_[agent].seen);
+  agents_[agent].met += 1;
   tick(agent);
 }
 
 void Clocks::leave(u32 agent, u32 barrier) { join(agents_[agent].seen, barriers_[barrier]); }
 
-void Clocks::fence(u32 agent) {
+void Clocks::fence(u32 agent, bool wide) {
   Agent& own = agents_[agent];
   std::copy(own.seen.begin(), own.seen.end(), own.fenced.begin());
   own.has_fenced = true;
+  if (wide) {
+    std::copy(own.seen.begin(), own.seen.end(), own.fenced_wide.begin());
+    own.has_fenced_wide = true;
+  }
   tick(agent);
 }
 
@@ -55,8 +61,8 @@ void Clocks::proxy_fence(u32 agent, bool own) {
   tick(agent);
 }
 
-void Clocks::release(u32 agent, u64 key, bool with_fence) {
-  if (with_fence) fence(agent);
+void Clocks::release(u32 agent, u64 key, bool with_fence, bool wide) {
+  if (with_fence) fence(agent, wide);
   if (agents_[agent].has_fenced) join(flag(key), agents_[agent].fenced);
 }
 
@@ -65,9 +71,9 @@ bool Clocks::published(u32 agent, std::vector<u32>& clocks) const {
   clocks.assign(agents(), 0);
   for (u32 each = 0; each < agents(); ++each) {
     const Agent& other = agents_[each];
-    if (!other.has_fenced || other.fenced[each] > agents_[agent].seen[each]) continue;
+    if (!other.has_fenced_wide || other.fenced_wide[each] > agents_[agent].seen[each]) continue;
     any = true;
-    for (u32 i = 0; i < agents(); ++i) clocks[i] = std::max(clocks[i], other.fenced[i] + 1 - start_);
+    for (u32 i = 0; i < agents(); ++i) clocks[i] = std::max(clocks[i], other.fenced_wide[i] + 1 - start_);
   }
   return any;
 }

@@ -47,6 +47,13 @@ class Clocks {
   }
   // The same number as lane_order, from 0 at the start of the block.
   u32 step(u32 agent) const { return agents_[agent].step; }
+  // Lanes of one warp wait for each other, as at bar.warp.sync. Accesses that only their own order of execution orders,
+  // such as volatile ones, are those between which this number, met(), is the same.
+  void meet_lanes(u32 agent) {
+    agents_[agent].met += 1;
+    order_lanes(agent);
+  }
+  u32 met(u32 agent) const { return agents_[agent].met; }
   // The step of an agent with which it left a clock (since the start; 0 is none): what it did before is part of that clock.
   u32 step_after(u32 agent, u32 clock) const {
     const std::vector<u32>& begins = agents_[agent].begins;
@@ -58,25 +65,27 @@ class Clocks {
   void leave(u32 agent, u32 barrier);
   void clear(u32 barrier) { std::fill(barriers_[barrier].begin(), barriers_[barrier].end(), 0); }
 
-  void fence(u32 agent);
+  // `wide`: for other blocks too.
+  void fence(u32 agent, bool wide = false);
   // Publishes what an agent has seen until now, with no fence of its own.
   void hand_on(u32 agent, u64 key);
   // fence.proxy.async: all that the agent has seen may be read through the async proxy; with `own` only what it did itself.
   void proxy_fence(u32 agent, bool own);
   // Flags are known by keys: an address in global memory, or a place in shared memory (Block::flag).
-  void release(u32 agent, u64 key, bool with_fence);
+  void release(u32 agent, u64 key, bool with_fence, bool wide = false);
   void acquire(u32 agent, u64 key);
   void forget(u64 key) { flags_.erase(key); }
-  // What a strong store of this agent hands on: what it had seen when it fenced last, and likewise each agent whose fence
-  // it comes after, in clocks since the start of the block. False if there was no fence.
+  // What a strong store of this agent hands on to other blocks: what it had seen when it made its last wide fence, and
+  // that of each agent whose wide fence it comes after, in clocks since the start of the block. False if there was none.
   bool published(u32 agent, std::vector<u32>& clocks) const;
   // Publishes what an agent had seen earlier.
   void publish(u64 key, const std::vector<u32>& seen) { join(flag(key), seen); }
 
  private:
   struct Agent {
-    std::vector<u32> seen, fenced;  // fenced: seen at the last fence
-    bool has_fenced = false;
+    std::vector<u32> seen, fenced, fenced_wide;  // seen at the last fence, and at the last one for other blocks
+    bool has_fenced = false, has_fenced_wide = false;
+    u32 met = 0;
     u16 lane_order = 0;
     u32 step = 0;
     std::vector<u32> begins;  // the first step of each clock but the block's first

@@ -206,7 +206,7 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   // An atomic acquires before it releases: it hands on what it learnt.
-  if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane]);
+  if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
@@ -495,12 +495,21 @@ bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
   if (known == acquired_.end()) return false;
   const auto clocks = published_.find(other);
   if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift]) return false;
+  bool unfenced = false;
   for (const Acquired& acquired : known->second) {
     const u32 agent = who.warp.agent;
     const bool seen = acquired.agent == agent || acquired.clock <= who.warp.block->shadow->clocks.since_start(agent, acquired.agent);
-    if (seen && has(acquired.blocks, other)) return true;
+    if (!seen || !has(acquired.blocks, other)) continue;
+    if (acquired.fenced) return true;
+    unfenced = true;
   }
-  return false;
+  if (unfenced) {
+    Block& reader = *who.warp.block;
+    const u32 lane = static_cast<u32>(first_lane(who.mask));
+    reader.note({.problem = Problem::acquire_fence, .pc = reader.pc_of(who.in), .block = reader.index, .thread = who.warp.thread(lane),
+                 .address = who.addresses[lane], .bytes = who.width, .other_block = s64{other}});
+  }
+  return unfenced;
 }
 
 void GlobalShadow::end_block(s64 block) {
@@ -530,24 +539,38 @@ void GlobalShadow::publish(Warp& warp, u64 address) {
     if (acquired.agent == warp.agent || acquired.clock <= clocks.since_start(warp.agent, acquired.agent)) unite(flag, acquired.blocks);
 }
 
-void GlobalShadow::acquire(Warp& warp, u64 address) {
+void GlobalShadow::acquire(const Warp& warp, u64 address, bool fenced) {
   const auto held = hold();
   const auto flag = flags_.find(address);
-  if (flag == flags_.end()) return;
+  if (flag != flags_.end()) learn(warp, fenced, &flag->second);
+}
+
+void GlobalShadow::fenced(const Warp& warp) {
+  if (!shared_ && flags_.empty()) return;
+  const auto held = hold();
+  if (acquired_.contains(static_cast<u32>(warp.block->index))) learn(warp, true, nullptr);
+}
+
+// Adds to what a warp has acquired what a flag has, or, behind a fence, what it read of flags before.
+void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* flag) {
   const Clocks& clocks = warp.block->shadow->clocks;
   const u32 clock = clocks.since_start(warp.agent, warp.agent);
   std::vector<Acquired>& known = acquired_[static_cast<u32>(warp.block->index)];
-  std::vector<u64> all;
-  for (const Acquired& acquired : known)
-    if (acquired.agent == warp.agent || acquired.clock <= clocks.since_start(warp.agent, acquired.agent)) unite(all, acquired.blocks);
-  if (!unite(all, flag->second)) return;
+  std::vector<u64> before, all;  // that the warp has acquired; and with what is new
+  for (const Acquired& acquired : known) {
+    if (acquired.agent != warp.agent && acquired.clock > clocks.since_start(warp.agent, acquired.agent)) continue;
+    if (acquired.fenced == fenced) unite(before, acquired.blocks);
+    if (acquired.fenced || !fenced || !flag) unite(all, acquired.blocks);
+  }
+  if (flag) unite(all, *flag);
+  if (!unite(before, all)) return;
   // What a warp knew at an earlier clock stays valid, so each entry is complete.
   for (Acquired& acquired : known) {
-    if (acquired.agent != warp.agent || acquired.clock != clock) continue;
-    acquired.blocks = std::move(all);
+    if (acquired.agent != warp.agent || acquired.clock != clock || acquired.fenced != fenced) continue;
+    acquired.blocks = std::move(before);
     return;
   }
-  known.push_back({warp.agent, clock, std::move(all)});
+  known.push_back({warp.agent, clock, fenced, std::move(before)});
 }
 
 }  // namespace workbench::ptx

@@ -100,6 +100,9 @@ class GlobalShadow {
   // One strong request, after Shadow's clocks have seen it.
   void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
 
+  // A fence of a warp for other blocks: what the warp has read flags of, it has acquired.
+  void fenced(const Warp& warp);
+
   void end_block(s64 block);
 
   // Bytes of shadow state for this launch.
@@ -142,6 +145,7 @@ class GlobalShadow {
   // What a warp learnt from a flag: everything that these blocks had published.
   struct Acquired {
     u32 agent, clock;
+    bool fenced;              // with an acquire, or a fence behind the read
     std::vector<u64> blocks;  // one bit each
   };
   struct Published {
@@ -180,7 +184,8 @@ class GlobalShadow {
   void for_each_extra(GlobalSector& sector, F keep);
 
   void publish(Warp& warp, u64 address);
-  void acquire(Warp& warp, u64 address);
+  void acquire(const Warp& warp, u64 address, bool fenced);
+  void learn(const Warp& warp, bool fenced, const std::vector<u64>* flag);
 
   Launch& launch_;
   u64 sectors_ = 0, lines_ = 0;

@@ -137,7 +137,7 @@ PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned
                deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
                mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
                undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier, refill_fence, unknown_map,
-               map_in_use, store_unawaited);
+               map_in_use, store_unawaited, warp_synchronous, acquire_fence);
 
 struct Finding {
   Problem problem;

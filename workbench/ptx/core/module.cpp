@@ -432,6 +432,7 @@ void add_constants(nb::module_& m) {
   m.attr("ADDRESS_SLOT") = kAddressSlot, m.attr("MEMBER_SLOT") = kMemberSlot, m.attr("FLAGS_SLOT") = kFlagsSlot;
   m.attr("PRODUCT_FLAGS_SLOT") = WarpGroupProduct::kFlags;
   m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase, m.attr("RELEASE") = kRelease;
+  m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
   m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy, m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow, m.attr("PARAM_WINDOW") = kParamWindow;
   m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);

@@ -1,5 +1,7 @@
 // mov, packing and unpacking of vectors, selp, predicate logic.
+#include "access.hpp"
 #include "elementwise.hpp"
+#include "global_shadow.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -61,10 +63,12 @@ void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void nothing(u8*, const Instruction&, u32, Warp&) {}
 
 // Memory is sequentially consistent already; checks want to know.
-void fence(u8*, const Instruction&, u32, Warp& warp) {
+void fence(u8*, const Instruction& in, u32, Warp& warp) {
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;
-  shadow->clocks.fence(warp.agent);
+  const bool wide = !(in.slot[kFlagsSlot] & kBlockScope);
+  if (wide) warp.block->launch->global_shadow->fenced(warp);
+  shadow->clocks.fence(warp.agent, wide);
 }
 
 // fence.mbarrier_init: a fence, and mbarriers that were initialised are known to the async proxy.

@@ -39,6 +39,7 @@ void Shadow::begin_block() {
   first_landing_ += static_cast<s32>(landings_.size());
   landings_.clear();
   mbarriers_.clear();
+  volatile_stores_.clear();
 }
 
 void Shadow::drop_pending() {
@@ -466,6 +467,33 @@ void Shadow::keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 
 void Shadow::let_go(u32 address, u32 bytes) {
   if (kept_.empty()) return;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) kept_[unit] -= kept_[unit] != 0;
+}
+
+void Shadow::volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+  const VolatileStore store{warp.agent, 0, clocks.met(warp.agent), warp.block->pc_of(in)};
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const u32 first = static_cast<u32>(addresses[lane]) >> shift_, last = (static_cast<u32>(addresses[lane]) + bytes - 1) >> shift_;
+    for (u32 granule = first; granule <= last; ++granule) {
+      volatile_stores_[granule] = store;
+      volatile_stores_[granule].lane = lane;
+    }
+  }
+}
+
+void Shadow::volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+  if (volatile_stores_.empty()) return;
+  PTX_FOR_EACH_LANE(lane, mask) {
+    const u32 address = static_cast<u32>(addresses[lane]);
+    for (u32 granule = address >> shift_; granule <= (address + bytes - 1) >> shift_; ++granule) {
+      const auto store = volatile_stores_.find(granule);
+      if (store == volatile_stores_.end() || store->second.agent != warp.agent || store->second.lane == lane ||
+          store->second.met != clocks.met(warp.agent))
+        continue;
+      report(warp, in, Problem::warp_synchronous, lane, address, bytes, store->second.pc,
+             static_cast<s32>(warp.agent * kLanes + store->second.lane));
+      break;
+    }
+  }
 }
 
 // ---- mbarriers ----

@@ -49,6 +49,9 @@ class Shadow {
   void make_initialised_known(const Warp& warp);
   // Tells of a copy that counts on an mbarrier whose initialisation is not known to the async proxy.
   void check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier);
+  // Volatile accesses of lanes that have not waited for each other: what warp-synchronous code relies on.
+  void volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
+  void volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   // What lands in the phase that an mbarrier is in.
   s32 landing(u32 mbarrier);
   void phase_over(u32 mbarrier);
@@ -176,6 +179,11 @@ class Shadow {
   std::vector<Landing> landings_;  // of this block
   s32 first_landing_ = 0;          // the number of its first one
   std::unordered_map<u32, Mbarrier> mbarriers_;
+  struct VolatileStore {
+    u32 agent, lane, met;
+    s32 pc;
+  };
+  std::unordered_map<u32, VolatileStore> volatile_stores_;  // the last one to each granule
 };
 
 }  // namespace workbench::ptx

@@ -17,13 +17,27 @@ from workbench.ptx.instruction import (
     unless_sink,
     vector,
 )
-from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, NARROW_BASE, RELEASE, STRONG, WIDE_BASE
+from workbench.ptx.machine import (
+    ACQUIRE,
+    ADDRESS_SLOT,
+    BLOCK_SCOPE,
+    CLUSTER_BASE,
+    FLAGS_SLOT,
+    NARROW_BASE,
+    RELEASE,
+    STRONG,
+    VOLATILE,
+    WIDE_BASE,
+)
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry", "param::func"}
 _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
-_RELEASING = {"release", "acq_rel"}
+# What they add to that.
+_ORDERS = {
+    "release": RELEASE, "acq_rel": RELEASE | ACQUIRE, "acquire": ACQUIRE, "volatile": VOLATILE,
+}  # fmt: skip
 _HINTS = {"weak", "nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "gpu", "sys", "cluster", "aligned", "unified"}
 
 
@@ -58,7 +72,9 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         elif not _known(part):
             raise Refused(f".{part} in an access")
         elif part in _STRONG:
-            strong |= STRONG | (RELEASE if part in _RELEASING else 0)
+            strong |= STRONG | _ORDERS.get(part, 0)
+        elif part == "cta":
+            strong |= BLOCK_SCOPE
     sign = "s" if is_load and type_name[0] == "s" and size < 8 else "u"
     if space == "const" and not is_load:
         raise Refused("a store to constant memory")
@@ -163,7 +179,9 @@ def atomic(parts: list[str]) -> Plan:
         kind = f"b{8 * size}"
     row = opcode(f"atom.{space}.{operation}.{kind}")
     is_red, second = parts[0] == "red", operation == "cas"
-    strong = STRONG | base | (RELEASE if _RELEASING & set(parts) else 0)
+    strong = STRONG | base | (BLOCK_SCOPE if "cta" in parts else 0)
+    for part in parts:
+        strong |= _ORDERS.get(part, 0)
     hinted = "L2::cache_hint" in parts
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:

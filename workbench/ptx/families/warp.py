@@ -16,7 +16,7 @@ from workbench.ptx.instruction import (
     source,
     unless_sink,
 )
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT, MEMBER_SLOT, core
+from workbench.ptx.machine import ADDRESS_SLOT, BLOCK_SCOPE, FLAGS_SLOT, MEMBER_SLOT, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
@@ -256,9 +256,10 @@ def fence(parts: list[str]) -> Plan:
     if parts[1] == "proxy" and parts[2].startswith("tensormap"):
         return _map_fence(parts[3])
     row = opcode(name)
+    flags = BLOCK_SCOPE if "cta" in parts else 0
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(row, {})
+        return Instruction(row, {}, (), {FLAGS_SLOT: flags})
 
     return bind
 
