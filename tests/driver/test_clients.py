@@ -100,6 +100,8 @@ def test_a_cooperative_launch_runs_where_all_blocks_fit(cuda):
     launch = cuda.cuLaunchCooperativeKernel
     assert launch(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters) == 0
     assert value(cuda, place) == 3
+    assert launch(kernel, 132 * 32, 1, 1, 32, 1, 1, 0, None, parameters) == 0, "as many as the occupancy query says"
+    assert cuda.cuCtxSynchronize() == 0
     assert launch(kernel, 132 * 32 + 1, 1, 1, 32, 1, 1, 0, None, parameters) == 720
     assert "4225 blocks, of which 4224 fit" in said(cuda, 720)
     assert cuda.cuCtxSynchronize() == 0, "nothing ran, and nothing is wrong"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import workbench as wb
 from workbench import ptx
 from workbench.errors import ArgumentError, KernelFault
 from workbench.toolchain import compile_cuda, compile_cuda_module, tools
@@ -146,10 +147,30 @@ def test_a_cooperative_launch(fault: bool, last_warp_first: bool) -> None:
     np.testing.assert_array_equal(out, data[(i + 77) % 256])
 
 
-def test_blocks_that_do_not_fit_are_refused() -> None:
-    kernel = ptx.Program(compile_cuda(GRID, "turns", arch="sm_80").ptx)["turns"]
-    with pytest.raises(ArgumentError, match="at most 216 in a cooperative launch"):
-        kernel.launch(217, 1024, [np.zeros(217 * 1024, np.int32), np.zeros(1, np.int32), 1], cooperative=True)
+@pytest.mark.parametrize(
+    ("arch", "threads", "shared_bytes", "registers", "most"),
+    [
+        ("sm_80", 1024, 0, None, 2 * 108),
+        ("sm_90", 1024, 0, None, 2 * 132),
+        ("sm_90", 64, 0, None, 32 * 132),
+        ("sm_90", 64, 100 * 1024, None, 2 * 132),
+        ("sm_90", 256, 0, 200, 132),
+    ],
+    ids=["threads", "another GPU", "blocks", "shared memory", "registers"],
+)
+def test_blocks_that_do_not_fit_are_refused(
+    arch: str, threads: int, shared_bytes: int, registers: int | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many fit as the occupancy query says, on the GPU that stands for the architecture."""
+    kernel = wb.load_cuda(GRID, arch=arch, device="sim").turns
+    if registers is not None:
+        monkeypatch.setattr(type(kernel.compiled), "registers", registers)
+    room, rounds = np.zeros((most + 1) * threads, np.int32), 0
+    options = {"cooperative": True, "shared_bytes": shared_bytes}
+    with pytest.raises(ArgumentError, match=f"{most + 1} blocks; allowed: at most {most} in a cooperative launch"):
+        kernel(most + 1, threads, room, room.copy(), rounds, **options)
+    if shared_bytes:  # the others would take longer, for nothing else
+        assert kernel(most, threads, room, room.copy(), rounds, **options).blocks_run == most
 
 
 def test_grid_sync_is_refused_where_it_is_called() -> None:

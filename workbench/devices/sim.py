@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.device_models import device_model, model_of_arch
 from workbench.devices import parameters
 from workbench.driver import masked_loads
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
 from workbench.reports.watching import watched
+from workbench.toolchain.occupancy import occupancy
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport, Program
@@ -74,6 +76,8 @@ class Simulator:
             sample = [place for square in squares for place in square] or None
         names = [parameter.name for parameter in kernel.parameters]
         options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
+        if options.cooperative:
+            _check_together(kernel, grid, math.prod(block), shared_bytes)
         launch = functools.partial(machine.launch, grid, block, values, shared_bytes=shared_bytes)
         watch = watched()
         if watch is None:
@@ -116,6 +120,27 @@ class Simulator:
         from workbench import ptx
 
         return ptx.Program.from_text(kernel.ptx)
+
+
+def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, shared_bytes: int) -> None:
+    """Raise ArgumentError for a cooperative launch of more blocks than the GPU that is simulated holds at a time."""
+    usual = device_model()
+    model = usual if usual.arch == kernel.arch else model_of_arch(kernel.arch) or usual
+    try:
+        registers = kernel.registers
+    except WorkbenchError:  # no assembler, or code that it refuses: the machine runs it all the same
+        registers = 0
+    resident = occupancy(kernel.arch, threads, registers, kernel.static_shared_bytes + shared_bytes)
+    most = int(model.multiprocessors) * resident.blocks_per_sm
+    if math.prod(grid) > most:
+        share = f"{resident.blocks_per_sm} on each of {model.multiprocessors:.0f} multiprocessors of {model}"
+        raise ArgumentError(
+            "grid",
+            f"{math.prod(grid)} blocks",
+            f"at most {most} in a cooperative launch, as all run at the same time: {share}, "
+            f"limited by {resident.limited_by}",
+            "Let each block do more: loop over what there is with a stride of the grid.",
+        )
 
 
 def _check_on_cpu(kernel: CompiledKernel, name: str, value: object) -> None:

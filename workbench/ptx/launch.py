@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MAX_THREADS = 1024
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
-_PROCESSORS, _SHARED_OF_PROCESSOR = 108, 164 * 1024  # of an A100
 _WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
 _COUNTS = np.dtype(core.COUNTS)
@@ -182,7 +181,6 @@ class Kernel:
         self._check_launch(block, shared_bytes)
         cluster, checks = self._cluster(options.cluster, grid), options.checks
         if options.cooperative:
-            self._check_together(grid, block, shared_bytes)
             storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
             barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
             rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
@@ -301,19 +299,6 @@ class Kernel:
         if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
             raise ArgumentError("grid", grid, f"a multiple of the cluster {shape}", "Launch whole clusters.")
         return shape
-
-    def _check_together(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int) -> None:
-        """Refuse a cooperative launch whose blocks do not fit on the device at the same time."""
-        per_processor = min(32, 2048 // (-(-block[0] * block[1] * block[2] // 32) * 32))
-        shared = self.shared_bytes + shared_bytes
-        if shared:
-            per_processor = min(per_processor, _SHARED_OF_PROCESSOR // shared)
-        most, blocks = _PROCESSORS * per_processor, grid[0] * grid[1] * grid[2]
-        if blocks > most:
-            raise ArgumentError(
-                "grid", f"{blocks} blocks", f"at most {most} in a cooperative launch, as all run at the same time",
-                "Let each block do more: loop over what there is with a stride of the grid.",
-            )  # fmt: skip
 
     def _raise(
         self, result: dict[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int],

@@ -24,7 +24,7 @@ class LaunchOptions:
     else 1."""
     cooperative: bool = False
     """All blocks run at the same time, in turns on one OS thread, so that they can wait for each other
-    (``grid.sync()``); they must fit on an A100 together."""
+    (``grid.sync()``); a device refuses more than fit on it together."""
 
     statistics: bool = False
     """Counts memory traffic by instruction, in ``report.lines`` and ``report.buffers``; costs time."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.toolchain import nvrtc_client, tools
+from workbench.toolchain import nvcc_names, nvrtc_client, tools
 from workbench.toolchain.nvrtc_server import SUCCESS, Library
 from workbench.toolchain.source import Source
 
@@ -110,6 +110,7 @@ def compile(
         # For a virtual architecture NVRTC runs no assembler.
         flags = [f"--gpu-architecture={arch.replace('sm_', 'compute_')}", "-lineinfo"]
     flags += [f"--include-path={folder}" for folder in [*include_dirs, *toolkit_dirs()]]
+    flags += nvcc_names.options_for(source, include_dirs, options)
     flags += options
     request = {"text": source.text, "name": source.name, "names": list(names), "flags": flags}
     answer = nvrtc_client.compile_program(library().path, request, source.label)

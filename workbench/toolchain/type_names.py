@@ -58,7 +58,7 @@ def names_of_types(texts: Iterable[str], macros: Mapping[str, object]) -> Mappin
 def _names_of_types(texts: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> Mapping[str, Definition]:
     reader = _Reader(dict(macros), defined_in(texts))
     for text in texts:
-        reader.read(_COMMENT.sub(" ", text))
+        reader.read(without_comments(text))
     return reader.known
 
 
@@ -68,7 +68,7 @@ def living(text: str, macros: Mapping[str, object], elsewhere: Iterable[str] = (
     ``elsewhere`` are names that other texts define, before this one or after it.
     """
     reader = _Reader({name: str(value) for name, value in macros.items()}, frozenset(elsewhere))
-    return reader.read(_COMMENT.sub(_blank, text))
+    return reader.read(without_comments(text))
 
 
 def defined_in(texts: Iterable[str]) -> frozenset[str]:
@@ -136,6 +136,11 @@ def _arguments(tokens: list[str], place: int) -> tuple[list[list[str]], int]:
 def tokens_of(text: str) -> list[str]:
     """Return the words and signs of a type."""
     return _TOKEN.findall(text)
+
+
+def without_comments(text: str) -> str:
+    """Return a text with its lines, and nothing for its comments."""
+    return _COMMENT.sub(_blank, text)
 
 
 class _Branch:

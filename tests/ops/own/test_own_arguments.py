@@ -281,3 +281,26 @@ def test_types_behind_names(declared: str, macros: dict, right: str, wrong: str,
     with pytest.raises(TypeError, match=f"x is torch.{wrong}; the kernel reads torch.{right}"):
         exported(twice, tmp_path).launch({}, x.to(getattr(torch, wrong)), x)
     assert variant.name == "twice"
+
+
+def test_an_exported_file_has_what_nvcc_has_without_an_include(tmp_path: Path):
+    """NVRTC has not, with which it compiles its source."""
+
+    @wb.op(name="rotated")
+    def rotated(x):
+        return torch.sqrt(x) * torch.pi
+
+    source = r"""
+extern "C" __global__ void rotated(float *out, const float *x, uint32_t n) {
+    uint32_t i = threadIdx.x;
+    if (i < n) out[i] = std::sqrt(x[i]) * M_PI;
+}
+"""
+    rotated.case("small", x=wb.rand(32))
+    rotated.cuda(source, grid=1, block=32, args=("out", "x", "x.numel()"))
+    x = rotated.quick_case.arguments()["x"]
+    torch.testing.assert_close(rotated(x, variant="rotated"), torch.sqrt(x) * torch.pi)
+    module = exported(rotated, tmp_path)
+    assert "typedef unsigned int uint32_t;\n" in module.SOURCE
+    assert {"cmath", "math.h", "mixed_pow.h"} <= set(module.HEADERS)
+    assert module.SOURCE.endswith(source.lstrip("\n"))

@@ -1,7 +1,4 @@
 #pragma once
 typedef unsigned long size_t;
 typedef long ptrdiff_t;
-#ifndef NULL
-#define NULL 0
-#endif
-#define offsetof(type, member) __builtin_offsetof(type, member)
+#define offsetof(type, member) ((size_t)&reinterpret_cast<const volatile char &>(((type *)0)->member))

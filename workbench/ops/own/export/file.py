@@ -197,7 +197,7 @@ class _File:
         if self.variant.language != "cuda":
             return []
         text = inspect.getsource(cuda_parts).partition("\n\n\n")[2].rstrip()
-        if not launch_cuda.headers(self.variant):
+        if not launch_cuda.headers(self):
             text = text.replace(", len(HEADERS), *headers)", ", 0, None, None)")
             text = "\n".join(line for line in text.splitlines() if not line.startswith(f"{INDENT}headers ="))
         return [text]

@@ -12,7 +12,7 @@ from workbench.home import cuda_sources
 from workbench.kernels.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cpp_text import CppText, instance_of, template_arguments
-from workbench.ops.own.cuda import OwnCuda, Part
+from workbench.ops.own.cuda import Part
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted, raw_block
 from workbench.ops.own.export.tensors import GRID, launched
@@ -20,6 +20,7 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.toolchain import tools
 from workbench.toolchain.c_types import ANYTHING, CType, c_type, declared_variables
 from workbench.toolchain.kernel import CompiledKernel
+from workbench.toolchain.nvcc_names import prelude
 from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
 def constants_of(file: _File) -> list[str]:
     """SOURCE, HEADERS, OPTIONS and PARAMETERS."""
-    variant, own = file.variant, headers(file.variant)
+    variant, own = file.variant, headers(file)
     options = list(variant.options)
     if not any(re.match(r"--?std\b", one) for one in options):
         options.insert(0, "--std=c++17")
@@ -43,7 +44,7 @@ def constants_of(file: _File) -> list[str]:
         "".join(_format(file, part, compiled, index) for index in range(len(part.arguments)))
         for part, compiled in zip(variant.parts, kernels, strict=True)
     )
-    blocks = [raw_block("SOURCE = ", variant.unit.text)]
+    blocks = [raw_block("SOURCE = ", _source_text(file))]
     if own:
         names = [f"_HEADER_{index}" for index in range(len(own))] if len(own) > 1 else ["_HEADER"]
         blocks += [raw_block(f"{name} = ", content) for name, content in zip(names, own.values(), strict=True)]
@@ -182,7 +183,7 @@ def _declared_type(file: _File, part: Part, index: int) -> CType | None:
 
 
 def _type_names(file: _File, macros: Mapping[str, Any]) -> Mapping[str, Any]:
-    texts = [*reversed(headers(file.variant).values()), file.variant.unit.text]
+    texts = [*reversed(headers(file).values()), _source_text(file)]
     return names_of_types(texts, macros)
 
 
@@ -252,13 +253,22 @@ def _taken_dtypes(kind: CType) -> list[str]:
     return [kind.dtype, *([pairs[kind.dtype]] if kind.lanes == 2 and kind.dtype in pairs else [])]
 
 
-def headers(variant: OwnCuda) -> dict[str, str]:
+def _source_text(file: _File) -> str:
+    """The source, and before it what NVRTC does not have by itself."""
+    variant = file.variant
+    given = [*variant.options, *(f"-D{name}" for name in variant.macros(file.config, file.problem))]
+    folders = [*([variant.unit.folder] if variant.unit.folder else []), *variant.include_dirs, cuda_sources()]
+    return prelude(variant.unit, folders, given) + variant.unit.text
+
+
+def headers(file: _File) -> dict[str, str]:
     """Every header that is not the toolkit's, by the name under which it is included."""
+    variant = file.variant
     folders = [*variant.include_dirs, cuda_sources(), tools.stub_headers()]
     if variant.unit.folder is not None:
         folders.insert(0, variant.unit.folder)
     found: dict[str, str] = {}
-    waiting: list[tuple[str, Iterable[Path]]] = [(variant.unit.text, folders)]
+    waiting: list[tuple[str, Iterable[Path]]] = [(_source_text(file), folders)]
     while waiting:
         text, places = waiting.pop()
         for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', text, re.MULTILINE):

@@ -1,0 +1,99 @@
+"""The names that nvcc declares without an ``#include`` and NVRTC does not: ``INFINITY``, ``uint32_t``, ``std::sqrt``.
+
+nvcc compiles for the host too, and so has all that the C library's headers declare which its own headers pull in. A
+source gets of it what it names and does not declare itself, in a header that stands before its first line: most
+sources get nothing, lines count as before, and no name that a kernel uses for something of its own is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from workbench.toolchain import tools
+from workbench.toolchain.source import Source, included_files, kept
+from workbench.toolchain.type_names import without_comments
+
+_HEADERS = ("stddef.h", "stdint.h", "limits.h", "float.h", "math.h", "nvcc_names.h")
+_DEFINITION = re.compile(r"^#define (\w+).*$|^typedef [^;\n]*?(\w+);$", re.MULTILINE)
+_OF_COMPILER = re.compile(r"^(?:-D|--define-macro=)(\w+)")
+_PRELUDE = "nvcc_names.h"
+
+_NO_TYPES = (
+    "return|case|else|goto|throw|sizeof|and|or|not|new|delete|if|elif|ifdef|ifndef|undef|defined|include|const|volatile|"
+    "static|constexpr|inline|extern|register|mutable|typename|operator"
+)
+_TYPES = r"float|double|int|unsigned|long|short|char|bool|void|auto|half|__half|\w+_t"
+_END = r"\s*(?:=(?!=)|[;,)\[{>:])"
+_DECLARED = (
+    rf"\b(?!(?:{_NO_TYPES})\b)[A-Za-z_]\w*\s+(NAMES){_END}",  # float M_PI = 3;
+    rf"\b(?:{_TYPES})\s*[*&]+\s*(?:(?:const|__restrict__)\s+)*(NAMES){_END}",  # but "x * M_PI;" is a product
+    r"#\s*define\s+(NAMES)\b",
+    r"\btypedef\b[^;]*?\b(NAMES)\s*(?:\[[^;]*)?;",
+    r"\b(?:using|struct|class|union|enum|namespace|typename)\s+(NAMES)\b",
+    r"[{,]\s*(NAMES)\s*=(?!=)",  # enum { EOF = -1 }
+)
+"""How a source declares a name itself."""
+
+
+@functools.cache
+def known() -> Mapping[str, str]:
+    """Every name with the line that defines it."""
+    found: dict[str, str] = {}
+    for header in _HEADERS:
+        for match in _DEFINITION.finditer((tools.stub_headers() / header).read_text()):
+            found.setdefault(match[1] or match[2], match[0])
+    return found
+
+
+def prelude(source: Source, include_dirs: Iterable[Path], options: Iterable[str]) -> str:
+    """Return what stands before a source: the definitions of all names that it and its headers use and do not have."""
+    stubs = tools.stub_headers()
+    headers = included_files(source, [*include_dirs, stubs])
+    own = [path.read_text(errors="replace") for path in headers if path.parent != stubs]
+    there = {name for path in headers if path.parent == stubs for name in _defined_by(path)}
+    given = {match[1] for match in map(_OF_COMPILER.match, options) if match}
+    return _prelude((source.text, *own), frozenset(there | given), frozenset(path.name for path in headers))
+
+
+@functools.cache
+def _defined_by(stub: Path) -> frozenset[str]:
+    return frozenset(match[1] or match[2] for match in _DEFINITION.finditer(stub.read_text()))
+
+
+@functools.lru_cache(maxsize=256)
+def _prelude(texts: tuple[str, ...], there: frozenset[str], included: frozenset[str]) -> str:
+    text = without_comments("\n".join(texts))
+    words = set(re.findall(r"\b[A-Za-z_]\w*", text))
+    wanted = [name for name in known() if name in words and name not in there]
+    if wanted:
+        names = "|".join(map(re.escape, wanted))
+        declared = {name for one in _DECLARED for name in re.findall(one.replace("NAMES", names), text)}
+        wanted = [name for name in wanted if name not in declared]
+    lines = [known()[name] for name in wanted]
+    lines += [f"#include <{one}>" for one, named in _in_headers().items() if one not in included and named.search(text)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@functools.cache
+def _in_headers() -> Mapping[str, re.Pattern]:
+    """What a source names of namespace std, and functions of several types, by the stub that has it."""
+    functions = "|".join(re.findall(r"::(\w+)", (tools.stub_headers() / "cmath").read_text()))
+    in_std = r"(?<!cuda::)\bstd::(?:{})\b"
+    return {
+        "cmath": re.compile(in_std.format(functions) + r"|\busing\s+namespace\s+std\b"),
+        "cstddef": re.compile(in_std.format("size_t|ptrdiff_t|nullptr_t")),
+        "cstdint": re.compile(in_std.format(r"u?int\w*_t")),
+        "mixed_pow.h": re.compile(r"\bpow\s*\("),
+    }
+
+
+def options_for(source: Source, include_dirs: Iterable[Path], options: Iterable[str]) -> list[str]:
+    """Return the options of NVRTC by which a source has these names; none where it needs none."""
+    text = prelude(source, include_dirs, options)
+    if not text:
+        return []
+    path = kept(f"#pragma once\n{text}", _PRELUDE)
+    return [f"--pre-include={path}"] if path.is_file() else []
