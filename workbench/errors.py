@@ -124,6 +124,10 @@ class WrongResultError(WorkbenchError):
     """A kernel's output misses its error bound against the float64 reference."""
 
 
+class MachineCodeError(WorkbenchError):
+    """A cubin whose content cannot be read: it is damaged, or of a kind that is not known."""
+
+
 class StoreError(WorkbenchError):
     """A tuning store or a tuned table that cannot be read or written."""
 

@@ -77,6 +77,13 @@ def test_an_access_of_128_bits_is_aligned_to_them() -> None:
         _pair(body)
 
 
+@pytest.mark.parametrize("where", ["out+4", "out+100000", "out-8"])
+def test_a_load_past_the_parameters_is_a_fault(where: str) -> None:
+    """What lay behind them in this process was read."""
+    with pytest.raises(KernelFault, match=r"out-of-bounds: 8 bytes at offset \d+ of the parameters"):
+        _pair(f"ld.param.u64 %d9, [{where}];")
+
+
 def test_registers_of_like_names_and_different_widths() -> None:
     """A statement's shape takes %a1 and %a2 for the same; their forms are not."""
     body = """.reg .b32 %a1; .reg .b64 %a2; .reg .b32 %b<3>; mov.b32 %a1, 5; mov.b64 %a2, 6; cvt.u32.u64 %b1, %a2;

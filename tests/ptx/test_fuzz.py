@@ -4,110 +4,35 @@ lives. The texts are real ones, with tokens exchanged, lines moved, bytes change
 from __future__ import annotations
 
 import contextlib
-import re
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -e ".[test]"')
 
-import numpy as np
+from fuzz import readers
+from fuzz.damage import STEPS, WORDS, Step, changed_text, one_kernel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ptx_mbarrier_cases import random_steps, text
-from ptx_wmma_cases import PRODUCTS
 
 from workbench import ptx
-from workbench.errors import ArgumentError, KernelFault, KernelTimeout, UnsupportedInstructionError
 from workbench.ptx.parse import parse
-from workbench.toolchain import compile_cuda_module
-
-HERE = Path(__file__).parent
-SOURCES = (
-    "suite/transposes.cu",
-    "suite/reductions.cu",
-    "cuda_calls.cu",
-    "cuda_mbarrier.cu",
-    "outside/swizzled_gemm.cu",
-)
-_TOKEN = re.compile(r"[%.\w$]+|[^\w\s]|\s+")
-# Words that change what a statement is.
-WORDS = [
-    "{", "}", "(", ")", "[", "]", ";", ",", ":", "@", "!", "|", "-", "_", ".v2", ".v4", ".pred", ".f64", ".b8", ".b128",
-    ".shared", ".param", ".reg", ".local", ".func", ".entry", ".loc", ".section", ".branchtargets", ".align", "%tid.x",
-    "%p1", "%r1", "%rd1", "%f1", "%nope", "0x", "0f", "0fzz", "1e400", "-1", "99999999999999999999", "4294967295",
-    "bra", "brx.idx", "call", "ret", "exit", "trap", "bar.sync", "mma", "wmma", "cp.async", "ld", "st", "atom", "cvt",
-    "set", "mov.b64", "setp", "shfl.sync", "elect.sync", "mbarrier.arrive", "//", "/*", "*/", '"', "\x00", "é", "\n",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    compiled = [next(iter(compile_cuda_module(HERE / name, arch="sm_80").kernels.values())).ptx for name in SOURCES]
-    return [*compiled, text(*random_steps(1)), PRODUCTS[0].text]
-
-
-def one_kernel(whole: str, which: int) -> str:
-    """The head of a module and one of its kernels, so that a change hits something that is decoded."""
-    places = [match.start() for match in re.finditer(r"(?m)^(\.visible )?(\.entry|\.func)", whole)]
-    if len(places) < 2:
-        return whole
-    ends = [*places[1:], len(whole)]
-    i = which % len(places)
-    return whole[: places[0]] + whole[places[i] : ends[i]]
+    return readers.own_texts()
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> list[tuple[str, int, int, str]]:
-    kinds = st.sampled_from(
-        ["operand"] * 6 + ["replace", "replace", "delete", "double", "swap", "insert", "bytes", "cut"]
-    )
+def changes(draw: st.DrawFn) -> list[Step]:
     where, word = st.integers(0, 1 << 20), st.one_of(st.sampled_from(WORDS), st.text(max_size=4))
-    return draw(st.lists(st.tuples(kinds, where, where, word), min_size=1, max_size=4))
-
-
-def mutate(source: str, steps: list[tuple[str, int, int, str]]) -> str:
-    tokens = _TOKEN.findall(source)
-    for kind, first, second, word in steps:
-        if not tokens:
-            break
-        i, j = first % len(tokens), second % len(tokens)
-        if kind == "operand":  # another register or number of the text: mostly still a program
-            like = "%" if tokens[i][:1] == "%" else "0123456789"
-            names = [k for k, token in enumerate(tokens) if token and token[0] in like]
-            if names:
-                tokens[names[first % len(names)]] = tokens[names[second % len(names)]]
-        elif kind == "replace":
-            tokens[i] = word if second % 2 else tokens[j]
-        elif kind == "delete":
-            del tokens[i : i + 1 + second % 3]
-        elif kind == "double":
-            tokens[i:i] = tokens[i : i + 1 + second % 8]
-        elif kind == "swap":
-            tokens[i], tokens[j] = tokens[j], tokens[i]
-        elif kind == "insert":
-            tokens.insert(i, word)
-        elif kind == "bytes":
-            raw = bytearray(tokens[i].encode() or b";")
-            raw[second % len(raw)] ^= 1 + first % 255
-            tokens[i] = raw.decode("latin-1")
-        elif first % 4 == 0:
-            del tokens[j:]
-    return "".join(tokens)
+    return draw(st.lists(st.tuples(st.sampled_from(STEPS), where, where, word), min_size=1, max_size=4))
 
 
 def read_and_run(broken: str) -> int:
-    """Decodes every kernel and launches what can be; returns how many came so far."""
+    """Decode and launch what can be; return how many kernels came so far."""
     with contextlib.suppress(ptx.PtxSyntaxError):
-        program, ran = ptx.Program(broken), 0
-        for name in list(program):
-            with contextlib.suppress(ptx.PtxSyntaxError, UnsupportedInstructionError):
-                kernel = program[name]
-                ran += 1
-                args = [np.zeros(512, np.float32) if p.size == 8 else 3 for p in kernel.parameters]
-                with contextlib.suppress(KernelFault, KernelTimeout, ArgumentError):
-                    kernel.launch(1, 64, args, checks=True, statistics=True, instruction_limit=5_000, threads=1)
-        return ran
+        return readers.read_and_run(broken)
     return 0
 
 
@@ -117,7 +42,7 @@ def read_and_run(broken: str) -> int:
 @given(data=st.data())
 def test_changed_modules(texts: list[str], data: st.DataObject) -> None:
     source = one_kernel(data.draw(st.sampled_from(texts)), data.draw(st.integers(0, 20)))
-    read_and_run(mutate(source, data.draw(changes())))
+    read_and_run(changed_text(source, data.draw(changes())))
 
 
 def test_the_changes_reach_the_machine(texts: list[str]) -> None:

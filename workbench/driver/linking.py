@@ -41,8 +41,12 @@ def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> s
     if device_runtime and any(map(_ITS_FUNCTIONS.search, texts)):
         source = Source(_DEVICE_RUNTIME, "device_runtime.cu", "device_runtime.cu", None)
         texts.append(nvrtc.compile(source, [], arch, ["--relocatable-device-code=true"], [], machine_code=False).ptx)
-    version = max((_header(text, "version") for text in texts), key=lambda text: tuple(map(int, text.split("."))))
-    target = max((_header(text, "target") for text in texts), key=lambda text: int(re.findall(r"\d+", text)[0]))
+    version = max(
+        (_header(text, "version", r"\d+\.\d+") for text in texts), key=lambda text: [*map(int, text.split("."))]
+    )
+    target = max(
+        (_header(text, "target", r"sm_\d+[af]?") for text in texts), key=lambda text: int(text[3:].rstrip("af"))
+    )
     defined: dict[str, int] = {}
     public: set[str] = set()
     for number, text in enumerate(texts):
@@ -62,11 +66,11 @@ def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> s
     return f".version {version}\n.target {target}\n.address_size 64\n" + "\n".join(parts)
 
 
-def _header(text: str, which: str) -> str:
-    found = re.search(rf"^[ \t]*\.{which}[ \t]+([^\s/]+)", text, re.MULTILINE)
+def _header(text: str, which: str, pattern: str) -> str:
+    found = re.search(rf"^[ \t]*\.{which}[ \t]+({pattern})(?![\w.])", text, re.MULTILINE)
     if found is None:
         raise ArgumentError("link", "PTX without it", f"PTX with .{which}", "Link what a compiler wrote.")
-    return found[1].rstrip(",")
+    return found[1]
 
 
 def _definitions(text: str) -> list[re.Match[str]]:

@@ -272,7 +272,7 @@ def parse(text: str) -> Module:
     """Splits a PTX module. Raises PtxSyntaxError where the text does not hold together."""
     clean = blank_comments(text)
     files = {int(number): Path(name) for number, name in _FILE.findall(clean)}
-    version = re.search(r"^\s*\.version\s+([\d.]+)", clean, re.M)
+    version = re.search(r"^\s*\.version\s+(\d+(?:\.\d+)?)", clean, re.M)
     target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
     if not version or not target:
         raise PtxSyntaxError("not a PTX module: it has no .version or no .target line. Pass the text of a .ptx file.")

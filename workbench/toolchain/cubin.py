@@ -6,26 +6,42 @@ A cubin is an ELF file. ``ptxas -lineinfo`` keeps the lines in ``.nv_debug_line_
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+
+from workbench.errors import MachineCodeError
 
 INSTRUCTION_BYTES = 16
 _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _LINES = ".nv_debug_line_sass"
 
 
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Turn what damaged bytes make of reading them into a MachineCodeError."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, ZeroDivisionError, OverflowError) as error:
+        raise MachineCodeError(
+            f"a cubin that cannot be read ({type(error).__name__}: {error}). Compile the kernel again; of a cached one"
+            " delete WORKBENCH_CACHE."
+        ) from error
+
+
 class Cubin:
-    """The sections of a cubin by name, read when they are asked for."""
+    """The sections of a cubin by name, read when they are asked for. Raises MachineCodeError for a damaged one."""
 
     def __init__(self, data: bytes):
         self._data = data
-        (table,) = struct.unpack_from("<Q", data, 0x28)
-        size, count, of_names = struct.unpack_from("<HHH", data, 0x3A)
-        self._rows = [_SECTION.unpack_from(data, table + at * size) for at in range(count)]
-        names = self._rows[of_names][4]
-        self._names = [self._text(names + row[0]) for row in self._rows]
+        with _readable():
+            (table,) = struct.unpack_from("<Q", data, 0x28)
+            size, count, of_names = struct.unpack_from("<HHH", data, 0x3A)
+            self._rows = [_SECTION.unpack_from(data, table + at * size) for at in range(count)]
+            names = self._rows[of_names][4]
+            self._names = [self._text(names + row[0]) for row in self._rows]
 
     def section(self, name: str) -> bytes:
         """The content of a section; empty where there is none."""
@@ -41,14 +57,17 @@ class Cubin:
     def subroutines(self, kernel: str) -> dict[int, str]:
         """Names of the subroutines behind a kernel, by where they begin in its code, in bytes."""
         found = {}
-        for name, section, value in self._symbols:
+        with _readable():
+            symbols = self._symbols
+        for name, section, value in symbols:
             if section < len(self._names) and self._names[section] == f".text.{kernel}" and name.startswith("$"):
                 found[value] = name
         return found
 
     def lines(self, kernel: str) -> list[int]:
         """For each instruction of a kernel its line in the PTX; 0 before the first that has one."""
-        rows = sorted(dict(self._line_rows(kernel)).items())
+        with _readable():
+            rows = sorted(dict(self._line_rows(kernel)).items())
         places, named = [at for at, _ in rows], [0, *(line for _, line in rows)]
         count = len(self.code(kernel)) // INSTRUCTION_BYTES
         return [named[bisect_right(places, index * INSTRUCTION_BYTES)] for index in range(count)]

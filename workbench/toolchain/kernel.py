@@ -68,8 +68,9 @@ def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
 
 def _parse_parameter(text: str) -> Parameter:
     match = _PARAMETER.search(text.strip())
-    if match is None:
-        raise ValueError(f"not a PTX parameter: {text.strip()!r}")
+    if match is None or match[2] not in _SIZES:
+        allowed = ".param, a type and a name, as in .param .u64 x"
+        raise ArgumentError("ptx", f"the parameter {text.strip()[:80]!r}", allowed, "Pass what a compiler wrote.")
     align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
     return Parameter(name, kind, size * int(count or 1), int(align or size), pointer=".ptr" in attributes)

@@ -86,7 +86,7 @@ class StoreFile:
     def _open(self) -> None:
         try:
             self._connect()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own messages quote the file
             if not _is_damage(error) or not _looks_ours(self.path):
                 raise
             self._mend(str(error))

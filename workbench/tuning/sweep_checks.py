@@ -51,8 +51,15 @@ def check_sweep(sweep: Sweep, parameters: str) -> None:
     for name in _NAMES:
         check_text(name, getattr(sweep, name), least=1 if name in ("op", "variant") else 0)
     check_text("case_label", sweep.case_label, least=0, markup=True)
+    if sweep.predicted_for is not None:
+        check_text("predicted_for", sweep.predicted_for)
     for name in ("case", "versions", "default_config"):
-        _check_depth(name, getattr(sweep, name))
+        content = getattr(sweep, name)
+        if not isinstance(content, Mapping) and (content is not None or name != "default_config"):
+            raise Refused(f"{name} is {_shown(content)}, not an object")
+        _check_depth(name, content)
+    for name, version in sweep.versions.items():
+        check_text(f"versions[{name!r}]", version, least=0)
     for name, values in sweep.parameters.items():
         check_text(f"{parameters}: a name", name)
         for value in values:

@@ -25,11 +25,13 @@ class Tally:
     kernels: int = 0
     instructions: int = 0
     races: int = 0
+    reads: int = 0  # of damaged files and images
     faults: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)  # kernels at which the compiler itself crashed
 
     def __str__(self) -> str:
         drawn = f"{self.kernels} kernels, {self.instructions} instructions, {self.races} planted races"
+        drawn += f", {self.reads} damaged inputs" * bool(self.reads)
         crashed = f"; NVRTC crashed at {len(self.crashes)} kernels, which were left out" if self.crashes else ""
         return f"{drawn}: {len(self.faults)} faults{crashed}"
 
@@ -80,12 +82,21 @@ def draw_races(seed: int, tally: Tally, shrinking: float) -> Iterator[str]:
             yield f"missed: {one.kind}\n{one.wrong}"
 
 
+def draw_bytes(seed: int, tally: Tally, shrinking: float) -> Iterator[str]:
+    """Damaged files and images."""
+    from fuzz import untrusted  # its readers are of every room
+
+    tally.reads += untrusted.READS
+    yield from untrusted.faults(seed)
+
+
+PROGRAMS = ("instructions", "kernels", "races")
 ROUNDS: dict[str, Callable[[int, Tally, float], Iterator[str]]] = {
-    "instructions": draw_instructions, "kernels": draw_kernels, "races": draw_races,
+    "instructions": draw_instructions, "kernels": draw_kernels, "races": draw_races, "bytes": draw_bytes,
 }  # fmt: skip
 
 
-def fuzz(seed: int, seconds: float, kinds=tuple(ROUNDS), shrinking: float = SHRINKING, tell=lambda text: None) -> Tally:
+def fuzz(seed: int, seconds: float, kinds=PROGRAMS, shrinking: float = SHRINKING, tell=lambda text: None) -> Tally:
     """Rounds of each kind in turn until the time is over, one of each at least; their seeds follow from ``seed``."""
     draw, tally, end = random.Random(seed), Tally(), time.monotonic() + seconds
     for turn, kind in enumerate(itertools.cycle(kinds)):

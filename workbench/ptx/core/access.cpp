@@ -92,6 +92,9 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
   }
 }
 
+// `base + offset` where it is not known yet whether that is inside.
+u8* moved(u8* base, s64 offset) { return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset)); }
+
 // All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.
 bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request) {
   if (buffer.size < bytes || (is_write && !buffer.writable)) return false;
@@ -101,9 +104,9 @@ bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request
   u64 low_bits = 0;
   PTX_LANES {
     const s64 offset = static_cast<s64>(request.address[lane] - base);
-    outside |= offset | (limit - offset);
+    outside |= offset | static_cast<s64>(static_cast<u64>(limit) - static_cast<u64>(offset));
     low_bits |= request.address[lane];
-    request.host[lane] = buffer.host + offset;
+    request.host[lane] = moved(buffer.host, offset);
   }
   return outside >= 0 && (low_bits & (bytes - 1)) == 0;
 }
@@ -179,9 +182,9 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
   u64 low_bits = 0;
   PTX_LANES {
     const s64 offset = static_cast<s64>(request.address[lane]);
-    outside |= offset | (limit - offset);
+    outside |= offset | static_cast<s64>(static_cast<u64>(limit) - static_cast<u64>(offset));
     low_bits |= request.address[lane];
-    request.host[lane] = block.shared + offset;
+    request.host[lane] = moved(block.shared, offset);
   }
   if (outside >= 0 && (low_bits & (bytes - 1)) == 0) return;
   for (u8*& host : request.host) host = request.nowhere;
@@ -232,15 +235,15 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   request.mask = mask, request.shadowed = 0, request.shadowed_global = 0, request.shadowed_remote = 0;
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
-    if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
+    if (block.observed && request.mask) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::constant) {
     resolve_global(in, mask, warp, bytes, false, request);
-    if (block.observed) see_constant(in, request.mask, warp, bytes, request);
+    if (block.observed && request.mask) see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
     resolve_shared(in, mask, warp, bytes, request);
-    if (block.observed) see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
+    if (block.observed && request.mask) see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
     if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
     for (u8*& host : request.host) host = request.nowhere;
@@ -263,7 +266,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     const u32 in_global = mask & ~in_shared & ~in_local & ~in_params;
     if (in_global == mask) {
       resolve_global(in, mask, warp, bytes, is_write, request);
-      if (block.observed) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
+      if (block.observed && request.mask) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
       return;
     }
     for (u8*& host : request.host) host = request.nowhere;

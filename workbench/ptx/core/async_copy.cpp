@@ -52,9 +52,10 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       if (copy.copied[lane]) __builtin_prefetch(copy.source[lane]);
     }
   }
+  if (!copy.mask) return;
   if (block.shadow) block.shadow->copy_issued(warp, in, copy);
   if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
-  if (copy.mask) warp.copies.push_back(copy);
+  warp.copies.push_back(copy);
 }
 
 void commit(u8*, const Instruction&, u32 mask, Warp& warp) {

@@ -180,7 +180,7 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   set_predicate(registers, in.slot[0], mask, over);
   block.polled = (request.mask & ~over) != 0;
-  if (block.recorder) {
+  if (block.recorder && request.mask) {
     const u64 address = request.address[first_lane(request.mask)];
     // Without checks the lanes of a warp that ask together go on together; which of them went on tells why others cannot.
     if (over && (!block.polled || block.launch->checks)) record_event(block, in, warp, RecordedEvent::pass, address, over, 0);

@@ -60,10 +60,15 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 // Parameters are the same for every lane.
 template <class M, class R>
 void load_param(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u8* from = warp.block->launch->params.data() + in.imm;
+  const std::vector<u8>& params = warp.block->launch->params;
+  const u64 offset = static_cast<u64>(in.imm), bytes = sizeof(M) * in.elements;
+  const bool inside = bytes <= params.size() && offset <= params.size() - bytes;
+  if (!inside) {
+    warp.block->problem(Problem::parameter_out_of_bounds, in, warp.thread(first_lane(mask)), offset, static_cast<u32>(bytes));
+  }
   for (u32 i = 0; i < in.elements; ++i) {
     if (in.slot[i] == kNoSlot) continue;
-    const R value = read_as<M, R>(from + i * sizeof(M));
+    const R value = inside ? read_as<M, R>(params.data() + offset + i * sizeof(M)) : R{0};
     R* destination = at<R>(registers, in.slot[i]);
     if (mask == kAllLanes) PTX_LANES { destination[lane] = value; }
     else PTX_LANES { destination[lane] = (mask >> lane & 1) ? value : destination[lane]; }

@@ -43,7 +43,9 @@ void select(u8* registers, const Instruction& in, u32 mask, Warp&) {
 
 template <class F>
 void logic(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  set_predicate(registers, in.slot[0], mask, F{}(*at<u32>(registers, in.slot[1]), *at<u32>(registers, in.slot[2])));
+  const u32 a = *at<u32>(registers, in.slot[1]);
+  if constexpr (Signature<F>::count == 1) set_predicate(registers, in.slot[0], mask, F{}(a));
+  else set_predicate(registers, in.slot[0], mask, F{}(a, *at<u32>(registers, in.slot[2])));
 }
 
 template <class F>
@@ -110,8 +112,8 @@ void add_moves(Table& table) {
   table.push_back(logic_op("and.pred", "pred,pred", [](u32 a, u32 b) { return a & b; }));
   table.push_back(logic_op("or.pred", "pred,pred", [](u32 a, u32 b) { return a | b; }));
   table.push_back(logic_op("xor.pred", "pred,pred", [](u32 a, u32 b) { return a ^ b; }));
-  table.push_back(logic_op("not.pred", "pred", [](u32 a, u32) { return ~a; }));
-  table.push_back(logic_op("mov.pred", "pred", [](u32 a, u32) { return a; }));
+  table.push_back(logic_op("not.pred", "pred", [](u32 a) { return ~a; }));
+  table.push_back(logic_op("mov.pred", "pred", [](u32 a) { return a; }));
   table.push_back({"clock.b32", &clock<u32>, Kind::timed, kMove, "b32", ""});
   table.push_back({"clock.b64", &clock<u64>, Kind::timed, kMove, "b64", ""});
   add("nop", &nothing, "", "");
