@@ -161,3 +161,26 @@ def test_names_are_those_of_the_source_and_not_mangled():
     for text in (str(report), report._repr_html_(), str(report.launch), repr(report.launch), repr(report.findings)):
         assert "_Z" not in text
     assert '<th style="text-align:left">kind</th>' in report._repr_html_(), "heads stand over their columns"
+
+
+HALVES = """
+template <class T> __global__ void fill(T *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = (T)0; }
+template __global__ void fill<float>(float *, int);
+template __global__ void fill<unsigned char>(unsigned char *, int);
+"""
+
+
+@pytest.mark.parametrize(("kind", "dtype", "partly"), [("float", "f4", True), ("unsigned char", "u1", False)])
+def test_elements_that_stay_unwritten_are_a_note(kind: str, dtype: str, partly: bool) -> None:
+    kernel = wb.load_cuda(HALVES, device="sim")[f"fill<{kind}>"]
+
+    def notes(written: int) -> tuple[str, ...]:
+        y = np.zeros(64, dtype)
+        report = wb.check_kernel(kernel, grid=1, block=64, args=[y, written], uninitialised=[0])
+        assert report.ok
+        return report.notes
+
+    assert notes(64) == ()
+    words = "y, which nobody had written, keeps 40 of its 64 elements unwritten, the first of them element 24"
+    assert notes(24) == ((words,) if partly else ()), "a byte may be right by chance"
+    assert "64 of its 64 elements" in notes(0)[0]

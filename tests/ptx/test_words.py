@@ -133,3 +133,50 @@ def test_a_place_is_in_the_users_file(file, words):
     (finding,) = wb.check_kernel(module.reads, grid=1, block=1, args=[np.zeros(16, np.int32)])
     assert words in finding.message
     assert finding.buffer == "x"
+
+
+# An index in 32 bits, which wraps for the third block, and an unsigned one that goes below 0 in the first thread.
+INDICES = """
+__global__ void rows(float *y, int stride) {
+  int first = 2 * blockIdx.x * stride, t = threadIdx.x;
+  y[first + t] = 1;
+}
+__global__ void wide(float *y, int stride) {
+  long long first = 2ll * blockIdx.x * stride;
+  y[first + threadIdx.x] = 1;
+}
+__global__ void before(float *y, const float *x) {
+  unsigned i = threadIdx.x;
+  y[i] = x[i - 1u];
+}
+__global__ void negative(float *y, const float *x) {
+  int i = threadIdx.x;
+  y[i] = x[i - 1];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "words"),
+    [
+        (
+            "rows",
+            [1_500_000_000],
+            r"element -1,294,967,296, .* at \S+source.cu:[34], which has wrapped: 3,0",
+        ),
+        ("wide", [1_500_000_000], ""),
+        (
+            "before",
+            [np.zeros(32, "f")],
+            r"element 4,294,967,295, .* at \S+source.cu:12, which is -1 without",
+        ),
+        ("negative", [np.zeros(32, "f")], ""),
+    ],
+)
+def test_an_index_that_wrapped_is_named_with_its_line(name, numbers, words):
+    module = wb.load_cuda(INDICES, device="sim")
+    report = wb.check_kernel(module[name], grid=2, block=32, args=[np.zeros(32, "f"), *numbers])
+    assert "out-of-bounds" in {finding.kind for finding in report}
+    said = "\n".join(finding.message for finding in report)
+    assert re.search(words, said)
+    assert bool(words) == ("Compute it in 64 bits" in said)

@@ -21,6 +21,7 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
 from workbench.driver import masked_loads
 from workbench.driver.triton_sessions import running, start, stop
+from workbench.driver.unwritten import Outputs
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
@@ -239,30 +240,31 @@ class SimulatedTriton:
         if watch is not None:
             options = watch.options(options)
         run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
-        masked: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
         if options.checks and not timing and function not in self._looked_at:
             self._looked_at.add(function)
             compiled = launcher.compiled(function)
-            masked = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
+            notes = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
         try:
             rehearsal = None
             if self._both_orders:
                 from workbench.ptx.warp_orders import rehearse
 
+                outputs = Outputs(values, launcher.names, unwritten)
                 rehearsal = rehearse(function.program, values, run, launcher.names)
             report = run()
             if rehearsal is not None:
                 if rehearsal.fault is not None:
                     raise rehearsal.fault
-                report = rehearsal.joined(report)
+                report, notes = rehearsal.joined(report), notes + outputs.notes()
         except KernelFault as fault:
             self.launches.failed(fault)
             if watch is not None:
                 watch.failed(fault)
             raise
         self.last_report = report
-        notes = notes_on(launcher.names, values, launcher.configuration(()).values()) if options.checks else ()
-        notes += masked
+        if options.checks:
+            notes += notes_on(launcher.names, values, launcher.configuration(()).values())
         findings = tuple(report.findings) if checks else ()
         if watch is not None:
             watch.keep(launcher.compiled(function), report, notes, self.model)

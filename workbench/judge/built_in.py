@@ -75,13 +75,15 @@ def checks(cases: Sequence[Case], request: Mapping[str, Any]) -> Iterator[Check]
                 variant.run(config, problem, tensors)
             else:
                 code.run(variant, config, problem, tensors, last_warp_first=last_warp_first, deadline=deadline)
-            yield _compared(case, tensors.out, memory, f"seed {case.to_dict()['seed']}, {ORDERS[last_warp_first]}")
+            when = f"seed {case.to_dict()['seed']}, {ORDERS[last_warp_first]}"
+            yield _compared(case, tensors.out, memory, when, code.ptx if code is not None else ())
 
 
 class _Runnable:
     """The programs of a `Code`, and its kernels with their parameters under the names that the source gives them."""
 
     def __init__(self, code: Code):
+        self.ptx = code.programs
         self._programs = [valid(Program, text) for text in code.programs]
         self._kernels, self._program_of = [], [one.program for one in code.kernels]
         for one in code.kernels:
@@ -189,7 +191,7 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _named(f"{name}.{field}".lstrip("."), one)
 
 
-def _compared(case: Case, out: torch.Tensor, memory: _Memory, when: str) -> Check:
+def _compared(case: Case, out: torch.Tensor, memory: _Memory, when: str, ptx: Sequence[str]) -> Check:
     """The check of the output; raises Failed for the first thing that is wrong."""
     changed = memory.changed()
     if changed:
@@ -197,5 +199,6 @@ def _compared(case: Case, out: torch.Tensor, memory: _Memory, when: str) -> Chec
     check = case.check(out)
     if not check.ok:
         kept = memory.unwritten()
-        refuse(check, when, f"{kept:,} of {out.numel():,} elements of the output are as they were" if kept else "")
+        unwritten = f"{kept:,} of {out.numel():,} elements of the output are as they were" if kept else ""
+        refuse(check, when, unwritten, ptx)
     return check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ from workbench.ptx.parse import PtxSyntaxError
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
 from workbench.toolchain.occupancy import LIMITS
 from workbench.toolchain.shared_memory import static_shared_bytes
+from workbench.toolchain.tensor_float import rounded_products
 
 ORDERS = {True: "the last warp first", False: "the usual order of warps"}
 _MAX_FINDINGS = 32
@@ -31,13 +32,15 @@ class Failed(Exception):
         super().__init__(message)
 
 
-def refuse(check: Check, when: str, unwritten: str) -> NoReturn:
-    """Raise Failed for an output that is wrong; ``unwritten`` says what of it is as it was before, if anything."""
+def refuse(check: Check, when: str, unwritten: str, ptx: Iterable[str]) -> NoReturn:
+    """Raise Failed for an output of kernels that is wrong; ``unwritten`` says what of it is as it was before, if
+    anything."""
     fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
     if unwritten:
         raise Failed("unwritten", f"{unwritten} ({when})", **fields)
     found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({when})"
-    raise Failed("wrong_result", f"{check.place}; {found}" if check.place else found, **fields)
+    cause = rounded_products(ptx, check.max_error, check.bound)
+    raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause))), **fields)
 
 
 def valid(make: Callable, *content: Any) -> Any:

@@ -15,6 +15,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.files import read_digest
 from workbench.ops.own.op import OwnOp
 from workbench.ops.source_files import digest
+from workbench.ptx.decode import is_installed
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,5 @@ def _beside(file: Path) -> Iterator[ModuleType]:
             continue
         path = str(getattr(module, "__file__", None) or "")
         inside = path.startswith(f"{file.parent}{os.sep}") and path.endswith(".py")
-        if inside and not any(folder in Path(path).parents for folder in installed):
+        if inside and not is_installed(path) and not any(folder in Path(path).parents for folder in installed):
             yield module

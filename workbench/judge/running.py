@@ -101,7 +101,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
         for index, last_warp_first in orders[-1:] if isinstance(case, Elsewhere) else orders:
             buffers = Buffers(case, problem, description.workspace, index, description.contiguous)
             _launch_all(description, programs, buffers, last_warp_first, deadline)
-            yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}")
+            yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}", description.programs)
     yield from _checks_of_views(cases[0], problem, description, programs, deadline)
 
 
@@ -118,7 +118,7 @@ def _checks_of_views(
             viewed_case = ViewedCase(case, viewed)
             buffers = Buffers(viewed_case, viewed, one.workspace, 0, one.contiguous)
             _launch_all(one, programs, buffers, False, deadline)
-            yield _compared(viewed_case, buffers, f"seed {case.seed}, {ORDERS[False]}")
+            yield _compared(viewed_case, buffers, f"seed {case.seed}, {ORDERS[False]}", one.programs)
         except Failed as failure:
             told = f"{failure.fields['message']} (with its inputs {name})"
             raise Failed(**{**failure.fields, "message": told}) from failure
@@ -211,7 +211,7 @@ def _set_constants(
         raise Failed("not_loaded", str(error)) from error
 
 
-def _compared(case: Any, buffers: Buffers, when: str) -> Any:
+def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any:
     """The check of the outputs; raises Failed for the first thing that is wrong with the buffers."""
     written = buffers.guards_written()
     if written:
@@ -228,7 +228,7 @@ def _compared(case: Any, buffers: Buffers, when: str) -> Any:
         if kept:
             element, count, numel = kept
             found = f"{element} is as it was before the launch, with {count:,} of {numel:,} elements"
-        refuse(check, when, found)
+        refuse(check, when, found, ptx)
     return check
 
 

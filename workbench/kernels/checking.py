@@ -11,6 +11,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.devices import parameters
 from workbench.driver import masked_loads
 from workbench.driver.triton_calls import is_jit, run_call
+from workbench.driver.unwritten import Outputs
 from workbench.errors import KernelFault
 from workbench.kernels.loading import Kernel, block_of, compiled_kernel
 from workbench.ptx import LaunchOptions, Program
@@ -44,7 +45,8 @@ def check_kernel(
     ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
     was loaded for, and writes to its arguments. ``args``, ``shared_bytes`` (dynamic shared memory in bytes) and
     ``cluster`` (blocks along x, y, z that run together) are a launch's. ``uninitialised`` are positions in ``args`` of
-    arrays that nobody has written: reading them before the kernel writes them is a finding.
+    arrays that nobody has written: reading them before the kernel writes them is a finding, and elements that it
+    leaves unwritten are a note.
 
     A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``:
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
@@ -81,6 +83,7 @@ def check_kernel(
     launch = functools.partial(kernel.launch, grid, block, values, options, shared_bytes=shared_bytes)
     if compiled.language == "triton":
         notes += masked_loads.notes_on(compiled, kernel, grid, block, values, options, shared_bytes)
+    outputs = Outputs(values, names, uninitialised)
     try:
         rehearsal = rehearse(program, values, launch, names)
         report = launch()
@@ -90,7 +93,7 @@ def check_kernel(
         if watch is not None:
             watch.failed(fault)
         raise
-    report = rehearsal.joined(report)
+    report, notes = rehearsal.joined(report), notes + outputs.notes()
     if watch is not None:
         watch.keep(compiled, report, notes)
     return CheckReport(compiled.label, tuple(report.findings), report, notes)

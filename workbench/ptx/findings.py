@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.ptx import products
+from workbench.ptx import products, wrapped_index
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, with_mbarrier_names
@@ -159,6 +159,9 @@ def describe(
     message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
     if other:
         message += f"; the other side is {other}"
+    if problem == "out_of_bounds" and buffer is not None and address is not None:
+        begin = next(one.address for one in buffers if one.name == buffer)
+        message += wrapped_index.cause_of(kernel, row["pc"], address - begin)
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
     message += _times(row["count"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from workbench.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.home import cuda_sources
+from workbench.ptx.decode import is_installed
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
@@ -212,6 +213,8 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
                 declaration = declared.get(_base(name))
                 if declaration is None or (declaration.template and "<" not in name):
                     raise _unknown_kernel(unit, name, declared) from error
+        if (taken := _taken_names(error.log, macros)) is not None:
+            raise CompileError(f"{taken[0]}\n{str(error).splitlines()[0]}", error.log, taken[1]) from error
         raise
     parameters = entry_parameters(output.ptx)
     for name in kernels:
@@ -250,6 +253,23 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
     if machine_code:
         assembly.keep(_assembled(output))
     return result
+
+
+_ERROR = re.compile(r"^(\S[^\n]*?)\((\d+)\): error[^\n]*\n([^\n]*)", re.MULTILINE)
+
+
+def _taken_names(log: str, macros: Mapping[str, str]) -> tuple[str, str] | None:
+    """What to say, and to advise, where the first error is in a header of CUDA's own, in a line that names macros."""
+    found = _ERROR.search(log)
+    if found is None or not (is_installed(found[1]) or found[1].startswith("__nv")):
+        return None
+    names = [name for name in macros if re.search(rf"\b{re.escape(name)}\b", found[3])]
+    if not names:
+        return None
+    what = f"The macro{'s' * (len(names) > 1)} {', '.join(f'{name}={macros[name]}' for name in names)}"
+    where = f"{Path(found[1]).name}:{found[2]}"
+    said = f"{what} replace{'s' * (len(names) == 1)} a name that a header of CUDA's own uses, {where}."
+    return said, f"Give {', '.join(names)} another name: a macro or tunable has to have one of its own."
 
 
 def _base(name: str) -> str:

@@ -33,6 +33,7 @@ from workbench.errors import (
 from workbench.ops.sampled_case import SampledCase
 from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
+from workbench.toolchain.tensor_float import rounded_products
 from workbench.trials.trial import Trial
 from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
@@ -253,7 +254,7 @@ def _evaluate(
     if device.counts and kernels and report is None:
         return replace(trial, outcome="launch_error", message="no kernel has a block to run for the case")
     if judged is None:
-        trial = _checked(trial, case, tensors)
+        trial = _checked(trial, case, tensors, kernels)
     else:
         trial = replace(trial, outcome="ok", max_error=judged.max_error, error_bound=judged.error_bound)
     if not (trial.ok and counted):
@@ -269,7 +270,7 @@ def _evaluate(
     return with_prediction(trial, model)
 
 
-def _checked(trial: Trial, case: Case, tensors: Any) -> Trial:
+def _checked(trial: Trial, case: Case, tensors: Any, kernels: Sequence[CompiledKernel] = ()) -> Trial:
     with enough_memory(case, "cpu"):
         check = case.check(tensors.out)
     if not check.ok:
@@ -278,6 +279,8 @@ def _checked(trial: Trial, case: Case, tensors: Any) -> Trial:
         forget()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
     message += f": {check.place}" if message and check.place else ""
+    if not check.ok and (cause := rounded_products((one.ptx for one in kernels), check.max_error, check.bound)):
+        message += f"; {cause}"
     return replace(
         trial,
         outcome="ok" if check.ok else "wrong_result",
