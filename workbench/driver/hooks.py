@@ -87,7 +87,8 @@ class HookLaunch(ctypes.Structure):
 
     _fields_ = (
         ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
-        ("timed", _u32), ("cooperative", _u32), ("cluster", _u32 * 3), ("parameters", _pointer),
+        ("timed", _u32), ("cooperative", _u32), ("cluster", _u32 * 3), ("programmatic", _u32),
+        ("parameters", _pointer),
         ("parameter_bytes", _u64), ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64),
         ("seconds", _double),
     )  # fmt: skip
@@ -163,6 +164,7 @@ class Machine:
         self._memory: tuple[tuple[int, int], list[_Row], list[list[int]]] = ((0, 0), [], [])
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
+        self._footprint: Any = None  # of the latest launch, if it lets a dependent one start
         library.workbench_driver_reserve.argtypes, library.workbench_driver_reserve.restype = [_u64], _u64
         library.workbench_driver_variable.argtypes = [_u64, _u64, _u64, _pointer]
         library.workbench_driver_latest_error.restype = ctypes.c_char_p
@@ -235,6 +237,8 @@ class Machine:
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
         repeats = watch is not None and watch.checks and self._modules[launch.module].repeats
         options = _options(self._seconds_limit, timed, bool(launch.cooperative), cluster, repeats, watch)
+        if launch.programmatic and self._footprint is not None:
+            options = replace(options, overlapped=self._footprint)
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
@@ -246,7 +250,7 @@ class Machine:
             self.last_fault, message = self._told(fault)
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
-        self.last_report = report
+        self.last_report, self._footprint = report, report.footprint
         if watch is not None:
             compiled = self._modules[launch.module].compiled[kernel.name]
             watch.keep(compiled, report, model=device_model(self._facts.key))

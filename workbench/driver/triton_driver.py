@@ -234,6 +234,8 @@ class SimulatedTriton:
         options = replace(
             self.options, statistics=timed, names=launcher.names, repeats=True, cluster=cluster, uninitialised=unwritten
         )
+        if launcher.programmatic and self.last_report is not None:
+            options = replace(options, overlapped=self.last_report.footprint)
         watch = watched()
         if watch is not None and watch.launches is self.launches:
             watch = None  # the session of `workbench run` itself

@@ -176,6 +176,11 @@ class Launcher:
             exit_hook(launch_metadata)
 
     @property
+    def programmatic(self) -> bool:
+        """Whether its launches may begin before the launch before them has ended."""
+        return bool(getattr(self._metadata, "launch_pdl", False))
+
+    @property
     def source(self) -> str:
         """The text of the function."""
         return self._src.fn.src if hasattr(self._src, "fn") else ""

@@ -32,6 +32,7 @@ def check_kernel(
     shared_bytes: int = 0,
     cluster: int | Sequence[int] | None = None,
     uninitialised: Sequence[int] = (),
+    after: Sequence[Any] | None = None,
     strict: bool = False,
     seconds_limit: float | None = 60.0,
 ) -> CheckReport:
@@ -52,6 +53,10 @@ def check_kernel(
     ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
     (default: as the active `simulated_triton`, else sm_80), no ``block``.
 
+    ``after=(kernel, grid, block, args)`` is the launch that this one depends on programmatically, with dynamic shared
+    memory as a fifth where it has some. It runs first, and what its kernel has written, or read, may not be touched, or
+    written, before ``griddepcontrol.wait``, if it has ``griddepcontrol.launch_dependents``.
+
     ``strict`` makes findings of what is a note otherwise, and adds what the PTX ISA asks for and GPUs run without:
     see "Notes, and strict" in CHECKS.md.
 
@@ -65,6 +70,8 @@ def check_kernel(
     options = LaunchOptions(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
     )
+    if after is not None:
+        options = replace(options, overlapped=_footprint_of(*after))
     if is_jit(kernel):
         return run_call(
             kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
@@ -97,3 +104,13 @@ def check_kernel(
     if watch is not None:
         watch.keep(compiled, report, notes)
     return CheckReport(compiled.label, tuple(report.findings), report, notes)
+
+
+def _footprint_of(kernel: Any, grid: Any, block: Any, args: Sequence[object], shared_bytes: int = 0) -> Any:
+    """Run a launch and return what it wrote and read; None of a kernel that lets no dependent launch start."""
+    compiled, args = compiled_kernel(kernel, args, None, None)
+    grid, block, shared_bytes, values = parameters.for_the_machine(
+        compiled, grid, block_of(compiled, block), args, shared_bytes
+    )
+    ready = Program.from_text(compiled.ptx).kernels[compiled.name]
+    return ready.launch(grid, block, values, checks=True, shared_bytes=shared_bytes).footprint

@@ -52,6 +52,8 @@ KINDS = {
     "store_unawaited": "bulk store read before wait",
     "warp_synchronous": "volatile access without __syncwarp",
     "acquire_fence": "missing acquire fence",
+    "ended_threads": "barrier that threads have ended before",
+    "dependency_wait": "missing griddepcontrol.wait",
     "unawaited_arrivals": "arrivals that nobody waits for",
     "scattered_barrier": "barrier at several places",
     "mismatched_mask": "mismatched mask",
@@ -72,6 +74,7 @@ NOTES = frozenset(
         "bulk store read before wait",
         "volatile access without __syncwarp",
         "missing acquire fence",
+        "barrier that threads have ended before",
     )
 )
 # Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
@@ -242,6 +245,10 @@ def _detail(
             with_ += f" of block {coordinates(row['other_block'], grid)}"
         name, where = shared_place(kernel, address)
         return name, f"{with_}: {size} bytes at {where}", address
+    if kind == "missing griddepcontrol.wait":
+        name, where = nearest(address, size, buffers)
+        before = f"the launch before, of {readable(row['text'].decode())}, may still run and touch them"
+        return name, f": {size} bytes at 0x{address:x}, {where}: {before}", address
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
@@ -269,6 +276,7 @@ def _detail(
             "divergent barrier": "is elsewhere",
             "absent lane": "takes no part",
             "barrier at several places": "waits at another place",
+            "barrier that threads have ended before": "of the same warp has ended",
             UNDEFINED: "takes no part, so that its value is undefined",
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None

@@ -196,7 +196,7 @@ class Kernel:
                     options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
                     recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
                     self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
-                    options.strict,
+                    options.strict, options.overlapped, self.name,
                 )  # fmt: skip
             except MemoryError as error:
                 shared = self.shared_bytes + shared_bytes
@@ -214,7 +214,7 @@ class Kernel:
             self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
             result["threads"], self.shared_bytes + shared_bytes, has_statistics=options.statistics, has_checks=checks,
             printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
-            blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
+            footprint=result["footprint"], blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             sampled_instructions={coordinates(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
         )  # fmt: skip
         buffers = name_buffers() if checks or options.statistics or recorded is not None else []

@@ -55,6 +55,10 @@ class LaunchOptions:
     """With ``checks``, report as findings also what the rules forbid and GPUs put up with today; else a part of it is
     in ``report.notes``."""
 
+    overlapped: Any = None
+    """With ``checks``, the ``footprint`` of the launch's report that this one depends on programmatically: before
+    ``griddepcontrol.wait`` it runs beside that one, and may not touch what that wrote, nor write what that read."""
+
     uninitialised: Sequence[int] = ()
     """Positions of arrays among the arguments that nobody has written: with ``checks``, what the kernel reads from them
     before it writes is a finding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.memory_counts import MemoryCounts, total
 from workbench.ptx.decode import readable
@@ -226,7 +226,9 @@ class LaunchReport:
     ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
     ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample, and ``sampled`` says how
     good a sample it is, where the device chose it.
-    ``parts_recorded`` are some blocks by themselves, where somebody had them recorded.
+    ``parts_recorded`` are some blocks by themselves, where somebody had them recorded. ``footprint`` are the bytes that
+    a checked launch of a kernel with ``griddepcontrol.launch_dependents`` wrote and read, for
+    `LaunchOptions.overlapped` of the one that depends on it.
     """
 
     kernel: str
@@ -251,6 +253,7 @@ class LaunchReport:
     printed: str = field(default="", repr=False)
     recording: Recording | None = field(default=None, repr=False)
     parts_recorded: RecordedParts | None = field(default=None, repr=False)
+    footprint: Any = field(default=None, repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

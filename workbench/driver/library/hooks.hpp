@@ -28,6 +28,7 @@ struct HookLaunch {
   u32 timed;        // somebody measures: predict the time
   u32 cooperative;  // blocks may wait for each other: all of them fit
   u32 cluster[3];   // blocks; zeros: what the kernel requires
+  u32 programmatic; // it may begin before the launch before it in the stream has ended
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses

@@ -404,6 +404,7 @@ CU_API cuModuleGetLoadingMode(int* mode) {
 CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
   bool cooperative = false;
   u32 cluster[3] = {};
+  bool programmatic = false;
   const CUresult result = entry([&](Call&) {
     const CUlaunchConfig& c = needed(config, "config");
     for (unsigned i = 0; i < c.numAttrs; ++i) {
@@ -412,6 +413,7 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
       switch (given.id) {
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = given.value.number != 0; break;
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: std::copy_n(size, 3, cluster); break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: programmatic = given.value.number != 0; break;
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
@@ -424,6 +426,7 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
   const CUlaunchConfig& c = *config;
   HookLaunch launch = shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative);
   std::copy_n(cluster, 3, launch.cluster);
+  launch.programmatic = programmatic;
   return launch_kernel(function, launch, c.hStream, parameters, extra);
 }
 

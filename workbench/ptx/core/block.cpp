@@ -179,7 +179,7 @@ void BlockRunner::begin() {
   block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
-  block.async_arrivals.clear(), block.bulk_loads.clear();
+  block.async_arrivals.clear(), block.bulk_loads.clear(), block.dependency_waits.clear();
   block.groups.assign((warps_.size() + 3) / 4, WarpGroup{});
   std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
   for (Warp& warp : warps_) {
@@ -226,6 +226,7 @@ void BlockRunner::report_release(u32 number) {
   const auto apart = [&](const Split& a, const Split& b) { return a.pc != b.pc && (aligned(a) || aligned(b)); };
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
   Finding scattered{.problem = Problem::scattered_barrier, .block = block.index};
+  Finding ended{.problem = Problem::ended_threads, .block = block.index};
   const Split* first = nullptr;
   s32 first_thread = 0;
   for (const Warp& warp : warps_) {
@@ -244,6 +245,10 @@ void BlockRunner::report_release(u32 number) {
         finding.other_thread = warp.thread(first_lane(skipped));
         return block.note(finding);
       }
+      if (ended.pc < 0 && warp.exited) {
+        ended.pc = split.pc, ended.thread = finding.thread;
+        ended.other_thread = warp.thread(first_lane(warp.exited));
+      }
       if (!first) {
         first = &split;
         first_thread = finding.thread;
@@ -254,6 +259,7 @@ void BlockRunner::report_release(u32 number) {
     }
   }
   if (scattered.pc >= 0) block.note(scattered);
+  if (ended.pc >= 0) block.note(ended);
 }
 
 // When the last one arrived. Where all threads are expected, those that exited instead count too.

@@ -161,6 +161,7 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
 
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
+  if (launch_.overlapped) check_overlap(who, false);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
@@ -184,6 +185,7 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
 
 void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed) {
   Asking who = asking(warp, in, addresses, mask, bytes);
+  if (launch_.overlapped) check_overlap(who, true);
   const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
     if (fresh(sector)) return write_sector(who, piece, sector);
@@ -205,6 +207,7 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
   Asking who = asking(warp, in, addresses, mask, bytes);
+  if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it hands on what it learnt.
   if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
@@ -464,6 +467,47 @@ void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const Glob
     reported |= 1u << lane;
     block.note(finding);
   }
+}
+
+// Before griddepcontrol.wait a launch runs beside the one that it depends on.
+void GlobalShadow::check_overlap(const Asking& who, bool is_write) const {
+  Block& block = *who.warp.block;
+  const std::vector<u32>& seen = block.shadow->clocks.seen(who.warp.agent);
+  for (const auto& [agent, clock] : block.dependency_waits)
+    if (agent == who.warp.agent || clock <= seen[agent]) return;
+  PTX_FOR_EACH_LANE(lane, who.mask) {
+    const Buffer* buffer = block.find(who.addresses[lane], who.width);
+    if (!buffer || !launch_.overlapped->touches(buffer->host + (who.addresses[lane] - buffer->address), who.width, is_write)) continue;
+    block.note({.problem = Problem::dependency_wait, .pc = block.pc_of(who.in), .block = block.index,
+                .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width,
+                .text = launch_.overlapped->kernel});
+  }
+}
+
+Footprint GlobalShadow::footprint(std::string kernel) const {
+  Footprint all{{}, std::move(kernel)};
+  for (const Buffer& buffer : launch_.buffers) {
+    if (!buffer.shadow) continue;
+    const u64 first = buffer.address >> 5, sectors = sectors_of(buffer);
+    Footprint::Range range{buffer.host - (buffer.address & 31), std::vector<u32>(sectors), std::vector<u32>(sectors)};
+    for (u64 i = 0; i < sectors; ++i) {
+      const GlobalLine& line = buffer.lines[(first + i) / kLineSectors - first / kLineSectors];
+      if (line.block <= base_) continue;
+      if (line.state != GlobalLine::open) {
+        (line.state == GlobalLine::read ? range.read : range.written)[i] = ~0u;
+        continue;
+      }
+      const auto add = [&](const GlobalAccess& access, bool is_write) {
+        if (access.block > base_) (is_write ? range.written : range.read)[i] |= access.bytes;
+      };
+      const GlobalSector& sector = buffer.shadow[i];
+      if (!fresh(sector)) continue;
+      add(sector.write, true), add(sector.read, false);
+      for (u32 more = sector.more; more; more = extras_[more - 1].next) add(extras_[more - 1].access, extras_[more - 1].is_write);
+    }
+    all.ranges.push_back(std::move(range));
+  }
+  return all;
 }
 
 // Two lanes stored different values with one instruction.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "access.hpp"
+#include "footprint.hpp"
 #include "lanes.hpp"
 
 namespace workbench::ptx {
@@ -105,6 +106,9 @@ class GlobalShadow {
 
   void end_block(s64 block);
 
+  // What a kernel of that name did.
+  Footprint footprint(std::string kernel) const;
+
   // Bytes of shadow state for this launch.
   u64 bytes() const;
 
@@ -167,6 +171,7 @@ class GlobalShadow {
     return access.block == who.block && access.when == who.when;
   }
   void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const;
+  void check_overlap(const Asking& who, bool is_write) const;
   void report_clash(const Asking& who, u32 lanes) const;
   void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;
 

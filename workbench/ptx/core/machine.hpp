@@ -137,7 +137,8 @@ PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned
                deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
                mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
                undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier, refill_fence, unknown_map,
-               map_in_use, store_unawaited, warp_synchronous, acquire_fence);
+               map_in_use, store_unawaited, warp_synchronous, acquire_fence, ended_threads,
+               dependency_wait);
 
 struct Finding {
   Problem problem;
@@ -200,6 +201,7 @@ struct Kernel {
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
   std::vector<std::vector<u32>> fragments;        // slots of the results that are too many for an instruction, by its target
   bool changes_maps = false;     // it has instructions that make tensor maps
+  bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
@@ -222,6 +224,7 @@ struct Launch {
   bool copies_early = false;     // bulk copies land when they are issued, not when somebody waits for them
   bool strict = false;           // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
+  const struct Footprint* overlapped = nullptr;  // with checks: of the launch that this one may run beside
   class MapWatch* maps = nullptr;               // with checks, of a kernel that changes tensor maps
   class Recorder* recorder = nullptr;           // of one block
   int threads = 1;

@@ -1,6 +1,8 @@
 // The Python module: the instruction table, kernels built from decoded code, launches with the GIL released.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -17,6 +19,7 @@
 #include "access.hpp"
 #include "allocation.hpp"
 #include "codes.hpp"
+#include "footprint.hpp"
 #include "global_shadow.hpp"
 #include "map_watch.hpp"
 #include "machine.hpp"
@@ -96,6 +99,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     in.run = entry.run, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
+    kernel.lets_dependents_start |= entry.name == "griddepcontrol.launch_dependents";
     kernel.changes_maps |= entry.name.starts_with("tensormap.");
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements), in.bytes = static_cast<u8>(row.bytes);
@@ -268,7 +272,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                        u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
                         s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
                         const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample, Shape cluster,
-                        bool copies_early, bool strict) {
+                        bool copies_early, bool strict, std::optional<std::shared_ptr<Footprint>> overlapped,
+                        const std::string& name) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -296,6 +301,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
+  if (overlapped) launch.overlapped = overlapped->get();
   MapWatch maps;
   if (checks && kernel.changes_maps) launch.maps = &maps;
   Recorder recorder(recorded_block, record_limit);
@@ -321,6 +327,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
   const std::string printed = printed_text(results);
+  out["footprint"] = shadow && kernel.lets_dependents_start ? nb::cast(std::make_shared<Footprint>(shadow->footprint(name))) : nb::none();
   out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
   out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
@@ -493,6 +500,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
     const u32 offset = take_slot(width, size);
     return std::pair(offset, size);
   });
+  nb::class_<Footprint>(m, "Footprint");
   nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
   m.def("launch", &launch_kernel);
 }

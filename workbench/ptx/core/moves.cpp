@@ -73,6 +73,12 @@ void fence(u8*, const Instruction& in, u32, Warp& warp) {
   shadow->clocks.fence(warp.agent, wide);
 }
 
+// Launches run one after the other; checks want to know who waited for the one before.
+void dependency_wait(u8*, const Instruction&, u32, Warp& warp) {
+  Block& block = *warp.block;
+  if (block.shadow && block.launch->overlapped) block.dependency_waits.emplace_back(warp.agent, block.shadow->clocks.now(warp.agent));
+}
+
 // fence.mbarrier_init: a fence, and mbarriers that were initialised are known to the async proxy.
 void initialisation_fence(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   fence(registers, in, mask, warp);
@@ -117,6 +123,8 @@ void add_moves(Table& table) {
   table.push_back({"clock.b32", &clock<u32>, Kind::timed, kMove, "b32", ""});
   table.push_back({"clock.b64", &clock<u64>, Kind::timed, kMove, "b64", ""});
   add("nop", &nothing, "", "");
+  add("griddepcontrol.launch_dependents", &nothing, "", "", Class::sync);
+  add("griddepcontrol.wait", &dependency_wait, "", "", Class::sync);
   add("fence", &fence, "", "", Class::sync);
   add("fence.mbarrier_init", &initialisation_fence, "", "", Class::sync);
   add("fence.proxy.async", &proxy_fence, "", "", Class::sync);

@@ -165,6 +165,7 @@ struct Block {
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
   std::vector<WarpGroup> groups;   // by four warps
+  std::vector<std::pair<u32, u32>> dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
   std::vector<Warp>* warps = nullptr;
   struct Cluster* cluster = nullptr;
   u32 rank = 0;        // in the cluster

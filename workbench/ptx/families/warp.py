@@ -289,9 +289,20 @@ def nothing(parts: list[str]) -> Plan:
     return bind
 
 
+def dependency(parts: list[str]) -> Plan:
+    """griddepcontrol: launches run one after the other, and checks know who waits for the one before."""
+    row = opcode(".".join(parts))
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        return Instruction(row, {})
+
+    return bind
+
+
 FAMILY = {
     "shfl": shfl, "vote": vote, "match": match, "redux": redux, "activemask": activemask, "elect": elect,
     "bar": barrier, "barrier": barrier, "bra": branch, "brx": indexed_branch,
     "call": call, "ret": leave, "exit": leave, "trap": trap,
-    "brkpt": trap, "membar": fence, "fence": fence, "nanosleep": nothing, "griddepcontrol": nothing, "pmevent": nothing,
+    "brkpt": trap, "membar": fence, "fence": fence, "nanosleep": nothing, "griddepcontrol": dependency,
+    "pmevent": nothing,
 }  # fmt: skip
