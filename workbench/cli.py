@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from workbench import __version__
-from workbench.errors import ArgumentError, WorkbenchError
+from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+from workbench.files import out_of_space, raise_if_full
 from workbench.terminal import plain, say
 
 
@@ -20,7 +21,14 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except WorkbenchError as error:
+        except (WorkbenchError, OSError) as error:
+            if not isinstance(error, StoreError):  # which says it
+                try:
+                    raise_if_full(error)
+                except FileError as full:
+                    error = full
+            if not isinstance(error, WorkbenchError):
+                raise
             say(f"workbench: {error}", err=True)
             sys.exit(2)
 
@@ -148,6 +156,8 @@ def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_jso
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
+        if out_of_space(error):
+            raise
         what = f"{op!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
