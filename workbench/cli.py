@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | check | trace | tune | export | run | setup | bench``: from a terminal."""
+"""``workbench doctor | compare | schema | check | trace | tune | export | run | setup | bench``: from a terminal."""
 
 from __future__ import annotations
 
@@ -112,6 +112,22 @@ def compare(op: str, as_json: bool, **options: Any) -> None:
     _tell(comparison, as_json)
     if not comparison.all_correct:
         sys.exit(1)
+
+
+@main.command()
+@click.argument("kind", required=False)
+def schema(kind: str | None) -> None:
+    """The JSON schema of what --json prints, for a KIND such as compare; without one, which kinds there are."""
+    import json
+
+    from workbench.documents import KINDS
+    from workbench.documents import schema as found
+
+    if kind is None:
+        for name, (command, _) in KINDS.items():
+            say(f"{name:22} {command}")
+    else:
+        say(json.dumps(found(kind), indent=2))
 
 
 class _WithOutcomes(click.Command):
@@ -347,7 +363,7 @@ def bench(ctx: click.Context, block_size: int | None, as_json: bool, **options: 
     from workbench.bench.attention import grid, run
 
     result = run(cells=grid(block_size), progress=_tell_on_the_way, **options)
-    say(result.ledger.to_json() if as_json else str(result))
+    say(result.ledger.to_document() if as_json else str(result))
     if result.ended == "stopped":
         sys.exit(130)
     if not result.all_correct:
