@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | check | trace | tune | export | run | setup | bench``: from a terminal."""
+"""``workbench doctor | compare | schema | check | trace | tune | export | run | setup | bench``: from a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from workbench import __version__
-from workbench.errors import ArgumentError, WorkbenchError
+from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+from workbench.files import out_of_space, raise_if_full
 from workbench.terminal import plain, say
 
 
@@ -20,7 +21,14 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except WorkbenchError as error:
+        except (WorkbenchError, OSError) as error:
+            if not isinstance(error, StoreError):  # which says it
+                try:
+                    raise_if_full(error)
+                except FileError as full:
+                    error = full
+            if not isinstance(error, WorkbenchError):
+                raise
             say(f"workbench: {error}", err=True)
             sys.exit(2)
 
@@ -106,6 +114,22 @@ def compare(op: str, as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
+@main.command()
+@click.argument("kind", required=False)
+def schema(kind: str | None) -> None:
+    """The JSON schema of what --json prints, for a KIND such as compare; without one, which kinds there are."""
+    import json
+
+    from workbench.documents import KINDS
+    from workbench.documents import schema as found
+
+    if kind is None:
+        for name, (command, _) in KINDS.items():
+            say(f"{name:22} {command}")
+    else:
+        say(json.dumps(found(kind), indent=2))
+
+
 class _WithOutcomes(click.Command):
     """Has the exit statuses at the end of its help; the table is read when it is asked for."""
 
@@ -148,6 +172,8 @@ def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_jso
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
+        if out_of_space(error):
+            raise
         what = f"{op!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
@@ -337,7 +363,7 @@ def bench(ctx: click.Context, block_size: int | None, as_json: bool, **options: 
     from workbench.bench.attention import grid, run
 
     result = run(cells=grid(block_size), progress=_tell_on_the_way, **options)
-    say(result.ledger.to_json() if as_json else str(result))
+    say(result.ledger.to_document() if as_json else str(result))
     if result.ended == "stopped":
         sys.exit(130)
     if not result.all_correct:

@@ -335,11 +335,13 @@ def _cache() -> str:
     probe = folder / f".doctor-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        try:
+            probe.write_bytes(bytes(1 << 16))  # an empty file needs no space
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise _Missing(
-            f"{folder} cannot be written ({error.strerror})", "Set WORKBENCH_HOME to a folder that can."
+            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a folder that can."
         ) from error
     files = [path for path in folder.rglob("*") if path.is_file()]
     megabytes = sum(path.stat().st_size for path in files) / 1e6

@@ -132,6 +132,14 @@ class StoreError(WorkbenchError):
     """A tuning store or a tuned table that cannot be read or written."""
 
 
+class FileError(WorkbenchError, OSError):
+    """A file that cannot be written, for lack of space or otherwise; names it and the reason. It is as it was."""
+
+    def __init__(self, message: str, errno: int | None = None):
+        super().__init__(message)
+        self.errno = errno
+
+
 class UnknownDeviceWarning(UserWarning):
     """Something depends on the GPU, none is named and none of its architecture is recorded; says what was assumed."""
 
@@ -149,4 +157,4 @@ class StaleTuningWarning(UserWarning):
 
 
 class StoreWarning(UserWarning):
-    """A tuning store was damaged, and mended; says what was kept and where the damaged file is."""
+    """A tuning store was damaged, and mended, or a tuned table cannot be read; says what holds now, and the remedy."""

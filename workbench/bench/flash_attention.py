@@ -78,6 +78,8 @@ class Row:
 class FlashAttentionBenchmark(Benchmark):
     """Predictions for ``model`` beside what a file has as measured elsewhere."""
 
+    kind = "bench-flash-attention"
+
     source: str
     model: DeviceModel
     rows: tuple[Row, ...]

@@ -55,6 +55,8 @@ class Row:
 class GenerationBenchmark(Benchmark):
     """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
 
+    kind = "bench-generate"
+
     prompt_tokens: tuple[int, ...]
     new_tokens: int
     context_length: int

@@ -58,6 +58,8 @@ class Row:
 class KVCacheBenchmark(Benchmark):
     """What `run` measured, with ``filled`` of the blocks in use at every size."""
 
+    kind = "bench-kvcache"
+
     block_size: int
     filled: float
     rounds: int

@@ -107,6 +107,8 @@ def _spread(ratio: Sequence[float]) -> str:
 class Judgement(Benchmark):
     """All spaces that could be judged, and notes on the others."""
 
+    kind = "bench-measured"
+
     spaces: tuple[Judged, ...]
     notes: tuple[str, ...]
     limit: int

@@ -26,6 +26,8 @@ class PerplexityBenchmark(Benchmark):
         rows: no cache first.
     """
 
+    kind = "bench-perplexity"
+
     num_windows: int
     length: int
     calibration_windows: int

@@ -47,6 +47,8 @@ class Stability:
 class PredictionBenchmark(Benchmark):
     """Calibrations of measured sweeps, and the stability of predicted ones."""
 
+    kind = "bench-predict"
+
     calibrations: tuple[Calibration, ...]
     stabilities: tuple[Stability, ...]
     notes: tuple[str, ...]

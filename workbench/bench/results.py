@@ -4,10 +4,11 @@ its figures for a record."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from workbench.documents import document
 
 Name = TypeVar("Name")
 
@@ -28,12 +29,14 @@ def in_turn(
 
 
 class Benchmark:
-    """What a benchmark found, a dataclass: ``str()`` is its table."""
+    """What a benchmark found, a dataclass: ``str()`` is its table, ``kind`` that of its document."""
+
+    kind: ClassVar[str]
 
     def record(self) -> dict[str, Any]:
         """All figures as plain values."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def to_json(self) -> str:
-        """All figures, for a record."""
-        return json.dumps(self.record(), indent=2)
+        """All figures as JSON; see `workbench.documents`."""
+        return document(self.kind, **self.record())

@@ -64,6 +64,8 @@ class Row:
 class SimBenchmark(Benchmark):
     """What `run` measured, on ``problem``; every row's output passed its error bound."""
 
+    kind = "bench-sim"
+
     problem: str
     rows: tuple[Row, ...]
 

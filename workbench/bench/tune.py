@@ -94,6 +94,8 @@ class Searched:
 class TunerBenchmark(Benchmark):
     """What `run` found: ``searches`` for each sweep and strategy, ``labels`` of the sweeps, ``speed`` of the tuner."""
 
+    kind = "bench-tune"
+
     labels: Mapping[str, str]
     searches: tuple[Searched, ...]
     speed: tuple[tuner_speed.Figure, ...] = ()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
+from workbench.files import replace_file
 from workbench.terminal import say
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
@@ -192,7 +193,7 @@ def _by_nvcc(real: Path, command: Command, arguments: Sequence[str]) -> bytes:
 
 def _write(command: Command, content: bytes) -> None:
     output = command.output or Path.cwd() / f"{command.file.stem}.{command.target}"
-    output.write_bytes(content)
+    replace_file(output, content)
 
 
 if __name__ == "__main__":

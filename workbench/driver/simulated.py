@@ -191,10 +191,7 @@ def _provide_nvcc() -> None:
     script = folder / "nvcc"
     text = f'#!/bin/sh\nexec "{sys.executable}" -m workbench.driver.nvcc "$@"\n'
     if not script.is_file() or script.read_text() != text:
-        new = folder / f".nvcc-{os.getpid()}"
-        new.write_text(text)
-        new.chmod(0o755)
-        new.replace(script)  # another process may be running it
+        replace_file(script, text, mode=0o755)  # another process may be running it
     runtime = folder.parent / "lib64" / "libcudadevrt.a"
     real = next((file for place in pip_folders() if (file := place / "lib" / runtime.name).is_file()), None)
     if real is not None and not runtime.is_file():

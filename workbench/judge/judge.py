@@ -170,8 +170,14 @@ class Judge:
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
+        if not found:
+            of = self.op.name if variants is None else f"variants={variants!r}"
+            got = f"{label!r}, CUDA C++, but {of} has no variant in CUDA C++ whose source it could replace"
+            file = repr(Path(label).name if isinstance(source, Path) else "kernel.cu")
+            remedy = f"In the file: def declare(op): op.cuda({file}, grid=..., block=..., args=(...))."
+            raise ArgumentError("candidate", got, "a .py file that declares how its kernel is launched", remedy)
         if len(found) != 1:
-            names = ", ".join(one.name for one in found) or "none"
+            names = ", ".join(one.name for one in found)
             remedy = "Its source is replaced by the candidate's: name it, variants=."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
         return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found

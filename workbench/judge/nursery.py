@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError
+from workbench.files import require_space
 from workbench.judge.descendants import end_descendants, end_marked
 from workbench.judge.forker import DESCRIBE, FOLDER, MARK, REAP, RUN, UNKNOWN
 from workbench.worker import how_ended
@@ -205,6 +206,7 @@ class Nursery:
     def fork(self, role: str, memory_mib: int) -> Child:
         """A new child: ``"describe"``, which is confined and ends with all that it has started, or ``"run"``."""
         forker = self._started()
+        require_space(forker.folder)
         ours, theirs = socket.socketpair()
         with theirs:
             try:

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch.overrides import TorchFunctionMode
 
 from workbench.errors import WorkbenchError
+from workbench.files import replace_file
 from workbench.models.gpt import GPT, GPTConfig
 from workbench.models.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ def save(path: str | Path, model: GPT, tokenizer: Tokenizer, *, dtype: torch.dty
     """Write a checkpoint with its weights in ``dtype``."""
     tensors = {name: weight.detach().to("cpu", dtype).contiguous() for name, weight in model.state_dict().items()}
     tensors[_MERGES] = torch.tensor(tokenizer.merges, dtype=torch.int32).view(-1, 2)
-    save_file(tensors, path, metadata={"format": FORMAT, "config": json.dumps(asdict(model.config))})
+    replace_file(path, serialize(tensors, metadata={"format": FORMAT, "config": json.dumps(asdict(model.config))}))
 
 
 def load(

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from workbench.files import replace_file
 from workbench.models import checkpoint
 from workbench.models.corpus import LICENCE, SOURCE, standard_library_text
 from workbench.models.evaluate import token_stream, windows
@@ -79,9 +80,9 @@ def train(folder: Path, plan: Training, say: Callable[[str], None] = print) -> P
         "held_out_bits_per_byte": round(loss / math.log(2) * held_out[:, 1:].numel() / text_bytes, 4),
         "curve": curve,
     }
-    (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    replace_file(folder / "training.json", json.dumps(record, indent=1) + "\n")
     documents = json.dumps(corpus.held_out, ensure_ascii=False).encode()
-    (folder / "held_out.json.gz").write_bytes(gzip.compress(documents, mtime=0))
+    replace_file(folder / "held_out.json.gz", gzip.compress(documents, mtime=0))
     say(f"held-out perplexity {record['held_out_perplexity']}, {record['held_out_bits_per_byte']} bits per byte")
     return path
 

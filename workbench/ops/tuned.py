@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from workbench.errors import StaleTuningWarning, StoreError
+from workbench.errors import StaleTuningWarning, StoreError, StoreWarning
 from workbench.home import home
 from workbench.ops.registry import get
 
@@ -146,12 +146,10 @@ def lookup(
 
     Warns:
         StaleTuningWarning: the answer was tuned for an older source of the variant; once for each problem.
+        StoreWarning: a table cannot be read and is left out; names the file and the remedy.
 
     Returns:
         None where not even a default configuration is legal.
-
-    Raises:
-        StoreError: a table is damaged; names the file and the remedy.
     """
     name = op if isinstance(op, str) else op.name
     variant_name = variant if variant is None or isinstance(variant, str) else variant.name
@@ -194,8 +192,8 @@ def user_folder() -> Path:
 
 
 def read_table(path: Path) -> Table:
-    """A table's file. Raises StoreError, naming the file and the remedy, if it is damaged or of a newer format."""
-    remedy = f"Move it aside (mv {path} {path}.broken) and tune again; until then defaults apply."
+    """Return a table from its file. Raises StoreError, naming the file and the remedy, if it cannot be read."""
+    remedy = f"Move it aside (mv {path} {path}.broken) and tune again."
     try:
         record = json.loads(path.read_text())
         if record["format"] > FORMAT:
@@ -283,7 +281,11 @@ def forget() -> None:
 def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
     tables: dict[str, tuple[Table, ...]] = {}
     for path in (*sorted(folder.glob("*.json")), *sorted(SHIPPED.glob("*.json"))):
-        table = read_table(path)
+        try:
+            table = read_table(path)
+        except StoreError as error:
+            warnings.warn(f"{error} Until then it is left out, and defaults apply.", StoreWarning, stacklevel=2)
+            continue
         tables[path.stem] = (*tables.get(path.stem, ()), table)
     return tables
 

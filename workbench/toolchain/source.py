@@ -46,8 +46,7 @@ class Source:
         """In another process a cell has no text, and text of the home of the first one no file: keep it as theirs."""
         vars(self).update(state)
         if not Path(self.name).is_file():
-            lines = self.text.splitlines(keepends=True)
-            linecache.cache.setdefault(self.name, (len(self.text), None, lines, self.name))
+            _remember(self.name, self.text)
 
 
 def read_source(source: str | Path | Source) -> Source:
@@ -74,14 +73,23 @@ def read_source(source: str | Path | Source) -> Source:
 
 
 def kept(text: str, name: str = MEMORY_LABEL) -> Path:
-    """The file that holds a source which came as text, or in a file that will go; written once, as far as the folder
-    can be written."""
+    """Return the file that holds a source which came as text, or in a file that will go.
+
+    It is written once; where it cannot be, its lines are found under this name in this process.
+    """
     path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / name
     if not path.is_file():
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)  # another process may be reading it
+        if not path.is_file():
+            _remember(str(path), text)
     return path
+
+
+def _remember(name: str, text: str) -> None:
+    """Have the lines of a file that is none."""
+    linecache.cache.setdefault(name, (len(text), None, text.splitlines(keepends=True), name))
 
 
 def included_files(source: Source, include_dirs: Iterable[str | Path]) -> tuple[Path, ...]:

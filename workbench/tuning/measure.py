@@ -24,12 +24,14 @@ from workbench.errors import (
     CompileTimeout,
     ConfigurationError,
     DeviceUnavailableError,
+    FileError,
     KernelFault,
     KernelTimeout,
     MissingToolError,
     UnsupportedInstructionError,
     WorkbenchError,
 )
+from workbench.files import raise_if_full
 from workbench.ops.sampled_case import SampledCase
 from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
@@ -107,6 +109,7 @@ def compile_configuration(
     except CompileError as error:
         outcome, message = "compile_error", str(error)
     except Exception as error:
+        raise_if_full(error)
         # Triton reports what it cannot compile with exceptions of its own, of several kinds.
         known = isinstance(error, WorkbenchError) or type(error).__module__.startswith("triton")
         outcome, message = "compile_error" if known else "crash", f"{type(error).__name__}: {error}"
@@ -166,17 +169,18 @@ def evaluate(
 
     ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is what
     :func:`compile_configuration` returned ahead of time. ``model`` is the device model that the simulator's counts are
-    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError and
-    DeviceLostError, which mean that no further configuration can be tried either.
+    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError,
+    DeviceLostError, and FileError where a disk is full: then no further configuration can be tried either.
     """
     limits = limits or Limits()
     trial = attempted(variant, config, case, device, "crash", started=time.time())
     inputs = inputs or Inputs(case, device.name)
     try:
         trial = _evaluate(trial, variant, config, case, device, device_model(model), limits, inputs, compiled, clock)
-    except (MissingToolError, DeviceUnavailableError, CaseTooLargeError):
+    except (MissingToolError, DeviceUnavailableError, CaseTooLargeError, FileError):
         raise
     except Exception as error:
+        raise_if_full(error)
         trial = replace(trial, outcome="crash", message=f"{type(error).__name__}: {error}")
     if trial.outcome not in ("ok", "restricted", "compile_error"):
         inputs.forget()
@@ -249,6 +253,7 @@ def _evaluate(
     except (MissingToolError, DeviceUnavailableError):
         raise
     except Exception as error:
+        raise_if_full(error)
         outcome, message = _outcome_of(error)
         return replace(trial, outcome=outcome, message=message)
     if device.counts and kernels and report is None:

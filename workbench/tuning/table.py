@@ -119,6 +119,4 @@ def _replace(path: Path, table: Table) -> None:
     try:
         replace_file(path, text, durable=True)
     except OSError as error:
-        raise StoreError(
-            f"tuned table {path}: {error}. The old table is unchanged; free space or name another $WORKBENCH_HOME."
-        ) from error
+        raise StoreError(f"tuned table: {error} $WORKBENCH_HOME may name another folder.") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from workbench.bench.attention.cells import Cell
+from workbench.documents import document
 from workbench.errors import ArgumentError
 from workbench.files import replace_file
 
@@ -157,6 +158,10 @@ class Ledger:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, self.to_json())
 
+    def to_document(self) -> str:
+        """All of it as JSON; see `workbench.documents`."""
+        return document("bench-attention", head=self.head, rows=[row.to_dict() for row in self.rows])
+
     def to_json(self) -> str:
-        """All of it, for a record."""
+        """All of it, for its file."""
         return json.dumps({"head": self.head, "rows": [row.to_dict() for row in self.rows]}, indent=1)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.bench.attention.cells import CACHES, HEADS
 from workbench.bench.attention.ledger import Ledger, Row
+from workbench.files import replace_file
 from workbench.terminal import drawn, plain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -185,7 +186,9 @@ def plot(ledger: Ledger, path: Path | None = None) -> Figure:
     figure.suptitle(title.replace("; ", "\n"), fontsize=10)
     figure.tight_layout(rect=(0, 0.04 + 0.1 / len(axes), 1, 1))
     if path is not None:
-        figure.savefig(path, dpi=120)
+        content = io.BytesIO()
+        figure.savefig(content, format=Path(path).suffix.lstrip(".") or None, dpi=120)
+        replace_file(path, content.getvalue())
     return figure
 
 

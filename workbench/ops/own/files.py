@@ -11,6 +11,7 @@ from types import ModuleType
 
 from workbench import ops
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.files import out_of_space
 from workbench.ops.op import Op
 
 
@@ -50,6 +51,8 @@ def _module(file: Path) -> ModuleType:
         return run_file(file)
     except (Exception, SystemExit) as error:
         del sys.modules[file.stem]
+        if out_of_space(error):  # no fault of the file's
+            raise
         what = f"{file.name}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", f"Correct {file.name}.") from error
 
