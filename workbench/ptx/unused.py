@@ -169,7 +169,7 @@ def _regions(items: Sequence[Statement | Label]) -> dict[int, Sequence[int]]:
             targets.append(number + 1)
         following.append(targets)
     meets = _post_dominators(following, end)
-    regions = {}
+    regions: dict[int, Sequence[int]] = {}
     for number, block in enumerate(blocks):
         if block and block[-1].guard and len(set(following[number])) > 1:
             inside = _reached(following, following[number], meets[number])
