@@ -60,7 +60,10 @@ def check_kernel(
     ``strict`` makes findings of what is a note otherwise, and adds what the PTX ISA asks for and GPUs run without:
     see "Notes, and strict" in CHECKS.md.
 
-    A tensor that is not contiguous is a note in the report: its strides do not reach the kernel.
+    What no access shows is a note in the report: a tensor that is not contiguous and whose strides the kernel does not
+    get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of ``uninitialised``
+    arrays that stay unwritten; trials of an autotuner that change what they read, and a key without a number on which
+    its choice depends.
 
     The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 

@@ -15,7 +15,7 @@ from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import passed_phases, recording
 from workbench.ptx.buffers import Buffer, pack
 from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded
+from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, widest_first
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
@@ -313,7 +313,7 @@ class Kernel:
             remedy = f"{name}= sets another, None no limit"
             message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             raise KernelTimeout(message, finding)
-        earlier = [describe(self, row, grid, block, buffers) for row in result["findings"]]
+        earlier = widest_first(describe(self, row, grid, block, buffers) for row in result["findings"])
         before = f"\nFound before: {earlier[0].message}" if earlier else ""
         raise KernelFault(finding.message + before, finding)
 
