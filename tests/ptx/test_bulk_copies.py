@@ -249,3 +249,28 @@ def test_tensor_maps_that_break_a_rule(change: dict[str, object], words: str) ->
     assert len(bytes(TensorMap(**good))) == 128
     with pytest.raises(ArgumentError, match=words):
         TensorMap(**(good | change))
+
+
+_TWO_STAGES = """
+.shared .align 16 .b8 stages[32]; .shared .align 8 .b64 bars[2];
+mbarrier.init.shared::cta.b64 [bars], 1;
+mbarrier.init.shared::cta.b64 [bars+8], 1;
+{fence}
+ld.param.u64 %d1, [x];
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bars], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stages], [%d1], 16, [bars];
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bars+8], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stages+16], [%d1+16], 16, [bars+8];
+FIRST: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bars], 0;
+@!%p1 bra FIRST;
+SECOND: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bars+8], 0;
+@!%p1 bra SECOND;
+"""
+
+
+@pytest.mark.parametrize("fence", ["", "fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"])
+def test_a_fence_that_all_mbarriers_miss_is_one_finding(fence: str) -> None:
+    text = module("copies", ".param .u64 x", _TWO_STAGES.format(fence=fence)).replace("sm_80", "sm_90a")
+    report = ptx.Program.from_text(text)["copies"].launch(3, 1, [torch.zeros(8)], checks=True)
+    found = [(finding.kind, finding.count) for finding in report.findings]
+    assert found == ([] if fence else [("missing fence.mbarrier_init", 3)])

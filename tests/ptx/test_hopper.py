@@ -50,7 +50,7 @@ def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchRe
     return (out - a.double() @ b.double().T).abs().max().item(), report
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("order", [*ORDERS, {"strict": True}], ids=str)
 @pytest.mark.parametrize("name", ["doubled", "pipeline", "row_sums"])
 def test_what_is_right_is_right_and_accused_of_nothing(name: str, order: dict[str, bool]) -> None:
     error, report = run(name, checks=True, **order)

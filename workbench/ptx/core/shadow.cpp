@@ -575,7 +575,9 @@ void Shadow::check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 
   const auto known = mbarriers_.find(mbarrier);
   if (known == mbarriers_.end() || known->second.pc < 0) return;
   report(warp, in, Problem::unknown_mbarrier, lane, mbarrier, 8, known->second.pc, -1);
-  known->second.pc = -1;
+  const u32 agent = known->second.agent;  // whose one fence would make all of them known
+  for (auto& [offset, other] : mbarriers_)
+    if (other.agent == agent) other.pc = -1;
 }
 
 }  // namespace workbench::ptx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FRAGMENT_SLOT, core
+from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, FRAGMENT_SLOT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
 _FLAGS = core.WarpGroupProduct
@@ -69,7 +69,7 @@ def wgmma(parts: list[str]) -> Plan:
         if halves:
             transposed = [int(token) for token in operands[6:]]
             flags |= transposed[-1] * _FLAGS.transpose_b | (0 if in_registers else transposed[0] * _FLAGS.transpose_a)
-        raw = {core.PRODUCT_FLAGS_SLOT: flags}
+        raw = {core.PRODUCT_FLAGS_SLOT: flags, FLAGS_SLOT: ASYNC_PROXY}
         return Instruction(row, slots, tuple(values), raw, 0, columns // 8, 0)
 
     return bind
