@@ -204,7 +204,7 @@ State& state();
 // One call of a client, with the lock held.
 class Call {
  public:
-  explicit Call(std::unique_lock<std::mutex>& lock) : lock(lock) {}
+  explicit Call(std::unique_lock<std::mutex>& held) : lock(held) {}
   // The calling thread's context. Refuses where there is none, and after a fault in it.
   const std::shared_ptr<Context>& context();
   std::unique_lock<std::mutex>& lock;

@@ -1,5 +1,6 @@
 // Tensor maps, which workbench.tensor_map encodes.
 #include <algorithm>
+#include <cstring>
 
 #include "driver.hpp"
 

@@ -20,8 +20,8 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
 }
 
-Pattern& Block::pattern(const Instruction& in, bool shared, const u64* addresses, u32 mask, u32 bytes) {
-  std::unique_ptr<Pattern>& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + shared];
+Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask, u32 bytes) {
+  std::unique_ptr<Pattern>& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + is_shared];
   if (!known) known = std::make_unique<Pattern>();
   if (!known->fits(addresses, mask, bytes)) known->become(addresses, mask, bytes);
   return *known;
@@ -163,12 +163,12 @@ void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const 
 
 void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, Request& request) {
   Block& block = *warp.block;
-  const s32 pc = block.pc_of(in);
-  const Buffer* buffer = block.last_buffer[pc];
+  const Buffer*& last = block.last_buffer[static_cast<std::size_t>(block.pc_of(in))];
+  const Buffer* buffer = last;
   if (buffer && resolve_in(*buffer, bytes, is_write, request)) return;
   buffer = block.find(request.address[first_lane(mask)], bytes);
   if (buffer && resolve_in(*buffer, bytes, is_write, request)) {
-    block.last_buffer[pc] = buffer;
+    last = buffer;
     return;
   }
   for (u8*& host : request.host) host = request.nowhere;

@@ -102,7 +102,7 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing
     return found;
   });
   if (!block.shadow) return;
-  block.shadow->copy_landed(warp, block.kernel->code[copy.pc], copy.destination, lanes, copy.bytes, changed, clock, landing);
+  block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)], copy.destination, lanes, copy.bytes, changed, clock, landing);
 }
 
 // Lands what `ready` (copy, lane) says has to be there by now.

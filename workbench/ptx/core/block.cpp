@@ -297,7 +297,7 @@ void BlockRunner::release(u32 number) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
       if (block.shadow) block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
-      const Instruction& in = kernel_.code[split.pc];
+      const Instruction& in = kernel_.code[static_cast<std::size_t>(split.pc)];
       if (in.imm == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
         PTX_LANES { counts[lane] = barrier.votes; }

@@ -119,7 +119,7 @@ bool reduces(Reduction operation, MapType type) {
   const bool is_half = type == MapType::f16 || type == MapType::bf16;
   switch (operation) {
     case Reduction::none: return true;
-    case Reduction::add: return (is_integer && type != MapType::s64_) || is_half || type == MapType::f32;
+    case Reduction::add: return (is_integer && type != MapType::s64_) || is_half || type == MapType::f32_;
     case Reduction::min:
     case Reduction::max: return is_integer || is_half;
     case Reduction::inc:
@@ -133,8 +133,8 @@ u64 fill_of(const TensorMap& map) {
   switch (static_cast<MapType>(map.type)) {
     case MapType::f16:
     case MapType::bf16: return 0x7fff;
-    case MapType::f32: return kNaN32;
-    case MapType::f64: return kNaN64;
+    case MapType::f32_: return kNaN32;
+    case MapType::f64_: return kNaN64;
     default: return 0;
   }
 }
@@ -339,8 +339,8 @@ void reduce_element(u8* where, const u8* from, Reduction operation, MapType type
     case MapType::s64_: return reduce_as<s64, u64>(where, from, operation);
     case MapType::f16: return reduce_half<Half>(where, from, operation);
     case MapType::bf16: return reduce_half<Bfloat>(where, from, operation);
-    case MapType::f32: return reduce_as<f32, u32>(where, from, operation);
-    case MapType::f64: return reduce_as<f64, u64>(where, from, operation);
+    case MapType::f32_: return reduce_as<f32, u32>(where, from, operation);
+    case MapType::f64_: return reduce_as<f64, u64>(where, from, operation);
     default: return;
   }
 }

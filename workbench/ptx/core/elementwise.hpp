@@ -41,7 +41,7 @@ template <int Pack, class F, class R, class... A, std::size_t... I>
 inline void apply(u8* registers, const Instruction& in, u32 mask, std::type_identity<std::tuple<A...>>,
                   std::index_sequence<I...>) {
   const std::tuple<const A*...> sources{at<const A>(registers, in.slot[1 + I])...};
-  alignas(64) R buffer[kLanes * Pack];
+  alignas(64) R buffer[static_cast<std::size_t>(kLanes * Pack)];
   R* destination = at<R>(registers, in.slot[0]);
   R* out = mask == kAllLanes ? destination : buffer;
 #pragma GCC ivdep

@@ -295,9 +295,9 @@ void GlobalShadow::for_each_extra(GlobalSector& sector, F keep) {
     if (keep(extra)) {
       last = index;
     } else {
-      if (last) extras_[last - 1].next = next;
+      if (last) extras_[last - 1].next = next & kMostIndex;
       else sector.more = next;
-      extra.next = free_extra_, free_extra_ = index;
+      extra.next = free_extra_ & kMostIndex, free_extra_ = index;
     }
     index = next;
   }
@@ -316,7 +316,7 @@ void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, bool is
   } else {
     return;
   }
-  extras_[index - 1] = {access, sector.more, is_write};
+  extras_[index - 1] = {access, sector.more & kMostIndex, is_write};
   sector.more = index;
 }
 
@@ -433,7 +433,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   if (sector.more)
     for_each_extra(sector, [&](Extra& extra) { return extra.is_write ? meet_write(extra.access) : meet_read(extra.access); });
   if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));
-  if (twice | put_back) sector.agreed |= pairs_of(twice | put_back) & static_cast<u16>(~pairs_of(piece.changed));
+  if (twice | put_back) sector.agreed |= static_cast<u16>(pairs_of(twice | put_back) & ~pairs_of(piece.changed));
   if (same(sector.write, who) && sector.write.pc == who.pc && (sector.write.lanes == piece.lanes || crowded())) {
     if (sector.write.lanes != piece.lanes) sector.write.lanes = Lanes::unknown();
     sector.write.bytes |= bytes;
@@ -462,7 +462,7 @@ void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const Glob
     if (!others) continue;
     Finding finding{.problem = Problem::global_race, .pc = asking, .other_pc = long_pc(other.pc), .block = block.index,
                     .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width};
-    if (inside) finding.other_thread = static_cast<s32>(other_warp * kLanes) + first_lane(others);
+    if (inside) finding.other_thread = static_cast<s32>(other_warp * kLanes + first_lane(others));
     else finding.other_block = s64{other.block} - base_ - 1;
     reported |= 1u << lane;
     block.note(finding);

@@ -115,6 +115,7 @@ class GlobalShadow {
  private:
   static constexpr u32 kWarpShift = 27, kLatest = (1u << kWarpShift) - 1;
 
+  static constexpr u32 kMostIndex = (1u << 31) - 1;
   struct Extra {
     GlobalAccess access;
     u32 next : 31 = 0;

@@ -151,7 +151,7 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
-  std::string text;  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
+  std::string text = {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
 };
 
 // Thrown inside a worker to end the launch.

@@ -53,24 +53,24 @@ struct Bits {
 };
 
 // D[8 * Rows][8] = A * B + C in `Steps` steps of 16 bytes of k. Slots: D 0-3, A 4-7, B 9-10, C 11-14.
-template <class Product, int Rows, int Steps, bool Saturate>
+template <class Product, u32 Rows, u32 Steps, bool Saturate>
 void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
   u32 result[2 * Rows][kLanes];
-  for (int part = 0; part < 2 * Rows; ++part) {
+  for (u32 part = 0; part < 2 * Rows; ++part) {
     const u32* c = at<u32>(registers, in.slot[11 + part]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int row = lane / 4, column = lane % 4 * 2 + part % 2;
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const u32 row = lane / 4, column = lane % 4 * 2 + part % 2;
       s64 sum = static_cast<s32>(c[lane]);
-      for (int step = 0; step < Steps; ++step)
+      for (u32 step = 0; step < Steps; ++step)
         sum += Product::dot(registers + in.slot[4 + part / 2 + Rows * step] + 16 * row, registers + in.slot[9 + step] + 16 * column);
       if constexpr (Saturate) sum = std::clamp<s64>(sum, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max());
       result[part][lane] = static_cast<u32>(sum);
     }
   }
-  for (int part = 0; part < 2 * Rows; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
+  for (u32 part = 0; part < 2 * Rows; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
 }
 
-template <class Product, int Rows, int Steps>
+template <class Product, u32 Rows, u32 Steps>
 void add_one(Table& table, const std::string& shape, const std::string& types, bool saturating) {
   const auto add = [&](const std::string& name, Handler run) {
     table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});

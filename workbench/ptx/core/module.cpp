@@ -116,7 +116,7 @@ void fill_constant(Kernel& kernel, u32 slot, u32 width, u64 value) {
     std::memcpy(lanes, &mask, sizeof mask);
     return;
   }
-  for (int lane = 0; lane < kLanes; ++lane) std::memcpy(lanes + lane * width, &value, width);
+  for (u32 lane = 0; lane < kLanes; ++lane) std::memcpy(lanes + lane * width, &value, width);
 }
 
 using ConstantRow = std::tuple<u32, u32, u64>;

@@ -9,22 +9,22 @@ namespace {
 constexpr Class kMove = Class::other;
 
 // Registers of 8 bits lie in 16 (see operands.py): `Register` is where a part of type `Part` lies.
-template <class Part, class Whole, int N, class Register = Part>
+template <class Part, class Whole, u32 N, class Register = Part>
 void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole out[kLanes] = {};
-  for (int i = 0; i < N; ++i) {
+  for (u32 i = 0; i < N; ++i) {
     const Register* part = at<const Register>(registers, in.slot[1 + i]);
     PTX_LANES { out[lane] |= static_cast<Whole>(Whole{static_cast<Part>(part[lane])} << (8 * sizeof(Part) * i)); }
   }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
-template <class Part, class Whole, int N, class Register = Part>
+template <class Part, class Whole, u32 N, class Register = Part>
 void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole whole[kLanes];
   alignas(64) Register out[kLanes];
   std::memcpy(whole, at<Whole>(registers, in.slot[N]), sizeof whole);
-  for (int i = 0; i < N; ++i) {
+  for (u32 i = 0; i < N; ++i) {
     if (in.slot[i] == kNoSlot) continue;
     PTX_LANES { out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i)); }
     write_lanes(registers, in.slot[i], mask, out);

@@ -69,7 +69,7 @@ static_assert(sizeof(RecordedEvent) == 40);
 
 class Recorder {
  public:
-  Recorder(s64 block, std::size_t limit) : block(block), limit_(limit) {}
+  Recorder(s64 of_block, std::size_t limit) : block(of_block), limit_(limit) {}
 
   const s64 block;
 

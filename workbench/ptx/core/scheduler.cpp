@@ -128,7 +128,7 @@ bool pick(Block& block, Warp& warp, Current& current) {
 // Lanes that stand at the same collective with a member mask of their own, such as the tiles of a partition.
 inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) {
   if (in.slot[kMemberSlot] == kNoSlot) return 0;
-  const int first = first_lane(active);
+  const u32 first = first_lane(active);
   return active & ~at<u32>(warp.registers, in.slot[kMemberSlot])[first] & ~(1u << first);
 }
 
@@ -193,7 +193,7 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
   s32 elsewhere = -1;
   for (const Split& split : warp.splits) {
     if (split.state == Split::at_barrier) continue;
-    const Instruction& next = block.kernel->code[split.pc];
+    const Instruction& next = block.kernel->code[static_cast<std::size_t>(split.pc)];
     if (next.kind == Kind::exit) leaving |= split.mask;
     else elsewhere = split.pc;
   }

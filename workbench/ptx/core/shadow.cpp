@@ -124,7 +124,7 @@ inline void Shadow::record_write(const Asker& who, Granule& g) {
 s32 Shadow::other_thread(const Asker& who, const Access& other, u32 lanes) {
   if (other.thread() != who.access.thread()) return static_cast<s32>(other.thread());
   lanes &= ~(1u << who.lane);
-  return static_cast<s32>(who.warp * kLanes) + (lanes ? first_lane(lanes) : 0);
+  return static_cast<s32>(who.warp * kLanes + (lanes ? first_lane(lanes) : 0));
 }
 
 // The lanes that stored these bytes with, or like, one of the last stores.
@@ -304,7 +304,7 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
   const bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
   if (!reported && found == Conflict::none) found = with_reads(who, g, other, lanes);
   if (found != Conflict::none) {
-    const s32 thread = like_mine ? first_lane(others) * kLanes : other_thread(who, *other, lanes);
+    const s32 thread = like_mine ? static_cast<s32>(first_lane(others) * kLanes) : other_thread(who, *other, lanes);
     report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, thread);
     reported = true;
   }

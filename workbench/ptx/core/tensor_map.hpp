@@ -18,7 +18,7 @@ struct alignas(64) TensorMap {
 static_assert(sizeof(TensorMap) == 128);
 
 // Element types by their number in tensormap.replace.
-enum class MapType : u8 { u8_, u16_, u32_, s32_, u64_, s64_, f16, f32, f32_ftz, f64, bf16, tf32, tf32_ftz, kCount };
+enum class MapType : u8 { u8_, u16_, u32_, s32_, u64_, s64_, f16, f32_, f32_ftz, f64_, bf16, tf32, tf32_ftz, kCount };
 constexpr u32 kMapTypeBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4};
 
 // The bits of an address from 7 on that a swizzle mode (none, 32, 64, 128 bytes) adds to those from 4 on.

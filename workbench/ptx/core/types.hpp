@@ -38,7 +38,7 @@ inline To bits_as(From from) {
   return to;
 }
 
-inline int first_lane(u32 mask) { return __builtin_ctz(mask); }
+inline u32 first_lane(u32 mask) { return static_cast<u32>(__builtin_ctz(mask)); }
 inline int count_lanes(u32 mask) { return __builtin_popcount(mask); }
 
 }  // namespace workbench::ptx

@@ -77,9 +77,9 @@ struct BulkCopy {
   bool taken = false;        // likewise: its source has been read
   bool performed = false;    // likewise: it has written
   u64 map = 0;               // likewise: the address of its tensor map, with checks of those
-  std::vector<BulkPiece> pieces;
-  std::vector<u8> values;    // what a store has read, piece after piece
-  std::vector<u32> seen;     // with checks: the warp's clocks at the time of a load
+  std::vector<BulkPiece> pieces = {};
+  std::vector<u8> values = {};    // what a store has read, piece after piece
+  std::vector<u32> seen = {};     // with checks: the warp's clocks at the time of a load
 };
 
 // The four warps that multiply matrices together. A product of theirs is over for all of them at once.
