@@ -283,6 +283,7 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--check", is_flag=True, help="Watch every launch; report what is found, and exit with 1 then.")
+@click.option("--strict", is_flag=True, help="Like --check; what GPUs put up with against the rules is found too.")
 @click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")

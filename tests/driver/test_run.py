@@ -53,6 +53,27 @@ def test_every_way_to_the_machine_is_checked_traced_and_counted_once(tmp_path):
     assert len(lines) == len(WAYS)
 
 
+STAGED = """
+import numpy as np
+import workbench as wb
+
+kernels = wb.load_cuda(
+    "extern \\"C\\" __global__ void next(int *y, const int *x) {"
+    " __shared__ volatile int tile[32]; tile[threadIdx.x] = x[threadIdx.x]; y[threadIdx.x] = tile[threadIdx.x ^ 1]; }"
+)
+kernels.next(1, 32, np.zeros(32, np.int32), np.arange(32, dtype=np.int32))
+"""
+
+
+@pytest.mark.parametrize(("option", "status", "told"), [("--check", 0, "nothing found"), ("--strict", 1, "1 finding")])
+def test_strict_finds_what_is_a_note_otherwise(option, status, told, tmp_path):
+    script = tmp_path / "staged.py"
+    script.write_text(STAGED)
+    done = workbench_run(option, script, status=status)
+    assert told in done.stderr
+    assert "volatile access without __syncwarp" in done.stderr
+
+
 def test_run_shows_a_programs_own_errors_and_status(tmp_path, monkeypatch):
     script = tmp_path / "ends.py"
     script.write_text("import sys\nprint(sys.argv[1:], __name__)\nraise EOFError('no more')\n")

@@ -32,6 +32,7 @@ def run_program(
     *,
     module: bool = False,
     check: bool = False,
+    strict: bool = False,
     trace: str | None = None,
     arch: str | None = None,
     model: str | None = None,
@@ -42,14 +43,16 @@ def run_program(
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
     ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
-    nothing was launched. ``trace`` is the HTML file to which the launches are written. Without either a real GPU, where
-    there is one and not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an
-    H200 for PyCUDA, an A100 for Triton), ``seconds_limit`` how long a launch may take; with
-    ``inductor`` ``torch.compile`` writes Triton for tensors on the CPU.
+    nothing was launched. ``strict`` is ``check`` with the notes as findings, and what only a strict launch looks for.
+    ``trace`` is the HTML file to which the launches are written. Without any of them a real GPU, where there is one and
+    not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an H200 for PyCUDA,
+    an A100 for Triton), ``seconds_limit`` how long a launch may take; with ``inductor`` ``torch.compile`` writes Triton
+    for tensors on the CPU.
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
     """
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
+    check |= strict
     _check(target, module, trace)
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
         raise ArgumentError(
@@ -63,8 +66,8 @@ def run_program(
     if real is not None:
         return _run(target, arguments, module, check)
     options: dict[str, Any] = {
-        "arch": arch, "model": model, "check": check, "trace": trace is not None, "seconds_limit": seconds_limit,
-        "inductor": inductor,
+        "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
+        "seconds_limit": seconds_limit, "inductor": inductor,
     }  # fmt: skip
     with children.shared(options) as launches:
         _start(launches, **options)
@@ -105,19 +108,19 @@ def _check(target: str, module: bool, trace: str | None) -> None:
 
 
 def _start(
-    launches: Launches, arch: str | None, model: str | None, check: bool, trace: bool, seconds_limit: float | None,
-    inductor: bool,
+    launches: Launches, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
+    seconds_limit: float | None, inductor: bool,
 ) -> None:  # fmt: skip
     """Watch every launch; start the simulated driver at once, Triton's when the program imports Triton."""
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
     key = DEFAULT_MODEL if arch is None and model is None else wanted.key
-    watch(Watch(launches, wanted, check, trace, seconds_limit))
+    watch(Watch(launches, wanted, check, trace, seconds_limit, strict))
     simulated_driver(key, force=True, seconds_limit=seconds_limit)
 
     def start_triton() -> None:
-        options = LaunchOptions(checks=check, statistics=trace, seconds_limit=seconds_limit)
+        options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit)
         SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
 
     if inductor:

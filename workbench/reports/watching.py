@@ -22,7 +22,8 @@ _watch: Watch | None = None
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Keeps launches in ``launches``, and runs them with ``checks``, with a trace, for at most ``seconds_limit``.
+    """Keeps launches in ``launches``, and runs them with ``checks``, perhaps ``strict`` ones, with a trace, for at most
+    ``seconds_limit``.
 
     ``model`` is the GPU for which times are predicted, where a kernel is compiled for its architecture.
     """
@@ -32,6 +33,7 @@ class Watch:
     checks: bool = False
     trace: bool = False
     seconds_limit: float | None = None
+    strict: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -45,6 +47,7 @@ class Watch:
         return replace(
             options,
             checks=options.checks or self.checks,
+            strict=options.strict or self.strict,
             statistics=options.statistics or self.trace,
             seconds_limit=self.seconds_limit if options.seconds_limit is None else options.seconds_limit,
         )
